@@ -1,0 +1,16 @@
+"""Names that every room shares: topic-partitions, limits of names, and the one tree of errors. Imports no other room."""
+
+from odradek.model.errors import ConfigurationError, ErrorCode, KafkaError, OdradekError, StorageError, UnavailableError
+from odradek.model.names import InvalidTopicError, TopicPartition, validate_topic_name
+
+__all__ = [
+    "ConfigurationError",
+    "ErrorCode",
+    "InvalidTopicError",
+    "KafkaError",
+    "OdradekError",
+    "StorageError",
+    "TopicPartition",
+    "UnavailableError",
+    "validate_topic_name",
+]

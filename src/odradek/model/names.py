@@ -1,0 +1,42 @@
+"""What things are called: topic-partitions, and the rule that a topic's name keeps (Kafka's `Topic.validate`)."""
+
+import re
+from typing import Final, NamedTuple
+
+from odradek.model.errors import ErrorCode, KafkaError
+
+MAX_TOPIC_NAME_LENGTH: Final = 249
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class InvalidTopicError(KafkaError):
+    """A topic's name breaks Kafka's rule; the message says which part of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.invalid_topic_exception, message)
+
+
+def validate_topic_name(name: str) -> str:
+    """Return `name`, or raise `InvalidTopicError`.
+
+    A name has 1 to 249 of ASCII letters, digits, `.`, `_` and `-`, and is neither `.` nor `..`.
+    """
+    if not name:
+        raise InvalidTopicError("a topic's name can't be empty")
+    if name in {".", ".."}:
+        raise InvalidTopicError(f"a topic's name can't be {name!r}")
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        raise InvalidTopicError(f"a topic's name has at most {MAX_TOPIC_NAME_LENGTH} characters, this one {len(name)}")
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopicError(f"a topic's name has only ASCII letters, digits, '.', '_' and '-': {name!r} has others")
+    return name

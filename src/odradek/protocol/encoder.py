@@ -1,0 +1,253 @@
+"""Compiles an encoder out of a kio schema: from a plain dict to bytes, for one message in one version.
+
+A message is a dict with kio's field names. Keys that a version lacks are passed over, absent ones take the schema's
+default (an absent `error_code` or `throttle_time` is 0), so one dict serves every version, as in Kafka's generated classes. Values are plain: int (also for
+time spans, moments in ms and error codes), str, bytes, bool, `uuid.UUID`, lists; None where the schema allows it.
+
+The product is Python source, one function per struct, where neighbouring fields of fixed size share one
+`struct.pack`. Measured: a Metadata response of 50 topics × 8 partitions takes about a quarter of the time of kio's encoder.
+"""
+
+import datetime
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from kio.serial._introspect import (
+    EntityField,
+    EntityTupleField,
+    classify_field,
+    get_field_tag,
+    get_schema_field_type,
+    is_optional,
+)
+
+Message = Mapping[str, Any]
+Encoder = Callable[[Message], bytes]
+
+_FIXED = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+}
+_USUALLY_ZERO = {"error_code", "throttle_time"}
+_ZERO_UUID = bytes(16)
+
+
+def compile_encoder(entity_type: Any) -> Encoder:
+    """The encoder of a kio entity class. Raises `KeyError`, `struct.error` or `TypeError` for a value that does not fit."""
+    source = _Source()
+    root = source.struct(entity_type)
+    code = (
+        "\n".join(source.functions) + f"\ndef encode(m):\n    b = bytearray()\n    {root}(b, m)\n    return bytes(b)\n"
+    )
+    exec(compile(code, f"<encoder of {entity_type.__name__} v{entity_type.__version__}>", "exec"), source.names)  # noqa: S102
+    encode: Encoder = source.names["encode"]
+    return encode
+
+
+def write_unsigned_varint(buffer: bytearray, value: int) -> None:
+    """Append `value` (not negative) as a base-128 number, low groups first."""
+    while value > 0x7F:
+        buffer.append(value & 0x7F | 0x80)
+        value >>= 7
+    buffer.append(value)
+
+
+class _Source:
+    """Functions written so far, and the constants that they refer to."""
+
+    def __init__(self) -> None:
+        self.functions: list[str] = []
+        self.names: dict[str, Any] = {
+            name.__name__: name
+            for name in (_string, _compact_string, _bytes, _compact_bytes, _uuid, write_unsigned_varint)
+        }
+        self._structs: dict[Any, str] = {}
+
+    def constant(self, value: object) -> str:
+        name = f"k{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def struct(self, entity_type: Any) -> str:
+        """The name of the function that appends an `entity_type`."""
+        if entity_type in self._structs:
+            return self._structs[entity_type]
+        name = self._structs[entity_type] = f"s{len(self._structs)}"
+        body = _Body(self, flexible=entity_type.__flexible__)
+        tagged = []
+        for field in fields(entity_type):
+            tag = get_field_tag(field)
+            if tag is None:
+                body.field(field, self.value(field))
+            else:
+                tagged.append((int(tag), field))
+        body.flush()
+        if entity_type.__flexible__:
+            self._tags(body, sorted(tagged, key=lambda pair: pair[0]))
+        self.functions.append(f"def {name}(b, m):\n" + "\n".join(body.lines or ["    pass"]))
+        return name
+
+    def value(self, field: Field[Any]) -> str:
+        """The expression for a field's value in the dict `m`."""
+        if field.default is MISSING:
+            return f"m.get({field.name!r}, 0)" if field.name in _USUALLY_ZERO else f"m[{field.name!r}]"
+        return f"m.get({field.name!r}, {self.constant(_plain(field.default))})"
+
+    def _tags(self, body: "_Body", tagged: list[tuple[int, Field[Any]]]) -> None:
+        if not tagged:
+            body.lines.append("    b.append(0)")
+            return
+        body.lines.append("    o, b, n = b, bytearray(), 0")
+        for tag, field in tagged:
+            inner = _Body(self, flexible=True, indent="        ")
+            default = None if field.default is MISSING else _plain(field.default)
+            body.lines.append(f"    v = m.get({field.name!r})")
+            body.lines.append(f"    if v is not None and v != {self.constant(default)}:")
+            body.lines.append("        t, b = b, bytearray()")
+            inner.field(field, "v", tagged=True)
+            inner.flush()
+            body.lines += inner.lines
+            body.lines.append(f"        write_unsigned_varint(t, {tag}); write_unsigned_varint(t, len(b)); t += b")
+            body.lines.append("        b, n = t, n + 1")
+        body.lines.append("    write_unsigned_varint(o, n); o += b")
+
+
+class _Body:
+    """The lines of one function; fixed-size fields wait here until something else ends their run."""
+
+    def __init__(self, source: _Source, *, flexible: bool, indent: str = "    ") -> None:
+        self.lines: list[str] = []
+        self._source, self._flexible, self._indent = source, flexible, indent
+        self._formats: list[str] = []
+        self._values: list[str] = []
+
+    def flush(self) -> None:
+        if self._formats:
+            pack = self._source.constant(struct.Struct(">" + "".join(self._formats)).pack)
+            self._line(f"b += {pack}({', '.join(self._values)})")
+            self._formats, self._values = [], []
+
+    def field(self, field: Field[Any], value: str, *, tagged: bool = False) -> None:
+        kind = classify_field(field)
+        nullable = is_optional(field) and not tagged
+        if isinstance(kind, EntityField | EntityTupleField):
+            write = self._source.struct(kind.type_)
+            if kind.is_array:
+                self._array(value, lambda: self._line(f"    for x in a: {write}(b, x)"))
+            else:
+                self._struct(value, write, nullable=nullable)
+            return
+        type_name = get_schema_field_type(field)
+        if kind.is_array:
+            self._array(value, lambda: self._items(type_name))
+        elif type_name in _FIXED:
+            self._formats.append(_FIXED[type_name])
+            self._values.append(
+                f"-1 if (x{len(self._values)} := {value}) is None else x{len(self._values)}" if nullable else value
+            )
+        else:
+            self.flush()
+            self._line(f"{self._variable(type_name)}(b, {value})")
+
+    def _line(self, text: str) -> None:
+        self.lines.append(self._indent + text)
+
+    def _variable(self, type_name: str) -> str:
+        if type_name == "uuid":
+            return "_uuid"
+        kind = "string" if type_name == "string" else "bytes"
+        return f"_compact_{kind}" if self._flexible else f"_{kind}"
+
+    def _struct(self, value: str, write: str, *, nullable: bool) -> None:
+        self.flush()
+        if not nullable:
+            self._line(f"{write}(b, {value})")
+            return
+        self._line(f"x = {value}")
+        self._line("b.append(255 if x is None else 1)")
+        self._line(f"if x is not None: {write}(b, x)")
+
+    def _array(self, value: str, items: Callable[[], None]) -> None:
+        self.flush()
+        length = self._source.constant(struct.Struct(">i").pack)
+        self._line(f"a = {value}")
+        absent, present = (
+            ("b.append(0)", "write_unsigned_varint(b, len(a) + 1)")
+            if self._flexible
+            else (f"b += {length}(-1)", f"b += {length}(len(a))")
+        )
+        self._line(f"if a is None: {absent}")
+        self._line("else:")
+        self._line(f"    {present}")
+        items()
+
+    def _items(self, type_name: str) -> None:
+        if type_name in _FIXED:
+            pack = self._source.constant(struct)
+            self._line(f"    b += {pack}.pack('>%d{_FIXED[type_name]}' % len(a), *a)")
+        else:
+            self._line(f"    for x in a: {self._variable(type_name)}(b, x)")
+
+
+def _plain(default: object) -> object:
+    """A kio default as the plain value that our messages use."""
+    if isinstance(default, datetime.timedelta):
+        return round(default.total_seconds() * 1000)
+    if isinstance(default, datetime.datetime):
+        return round(default.timestamp() * 1000)
+    if hasattr(default, "__flexible__"):
+        return {field.name: _plain(getattr(default, field.name)) for field in fields(default)}  # type: ignore[arg-type]
+    return default
+
+
+def _string(buffer: bytearray, value: str | None) -> None:
+    if value is None:
+        buffer += b"\xff\xff"
+        return
+    data = value.encode()
+    buffer += struct.pack(">h", len(data))
+    buffer += data
+
+
+def _compact_string(buffer: bytearray, value: str | None) -> None:
+    if value is None:
+        buffer.append(0)
+        return
+    data = value.encode()
+    write_unsigned_varint(buffer, len(data) + 1)
+    buffer += data
+
+
+def _bytes(buffer: bytearray, value: bytes | None) -> None:
+    if value is None:
+        buffer += b"\xff\xff\xff\xff"
+        return
+    buffer += struct.pack(">i", len(value))
+    buffer += value
+
+
+def _compact_bytes(buffer: bytearray, value: bytes | None) -> None:
+    if value is None:
+        buffer.append(0)
+        return
+    write_unsigned_varint(buffer, len(value) + 1)
+    buffer += value
+
+
+def _uuid(buffer: bytearray, value: uuid.UUID | None) -> None:
+    buffer += _ZERO_UUID if value is None else value.bytes

@@ -1,0 +1,121 @@
+"""Request and response headers.
+
+```
+request   api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string (int16 length) | tags?
+response  correlation_id int32 | tags?
+```
+Tags are there when the version is flexible; ApiVersions responses never have them, so that a client of any age reads them.
+"""
+
+import struct
+from functools import cache
+from typing import Final, NamedTuple
+
+from kio.index import load_request_schema, load_response_schema
+
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey, schema_versions
+from odradek.protocol.encoder import write_unsigned_varint
+
+_REQUEST: Final = struct.Struct(">hhih")
+_CORRELATION: Final = struct.Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """What comes before a request's body, and where the body starts in its frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+@cache
+def request_is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version's request has tagged fields in its header. False for versions without a schema."""
+    if version not in schema_versions(api_key):
+        return False
+    return bool(load_request_schema(api_key, version).__flexible__)
+
+
+@cache
+def response_is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version's response has tagged fields in its header."""
+    return api_key != ApiKey.API_VERSIONS and bool(load_response_schema(api_key, version).__flexible__)
+
+
+def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
+    """The header at the start of `frame`. Raises `KafkaError` INVALID_REQUEST if the frame is too short for it."""
+    try:
+        api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
+        offset = _REQUEST.size
+        client_id = None
+        if length >= 0:
+            client_id = str(frame[offset : offset + length], "utf-8")
+            offset += length
+        if request_is_flexible(api_key, version):
+            offset = skip_tags(frame, offset)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise KafkaError(ErrorCode.invalid_request, f"malformed request header: {error}") from error
+    if offset > len(frame):
+        raise KafkaError(ErrorCode.invalid_request, "malformed request header: it is longer than its frame")
+    return RequestHeader(api_key, version, correlation_id, client_id, offset)
+
+
+def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """A header that `decode_request_header` reads."""
+    name = b"" if client_id is None else client_id.encode()
+    header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    return header + b"\x00" if request_is_flexible(api_key, version) else header
+
+
+def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    """The correlation id, and no tags."""
+    header = _CORRELATION.pack(correlation_id)
+    return header + b"\x00" if response_is_flexible(api_key, version) else header
+
+
+def decode_response_header(api_key: int, version: int, frame: bytes | memoryview) -> tuple[int, int]:
+    """`(correlation_id, where the body starts)`."""
+    offset = _CORRELATION.size
+    if response_is_flexible(api_key, version):
+        offset = skip_tags(frame, offset)
+    return _CORRELATION.unpack_from(frame)[0], offset
+
+
+def read_unsigned_varint(buffer: bytes | memoryview, offset: int) -> tuple[int, int]:
+    """`(value, offset after it)`. Raises `IndexError` past the end; a value has at most five bytes."""
+    value = shift = 0
+    for _ in range(5):
+        byte = buffer[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, offset
+        shift += 7
+    raise KafkaError(ErrorCode.invalid_request, "malformed message: a varint is longer than five bytes")
+
+
+def skip_tags(buffer: bytes | memoryview, offset: int) -> int:
+    """The offset after a section of tagged fields, which are all unknown here."""
+    count, offset = read_unsigned_varint(buffer, offset)
+    for _ in range(min(count, len(buffer))):
+        _, offset = read_unsigned_varint(buffer, offset)
+        size, offset = read_unsigned_varint(buffer, offset)
+        offset += size
+    return offset
+
+
+__all__ = [
+    "RequestHeader",
+    "decode_request_header",
+    "decode_response_header",
+    "encode_request_header",
+    "encode_response_header",
+    "read_unsigned_varint",
+    "request_is_flexible",
+    "response_is_flexible",
+    "skip_tags",
+    "write_unsigned_varint",
+]

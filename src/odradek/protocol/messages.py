@@ -1,0 +1,82 @@
+"""Requests and responses by API key and version: dicts in, kio entities out.
+
+A decoded message is kio's frozen dataclass of that version, so a field that the version lacks is an `AttributeError`:
+handlers that serve many versions read it with `optional`. kio gives time spans as `timedelta` (see `milliseconds`).
+"""
+
+import datetime
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader
+from kio.serial.errors import DecodeError
+
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.encoder import Encoder, Message, compile_encoder
+
+D = TypeVar("D")
+Decoder = Callable[[Any, int], tuple[Any, int]]
+
+
+@cache
+def request_encoder(api_key: int, version: int) -> Encoder:
+    """Compiled when first asked for."""
+    return compile_encoder(load_request_schema(api_key, version))
+
+
+@cache
+def response_encoder(api_key: int, version: int) -> Encoder:
+    """Compiled when first asked for."""
+    return compile_encoder(load_response_schema(api_key, version))
+
+
+@cache
+def request_decoder(api_key: int, version: int) -> Decoder:
+    """kio's reader, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
+    return entity_reader(load_request_schema(api_key, version))
+
+
+@cache
+def response_decoder(api_key: int, version: int) -> Decoder:
+    """kio's reader, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
+    return entity_reader(load_response_schema(api_key, version))
+
+
+def encode_request(api_key: int, version: int, message: Message) -> bytes:
+    """The body of a request, without its header."""
+    return request_encoder(api_key, version)(message)
+
+
+def encode_response(api_key: int, version: int, message: Message) -> bytes:
+    """The body of a response, without its header."""
+    return response_encoder(api_key, version)(message)
+
+
+def decode_request(api_key: int, version: int, buffer: bytes | memoryview, offset: int = 0) -> Any:
+    """The body that starts at `offset`. Raises `KafkaError` INVALID_REQUEST if it is malformed."""
+    return _decode(request_decoder(api_key, version), buffer, offset)
+
+
+def decode_response(api_key: int, version: int, buffer: bytes | memoryview, offset: int = 0) -> Any:
+    """The body that starts at `offset`. Raises `KafkaError` INVALID_REQUEST if it is malformed."""
+    return _decode(response_decoder(api_key, version), buffer, offset)
+
+
+def _decode(decoder: Decoder, buffer: bytes | memoryview, offset: int) -> Any:
+    try:
+        return decoder(buffer, offset)[0]
+    except (DecodeError, ValueError, OverflowError) as error:
+        raise KafkaError(ErrorCode.invalid_request, f"malformed message: {error}") from error
+
+
+def optional(message: object, field: str, default: D) -> D:
+    """A field that only some versions have; `default` where it is absent or null."""
+    value = getattr(message, field, None)
+    return default if value is None else value
+
+
+def milliseconds(span: datetime.timedelta) -> int:
+    """A kio time span in ms."""
+    return round(span.total_seconds() * 1000)

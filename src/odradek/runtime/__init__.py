@@ -1,0 +1,29 @@
+"""Time, randomness, disk and network: small interfaces, with the real ones behind them.
+
+Every room above takes a `Runtime`; `odradek.testing` has the other one, where time is virtual, the network and the
+disk are in memory, and a seed decides every order. Nothing above this floor calls `time`, `random`, `os` or `socket`.
+"""
+
+from odradek.runtime.clock import Clock, SystemClock
+from odradek.runtime.disk import Buffer, Disk, DiskLock, File, SystemDisk
+from odradek.runtime.entropy import Entropy, system_entropy, uuid4
+from odradek.runtime.network import Listener, Network, SystemNetwork
+from odradek.runtime.runtime import Runtime, system_runtime
+
+__all__ = [
+    "Buffer",
+    "Clock",
+    "Disk",
+    "DiskLock",
+    "Entropy",
+    "File",
+    "Listener",
+    "Network",
+    "Runtime",
+    "SystemClock",
+    "SystemDisk",
+    "SystemNetwork",
+    "system_entropy",
+    "system_runtime",
+    "uuid4",
+]

@@ -1,0 +1,223 @@
+"""Files, directories, locks, and the one writer thread for appends that are too large for the event loop.
+
+Everything here blocks; `Disk.submit` is how a caller on the event loop moves a large write off it. Durability is the
+caller's: nothing is synced unless `sync` or `sync_directory` is called.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+_MOST_BUFFERS = 1024
+"""IOV_MAX on Linux: one writev takes no more."""
+
+
+class File(Protocol):
+    """A file that is read anywhere and written at its end."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers after the last byte. On `OSError` a part may have been written: `truncate` cuts it."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def size(self) -> int:
+        """How many bytes the file has."""
+
+    def sync(self) -> None:
+        """Return when the file's data is on the disk."""
+
+    def close(self) -> None:
+        """Give the descriptor back; a closed file must not be used."""
+
+
+class DiskLock(Protocol):
+    """A lock that this process holds on a file, until `release` or its death."""
+
+    def release(self) -> None:
+        """Let others have it."""
+
+
+class Disk(Protocol):
+    """A file system. Paths are plain strings with `/`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending. `FileNotFoundError` without `create`."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a directory."""
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def make_directories(self, path: str) -> None:
+        """Create a directory and its parents; no error if it is there."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Move, replacing a file that is there, in one step."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: str) -> None:
+        """Return when creations, renames and removals in `path` are on the disk."""
+
+    def read_file(self, path: str) -> bytes:
+        """All of a small file. `FileNotFoundError` if there is none."""
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Make `path` hold `data`, whole or not at all, and on the disk when this returns."""
+
+    def lock(self, path: str, note: str) -> DiskLock:
+        """Hold `path` exclusively and leave `note` in it. `BlockingIOError` whose text is the holder's note if it is held."""
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run `work` on the writer thread, after what was submitted before; needs a running loop."""
+
+
+class SystemDisk:
+    """The machine's file system, and one writer thread that starts when it is first used."""
+
+    def __init__(self) -> None:
+        self._writer: ThreadPoolExecutor | None = None
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See `Disk`."""
+        return _SystemFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def exists(self, path: str) -> bool:
+        """See `Disk`."""
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        """See `Disk`."""
+        return sorted(os.listdir(path))
+
+    def make_directories(self, path: str) -> None:
+        """See `Disk`."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk`."""
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        """See `Disk`."""
+        os.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        """See `Disk`."""
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """See `Disk`."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read_file(self, path: str) -> bytes:
+        """See `Disk`."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """See `Disk`."""
+        temporary = f"{path}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.sync_directory(os.path.dirname(path) or ".")
+
+    def lock(self, path: str, note: str) -> DiskLock:
+        """See `Disk`."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 1024, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise BlockingIOError(holder) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, note.encode(), 0)
+        return _SystemLock(descriptor)
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """See `Disk`."""
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="odradek-writer")
+        return asyncio.get_running_loop().run_in_executor(self._writer, work)
+
+
+class _SystemFile:
+    """A descriptor, and where its end is."""
+
+    __slots__ = ("_descriptor", "_end")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._end = os.fstat(descriptor).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self._descriptor, length, offset)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        for first in range(0, len(buffers), _MOST_BUFFERS):
+            some = buffers[first : first + _MOST_BUFFERS]
+            wanted = sum(len(buffer) for buffer in some)
+            written = os.pwritev(self._descriptor, some, self._end)
+            self._end += written
+            if written < wanted:
+                self._append_rest(b"".join(some)[written:])
+
+    def _append_rest(self, rest: bytes) -> None:
+        """A short write: signals, or a disk that fills up; the next call says which."""
+        view = memoryview(rest)
+        while view:
+            written = os.pwrite(self._descriptor, view, self._end)
+            self._end += written
+            view = view[written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self._end = size
+
+    def size(self) -> int:
+        return self._end
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+class _SystemLock:
+    """An flock, which the kernel drops when the process dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)

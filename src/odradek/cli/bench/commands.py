@@ -1,0 +1,175 @@
+"""The subcommands: which sides, which loads, which rows."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+import click
+
+from odradek.cli.bench.measure import Row, cpu_seconds, print_rows, resident_mib, rounds
+from odradek.cli.bench.servers import Server, background_client, mock_server, odradek_server, run_client
+
+_MIB = 1024 * 1024
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
+_ROUNDS = click.option(
+    "--rounds", "count", default=3, show_default=True, help="Times each side runs; medians are shown."
+)
+
+
+@click.group()
+def command() -> None:
+    """Compare with a peer in the same run, by ratio."""
+
+
+@command.command()
+@click.option("--mib", default=256, show_default=True, help="How much is produced in each round.")
+@_ROUNDS
+@_JSON
+def produce(mib: int, count: int, *, as_json: bool) -> None:
+    """Throughput and broker CPU per MiB: librdkafka producing to us, to us without file writes, to its own mock."""
+    rows = []
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(odradek_server()),
+            stack.enter_context(odradek_server("no writes", options=["bench.discard.writes=true"])),
+            stack.enter_context(mock_server()),
+        ]
+        for record_bytes, batch_bytes in ((100, 1_000_000), (1024, 1_000_000), (100, 16_384), (1024, 16_384)):
+            arguments = {"record_bytes": record_bytes, "batch_bytes": batch_bytes, "total_bytes": mib * _MIB}
+            figures = rounds(count, {server.name: _with_cpu(server, "produce", arguments) for server in servers})
+            what = f"{record_bytes} B records, {batch_bytes // 1000} kB batches"
+            speed = {side: by["mib_per_second"] for side, by in figures.items()}
+            cpu = {side: by["cpu_seconds"] / by["mib"] * 1000 for side, by in figures.items()}
+            rows.append(Row(what=what, unit="MiB/s", figures=speed, of="no writes", to="mock", aim="≥ 0.9"))
+            rows.append(Row(what=what, unit="broker CPU ms/MiB", figures=cpu, of="no writes", to="mock", aim="≤ 1.1"))
+    print_rows("produce, acks=1, 1 partition, librdkafka as client", rows, as_json=as_json)
+
+
+@command.command()
+@click.option("--requests", "number", default=40_000, show_default=True, help="Requests in each round.")
+@_ROUNDS
+@_JSON
+def requests(number: int, count: int, *, as_json: bool) -> None:
+    """Single-record produce requests per second, and broker CPU per request."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(odradek_server()),
+            stack.enter_context(odradek_server("no writes", options=["bench.discard.writes=true"])),
+            stack.enter_context(mock_server()),
+        ]
+        figures = rounds(count, {server.name: _with_cpu(server, "requests", {"count": number}) for server in servers})
+    speed = {side: by["requests_per_second"] for side, by in figures.items()}
+    cpu = {side: by["cpu_seconds"] / by["requests"] * 1e6 for side, by in figures.items()}
+    rows = [
+        Row(what="one record a request", unit="requests/s", figures=speed, of="no writes", to="mock", aim="≥ 0.9"),
+        Row(
+            what="one record a request",
+            unit="broker CPU µs/request",
+            figures=cpu,
+            of="no writes",
+            to="mock",
+            aim="≤ 1.1",
+        ),
+    ]
+    print_rows("requests, acks=1, librdkafka as client", rows, as_json=as_json)
+
+
+@command.command()
+@click.option("--seconds", default=5.0, show_default=True, help="How long each measurement sends.")
+@click.option("--per-second", default=1000, show_default=True, help="Records a second.")
+@_ROUNDS
+@_JSON
+def latency(seconds: float, per_second: int, count: int, *, as_json: bool) -> None:
+    """End-to-end latency at a steady rate, alone and beside a saturating producer; start-up and idle memory."""
+    arguments = {"per_second": per_second, "seconds": seconds}
+    rows = []
+    with ExitStack() as stack:
+        servers = [stack.enter_context(odradek_server()), stack.enter_context(mock_server())]
+        for what, beside in (("alone", False), ("beside a saturating producer", True)):
+            figures = rounds(count, {server.name: _latency_of(server, arguments, beside=beside) for server in servers})
+            rows += [
+                Row(
+                    what=f"{what}, {name.removesuffix('_ms')}",
+                    unit="ms",
+                    figures={side: by[name] for side, by in figures.items()},
+                    of="odradek",
+                    to="mock",
+                )
+                for name in ("p50_ms", "p99_ms")
+            ]
+    print_rows(f"end-to-end latency at {per_second:,} records/s, librdkafka as client", rows, as_json=as_json)
+
+
+@command.command()
+@_ROUNDS
+@_JSON
+def start(count: int, *, as_json: bool) -> None:
+    """From starting the process to the first acknowledged record, and resident memory when idle."""
+    figures = rounds(count, {"odradek": _start(odradek_server), "mock": _start(mock_server)})
+    rows = [
+        Row(what=what, unit=unit, figures={side: by[key] for side, by in figures.items()}, of="odradek", to="mock")
+        for what, unit, key in (
+            ("process started to ready", "s", "ready_seconds"),
+            ("ready to first acknowledged record", "s", "seconds"),
+            ("idle resident memory", "MiB", "idle_mib"),
+        )
+    ]
+    print_rows("start", rows, as_json=as_json)
+
+
+@command.command()
+@click.option("--records", "number", default=1_000_000, show_default=True, help="Records in the topic.")
+@click.option("--record-bytes", default=100, show_default=True, help="Bytes of a record's value.")
+@click.option("--compression", default="none", show_default=True, help="none, gzip, snappy, lz4 or zstd.")
+@_ROUNDS
+@_JSON
+def decode(number: int, record_bytes: int, compression: str, count: int, *, as_json: bool) -> None:
+    """Records per second read from our broker: into Arrow by us, beside confluent-kafka and aiokafka."""
+    with odradek_server() as server:
+        fill = {"topic": "bench", "count": number, "record_bytes": record_bytes, "compression": compression}
+        run_client("fill", fill | {"bootstrap_servers": server.bootstrap_servers})
+        arguments = {"bootstrap_servers": server.bootstrap_servers, "topic": "bench", "count": number}
+        names = ("arrow", "confluent-kafka", "aiokafka")
+        figures = rounds(count, {name: _client(name, arguments) for name in names})
+    speed = {side: by["records_per_second"] for side, by in figures.items()}
+    what = f"{record_bytes} B records, {compression}"
+    rows = [Row(what=what, unit="records/s", figures=speed, of="arrow", to=peer, aim="≥ 10") for peer in names[1:]]
+    print_rows("consume into Arrow, one partition", rows, as_json=as_json)
+
+
+def _client(workload: str, arguments: Mapping[str, object]) -> Callable[[], Mapping[str, float]]:
+    return lambda: run_client(workload, dict(arguments))
+
+
+def _with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) -> Callable[[], Mapping[str, float]]:
+    """A run whose figures include the CPU that the server used meanwhile."""
+
+    def run() -> Mapping[str, float]:
+        before = cpu_seconds(server.pid)
+        figures = run_client(workload, {**arguments, "bootstrap_servers": server.bootstrap_servers})
+        return {**figures, "cpu_seconds": cpu_seconds(server.pid) - before}
+
+    return run
+
+
+def _latency_of(server: Server, arguments: Mapping[str, object], *, beside: bool) -> Callable[[], Mapping[str, float]]:
+    def run() -> Mapping[str, float]:
+        with ExitStack() as stack:
+            if beside:
+                stack.enter_context(background_client("saturate", {"bootstrap_servers": server.bootstrap_servers}))
+            return run_client("latency", {**arguments, "bootstrap_servers": server.bootstrap_servers})
+
+    return run
+
+
+def _start(serve: Callable[[], object]) -> Callable[[], Mapping[str, float]]:
+    def run() -> Mapping[str, float]:
+        started = time.perf_counter()
+        with ExitStack() as stack:
+            server: Server = stack.enter_context(serve())  # type: ignore[arg-type]
+            ready = time.perf_counter() - started
+            idle = resident_mib(server.pid)
+            figures = run_client("first_record", {"bootstrap_servers": server.bootstrap_servers})
+            return {**figures, "ready_seconds": ready, "idle_mib": idle}
+
+    return run

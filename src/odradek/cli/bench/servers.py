@@ -1,0 +1,94 @@
+"""What is measured: `odradek serve` and librdkafka's mock cluster, each a process of its own on loopback."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from odradek.model import UnavailableError
+
+_STOP_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running server: where clients connect, and which process to look at."""
+
+    name: str
+    bootstrap_servers: str
+    pid: int
+
+
+@contextmanager
+def odradek_server(name: str = "odradek", *, options: Sequence[str] = ()) -> Iterator[Server]:
+    """A broker of ours on a temporary directory; `options` are `-o` values."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
+        for option in ("group.initial.rebalance.delay.ms=0", *options):
+            arguments += ["-o", option]
+        with _process(["-m", "odradek.cli", *arguments]) as process:
+            yield Server(name=name, bootstrap_servers=_ready(process, "ready: "), pid=process.pid)
+
+
+@contextmanager
+def mock_server(name: str = "mock") -> Iterator[Server]:
+    """The mock cluster of librdkafka: C, one thread, no disk, keeps the last few MiB of each partition."""
+    with _process(["-m", "odradek.cli.bench.client", "mock"]) as process:
+        yield Server(name=name, bootstrap_servers=_ready(process, "ready: "), pid=process.pid)
+
+
+def run_client(workload: str, arguments: dict[str, object]) -> dict[str, float]:
+    """Run a workload of `workloads` in a process of its own and return its figures."""
+    import json
+
+    done = subprocess.run(
+        [sys.executable, "-m", "odradek.cli.bench.client", workload, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise UnavailableError(f"the client of workload {workload!r} failed: {done.stderr.strip()[-500:]}")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+@contextmanager
+def background_client(workload: str, arguments: dict[str, object]) -> Iterator[None]:
+    """A workload that runs beside what is measured, until the block ends."""
+    import json
+
+    with _process(["-m", "odradek.cli.bench.client", workload, json.dumps(arguments)]) as process:
+        _ready(process, "started")
+        yield
+
+
+@contextmanager
+def _process(arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _ready(process: "subprocess.Popen[str]", prefix: str) -> str:
+    """What follows `prefix` on the line that starts with it."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(prefix):
+            return line.removeprefix(prefix).strip()
+    raise UnavailableError(f"the server ended with exit code {process.wait()} before it was ready")

@@ -1,0 +1,108 @@
+"""The command `odradek`: one file per command, imported when it is called.
+
+A command lives in `cli/<name>.py` as a click command called `command`. The table below has its line of help, so that
+`odradek --help` imports none of them; a name whose file is absent is not offered. Errors of `odradek.model` become one
+line on stderr and exit code 1, wrong usage exits with 2, Ctrl-C with 130, and a closed pipe is silent (141).
+"""
+
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+from typing import Any, Final
+
+import click
+
+from odradek import __version__
+
+COMMANDS: Final = {
+    "serve": "Run one broker until it is told to stop.",
+    "up": "Run several brokers on this machine.",
+    "topics": "Create, list, describe and delete topics.",
+    "groups": "List consumer groups, and show where they are.",
+    "configs": "Show and change the configuration of topics and brokers.",
+    "partitions": "Move partitions, elect leaders, delete records.",
+    "brokers": "Show the brokers of a cluster.",
+    "metadata": "Look at the metadata tree.",
+    "produce": "Write records, from stdin or a file.",
+    "consume": "Read records, to stdout.",
+    "log": "Look at a partition's files.",
+    "lab": "Ask what an assignment or a rebalance would do, and why.",
+    "pipeline": "Run a Spark pipeline out of a TOML file.",
+    "sim": "Run the deterministic simulator.",
+    "bench": "Measure this machine against its peers.",
+    "dashboard": "Serve a live page about a cluster.",
+}
+"""Every command, in the order of the help, with its one line."""
+
+
+class _OneLineError(click.ClickException):
+    """An error that a person reads: one line, no traceback, exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"odradek: {' '.join(self.message.split())}", file=file or sys.stderr)
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of this package."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands of the table whose file is there."""
+        del ctx
+        return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{name}")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of `cmd_name`; None if there is no such command."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing a command for its help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; see the module's docstring for what becomes of its errors."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except _ours() as error:
+            raise _OneLineError(str(error)) from error
+        except KeyboardInterrupt:
+            ctx.exit(128 + signal.SIGINT)
+        except BrokenPipeError:
+            # Whoever read our output has had enough. Python would complain again when it flushes stdout at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(128 + signal.SIGPIPE)
+        except OSError as error:
+            raise _OneLineError(_os_error(error)) from error
+        return result
+
+
+def _ours() -> type[Exception]:
+    """The root of our errors; a function, because Python asks for it only when something was raised (importing it is slow)."""
+    from odradek.model import OdradekError
+
+    return OdradekError
+
+
+def _os_error(error: OSError) -> str:
+    """`FILE: No such file or directory`, as other commands of the system say it."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="A cluster is any Kafka cluster: --bootstrap-server takes HOST:PORT[,HOST:PORT...].",
+)
+@click.version_option(__version__, "--version", prog_name="odradek", message="%(prog)s %(version)s")
+def main() -> None:
+    """Odradek: a Kafka cluster in Python, and the tools to use one."""
+
+
+__all__ = ["COMMANDS", "LazyGroup", "main"]

@@ -1,0 +1,35 @@
+"""Kafka's configuration keys, typed: the broker's, a topic's, and the Java properties file they come in.
+
+Every key is one field of a frozen dataclass; the field's name is the key with `_` for `.`, so that
+`config.log_segment_bytes` is what `log.segment.bytes` says and mypy knows that it is an `int`. Nothing here reads a
+clock or keeps state; a changed configuration is a new value.
+"""
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import LONG_MAX, ConfigType, Definition, Value
+from odradek.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
+from odradek.config.listeners import ListenerAddress, parse_host_port, parse_listener
+from odradek.config.load import load
+from odradek.config.properties import parse_properties
+from odradek.config.topic import TopicConfig, topic_config, validate_topic_overrides
+
+__all__ = [
+    "LONG_MAX",
+    "BrokerConfig",
+    "ConfigEntry",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "Definition",
+    "ListenerAddress",
+    "TopicConfig",
+    "Value",
+    "describe_broker",
+    "describe_topic",
+    "load",
+    "parse_host_port",
+    "parse_listener",
+    "parse_properties",
+    "topic_config",
+    "validate_topic_overrides",
+]

@@ -1,0 +1,311 @@
+"""The broker's keys, with Kafka 4's defaults and limits.
+
+What deviates on purpose:
+
+| key | Kafka | here | why |
+|---|---|---|---|
+| `broker.id` | -1, generated | 0 | a single broker needs no generator |
+| `listeners` | `PLAINTEXT://:9092` | `PLAINTEXT://localhost:9092` | nothing listens beyond the machine unasked |
+| `log.dirs` | `/tmp/kafka-logs` | `odradek-data` | data does not belong where reboots delete |
+| `log.segment.bytes` | at least 1 MiB | at least 14 | as Kafka until 4.0; tests and small topics need small segments |
+| `offsets.topic.num.partitions` | 50 | 16 | each costs a directory and three open files at every start |
+| `offsets.topic.replication.factor` | 3 | 1 | one broker is the usual beginning; `odradek up` sets min(3, brokers) |
+| `queued.max.request.bytes` | -1, no limit | 256 MiB | memory is bounded by configuration |
+| `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
+| `bench.discard.writes` | - | false | what a broker costs without its disk |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from odradek.config.definition import (
+    INT_MAX,
+    LONG_MAX,
+    Definition,
+    Value,
+    boolean,
+    definitions,
+    double,
+    integer,
+    long,
+    names,
+    parse_all,
+    short,
+    text,
+)
+from odradek.config.listeners import ListenerAddress, parse_listener
+from odradek.model import ConfigurationError
+
+COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+CLEANUP_POLICIES: Final = ("compact", "delete")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
+IGNORED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "background.threads": "one event loop does this work",
+        "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
+        "num.network.threads": "one event loop serves all connections of a broker",
+        "num.recovery.threads.per.data.dir": "logs are recovered one after the other",
+        "socket.receive.buffer.bytes": "the kernel sizes socket buffers",
+        "socket.send.buffer.bytes": "the kernel sizes socket buffers",
+        "zookeeper.connection.timeout.ms": "the metadata tree is named with --metadata",
+    }
+)
+"""Kafka's keys that a `server.properties` usually has and that have nothing to set here: accepted with a warning."""
+
+MOVED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "log.dir": "use log.dirs, or --data-dir",
+        "node.id": "use broker.id, or --broker-id",
+        "process.roles": "there is no KRaft here: metadata lives in the tree named with --metadata",
+        "zookeeper.connect": "use --metadata zookeeper://HOST:PORT/CHROOT",
+    }
+)
+"""Kafka's keys that would change what a broker does if they were ignored: refused, with what to use instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker's configuration. Raises `ConfigurationError` if a value is outside its limits."""
+
+    # Who it is and where it listens
+    broker_id: int = integer("broker.id", 0, "The broker's id, unique in its cluster.", minimum=0)
+    broker_rack: str | None = text("broker.rack", None, "The rack that replicas are spread over.", nullable=True)
+    listeners: tuple[str, ...] = names(
+        "listeners",
+        ("PLAINTEXT://localhost:9092",),
+        "Where to listen, each as NAME://HOST:PORT; port 0 is any free one.",
+    )
+    advertised_listeners: tuple[str, ...] | None = names(
+        "advertised.listeners", None, "What clients are told to connect to; the listeners if unset.", nullable=True
+    )
+    zookeeper_session_timeout_ms: int = integer(
+        "zookeeper.session.timeout.ms",
+        18_000,
+        "How long a silent broker keeps its ephemeral nodes in the metadata tree.",
+        minimum=1,
+    )
+
+    # The network
+    socket_request_max_bytes: int = integer(
+        "socket.request.max.bytes", 104_857_600, "The largest request; a larger one costs its connection.", minimum=1
+    )
+    queued_max_request_bytes: int = long(
+        "queued.max.request.bytes",
+        268_435_456,
+        "Bytes of requests being worked on before connections are no longer read; -1 is no limit.",
+        minimum=-1,
+    )
+    connections_max_idle_ms: int = long(
+        "connections.max.idle.ms", 600_000, "A connection silent for this long is closed; -1 never.", minimum=-1
+    )
+    max_connections: int = integer("max.connections", INT_MAX, "Connections at once; more are closed.", minimum=0)
+
+    # Topics
+    num_partitions: int = integer(
+        "num.partitions", 1, "Partitions of a topic whose creator names no number.", minimum=1
+    )
+    default_replication_factor: int = integer(
+        "default.replication.factor", 1, "Replicas of a topic whose creator names no number.", minimum=1
+    )
+    auto_create_topics_enable: bool = boolean(
+        "auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."
+    )
+    delete_topic_enable: bool = boolean("delete.topic.enable", True, "Whether topics may be deleted.")
+    min_insync_replicas: int = integer(
+        "min.insync.replicas", 1, "In-sync replicas that an append with acks=all needs.", minimum=1
+    )
+    unclean_leader_election_enable: bool = boolean(
+        "unclean.leader.election.enable", False, "Whether a replica outside the ISR may lead, losing records."
+    )
+    message_max_bytes: int = integer("message.max.bytes", 1_048_588, "The largest record batch.", minimum=0)
+    compression_type: str = text(
+        "compression.type",
+        "producer",
+        "How a topic's batches are compressed; producer leaves them.",
+        choices=COMPRESSION_TYPES,
+    )
+
+    # The log
+    log_dirs: tuple[str, ...] = names("log.dirs", ("odradek-data",), "Directories of the partitions.")
+    log_segment_bytes: int = integer("log.segment.bytes", 1_073_741_824, "A segment's largest size.", minimum=14)
+    log_roll_ms: int | None = long("log.roll.ms", None, "A segment's greatest age.", minimum=1, nullable=True)
+    log_roll_hours: int = integer("log.roll.hours", 168, "log.roll.ms in hours, if that is unset.", minimum=1)
+    log_roll_jitter_ms: int | None = long(
+        "log.roll.jitter.ms", None, "Random time taken off a segment's greatest age.", minimum=0, nullable=True
+    )
+    log_roll_jitter_hours: int = integer(
+        "log.roll.jitter.hours", 0, "log.roll.jitter.ms in hours, if that is unset.", minimum=0
+    )
+    log_retention_ms: int | None = long(
+        "log.retention.ms", None, "How long records are kept; -1 for ever.", minimum=-1, nullable=True
+    )
+    log_retention_minutes: int | None = integer(
+        "log.retention.minutes", None, "log.retention.ms in minutes, if that is unset.", nullable=True
+    )
+    log_retention_hours: int = integer("log.retention.hours", 168, "The same in hours, if minutes are unset too.")
+    log_retention_bytes: int = long(
+        "log.retention.bytes", -1, "A partition's largest size; -1 is no limit.", minimum=-1
+    )
+    log_retention_check_interval_ms: int = long(
+        "log.retention.check.interval.ms", 300_000, "How often old segments are looked for.", minimum=1
+    )
+    log_cleanup_policy: tuple[str, ...] = names(
+        "log.cleanup.policy", ("delete",), "What happens to old records.", choices=CLEANUP_POLICIES
+    )
+    log_cleaner_delete_retention_ms: int = long(
+        "log.cleaner.delete.retention.ms", 86_400_000, "How long compaction keeps a key's tombstone.", minimum=0
+    )
+    log_cleaner_min_compaction_lag_ms: int = long(
+        "log.cleaner.min.compaction.lag.ms", 0, "The age from which a record may be compacted.", minimum=0
+    )
+    log_cleaner_max_compaction_lag_ms: int = long(
+        "log.cleaner.max.compaction.lag.ms", LONG_MAX, "The age by which a record must be compacted.", minimum=1
+    )
+    log_cleaner_min_cleanable_ratio: float = double(
+        "log.cleaner.min.cleanable.ratio", 0.5, "The share of a log that must be dirty.", minimum=0, maximum=1
+    )
+    log_segment_delete_delay_ms: int = long(
+        "log.segment.delete.delay.ms", 60_000, "How long a deleted segment's files stay.", minimum=0
+    )
+    log_index_size_max_bytes: int = integer(
+        "log.index.size.max.bytes", 10_485_760, "An index's largest size.", minimum=4
+    )
+    log_index_interval_bytes: int = integer(
+        "log.index.interval.bytes", 4096, "Bytes of log between two entries of its index.", minimum=0
+    )
+    log_message_timestamp_type: str = text(
+        "log.message.timestamp.type", "CreateTime", "Whose time a record carries.", choices=TIMESTAMP_TYPES
+    )
+    log_message_timestamp_before_max_ms: int = long(
+        "log.message.timestamp.before.max.ms", LONG_MAX, "How far behind the broker's a time may be.", minimum=0
+    )
+    log_message_timestamp_after_max_ms: int = long(
+        "log.message.timestamp.after.max.ms", 3_600_000, "How far ahead of the broker's a time may be.", minimum=0
+    )
+    log_flush_mode: str = text(
+        "log.flush.mode",
+        "none",
+        "none leaves flushing to the log.flush.interval keys; group acknowledges after one fsync for all that wait.",
+        choices=("none", "group"),
+    )
+    log_flush_interval_messages: int = long(
+        "log.flush.interval.messages", LONG_MAX, "Records of a partition between two flushes.", minimum=1
+    )
+    log_flush_interval_ms: int | None = long(
+        "log.flush.interval.ms", None, "Time between two flushes of a partition.", minimum=0, nullable=True
+    )
+    log_flush_scheduler_interval_ms: int = long(
+        "log.flush.scheduler.interval.ms", LONG_MAX, "How often it is checked whether a log is due.", minimum=1
+    )
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        "log.flush.offset.checkpoint.interval.ms", 60_000, "How often recovery points are written down.", minimum=1
+    )
+    bench_discard_writes: bool = boolean(
+        "bench.discard.writes", False, "Forget records instead of writing them. Loses all data.", internal=True
+    )
+
+    # Groups and their offsets
+    group_min_session_timeout_ms: int = integer(
+        "group.min.session.timeout.ms", 6_000, "The shortest session a member may ask for.", minimum=1
+    )
+    group_max_session_timeout_ms: int = integer(
+        "group.max.session.timeout.ms", 1_800_000, "The longest session a member may ask for.", minimum=1
+    )
+    group_initial_rebalance_delay_ms: int = integer(
+        "group.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for more members.", minimum=0
+    )
+    group_max_size: int = integer("group.max.size", INT_MAX, "Members of a group.", minimum=1)
+    offsets_topic_num_partitions: int = integer(
+        "offsets.topic.num.partitions", 16, "Partitions of __consumer_offsets, once it is created for ever.", minimum=1
+    )
+    offsets_topic_replication_factor: int = short(
+        "offsets.topic.replication.factor", 1, "Replicas of __consumer_offsets.", minimum=1
+    )
+    offsets_topic_segment_bytes: int = integer(
+        "offsets.topic.segment.bytes", 104_857_600, "A segment of __consumer_offsets.", minimum=14
+    )
+    offsets_retention_minutes: int = integer(
+        "offsets.retention.minutes", 10_080, "How long a group without members keeps its offsets.", minimum=1
+    )
+    offsets_retention_check_interval_ms: int = long(
+        "offsets.retention.check.interval.ms", 600_000, "How often old offsets are looked for.", minimum=1
+    )
+    offsets_commit_timeout_ms: int = integer(
+        "offsets.commit.timeout.ms", 5_000, "How long a commit waits to be replicated.", minimum=1
+    )
+    offset_metadata_max_bytes: int = integer(
+        "offset.metadata.max.bytes", 4_096, "The largest note beside a committed offset.", minimum=0
+    )
+
+    # Fetching and idempotent producing
+    fetch_max_bytes: int = integer("fetch.max.bytes", 57_671_680, "The largest fetch answer.", minimum=1024)
+    max_incremental_fetch_session_cache_slots: int = integer(
+        "max.incremental.fetch.session.cache.slots", 1_000, "Fetch sessions that are kept.", minimum=0
+    )
+    producer_id_expiration_ms: int = integer(
+        "producer.id.expiration.ms", 86_400_000, "How long a silent producer's sequence is remembered.", minimum=1
+    )
+    producer_id_expiration_check_interval_ms: int = integer(
+        "producer.id.expiration.check.interval.ms", 600_000, "How often silent producers are looked for.", minimum=1
+    )
+
+    explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Keys that somebody set, if only to their default; DescribeConfigs tells the two apart."""
+
+    def __post_init__(self) -> None:
+        for definition in definitions(type(self)).values():
+            definition.check(getattr(self, definition.attribute))
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigurationError("group.min.session.timeout.ms is at most group.max.session.timeout.ms")
+        if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigurationError("queued.max.request.bytes is -1 or at least socket.request.max.bytes")
+        if not self.listeners or not self.log_dirs:
+            raise ConfigurationError(f"{'log.dirs' if self.listeners else 'listeners'} needs a value")
+        for address in (*self.listeners, *(self.advertised_listeners or ())):
+            parse_listener(address)
+
+    @property
+    def log_retention_time_ms(self) -> int:
+        """How long records are kept, of whichever of the three keys says so; -1 for ever."""
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return max(self.log_retention_minutes * 60_000, -1)
+        return max(self.log_retention_hours * 3_600_000, -1)
+
+    @property
+    def listener_addresses(self) -> tuple[ListenerAddress, ...]:
+        """`listeners`, parsed."""
+        return tuple(parse_listener(address) for address in self.listeners)
+
+    @property
+    def advertised_addresses(self) -> tuple[ListenerAddress, ...]:
+        """`advertised.listeners` if it is set, else `listeners`, parsed."""
+        return tuple(parse_listener(address) for address in self.advertised_listeners or self.listeners)
+
+    @classmethod
+    def definitions(cls) -> Mapping[str, Definition]:
+        """Every key by Kafka's name."""
+        return definitions(cls)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
+        """A configuration out of keys and texts; raises `ConfigurationError`, which hints at close matches."""
+        for name, instead in MOVED.items():
+            if name in properties:
+                raise ConfigurationError(f"{name} has no meaning here: {instead}")
+        meant = {name: value for name, value in properties.items() if name not in IGNORED}
+        values = parse_all(definitions(cls), meant)
+        return cls(**values, explicit=frozenset(meant))  # type: ignore[arg-type]
+
+    def get(self, name: str) -> Value:
+        """The value of a key by Kafka's name; raises `KeyError`."""
+        value: Value = getattr(self, definitions(type(self))[name].attribute)
+        return value
+
+    def is_explicit(self, name: str) -> bool:
+        """Whether somebody set the key."""
+        return name in self.explicit or self.get(name) != definitions(type(self))[name].default

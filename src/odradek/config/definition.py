@@ -1,0 +1,205 @@
+"""What a configuration key is: its type, default, limits and documentation, and how its text is read and written.
+
+A dataclass field declared with one of `integer`, `long`, `double`, `boolean`, `text` or `names` carries a `Definition`
+in its metadata; `definitions(cls)` collects them. The text forms are those of Kafka's `ConfigDef`.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from odradek.model import ConfigurationError
+
+Value = bool | int | float | str | tuple[str, ...] | None
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    """The types of a key, numbered as DescribeConfigs numbers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_WHOLE_NUMBERS: Final = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One key. `synonyms` are the broker's keys that a topic's key falls back to, strongest first, with their unit."""
+
+    name: str
+    type: ConfigType
+    default: Value
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+    internal: bool = False
+    synonyms: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        """The name of the dataclass field that holds the value."""
+        return self.name.replace(".", "_")
+
+    def parse(self, text: str) -> Value:
+        """The value that `text` stands for. Raises `ConfigurationError` if that is none or a forbidden one."""
+        value = self._read(text.strip())
+        self.check(value)
+        return value
+
+    def check(self, value: Value) -> None:
+        """Raise `ConfigurationError` if `value` is outside the key's limits."""
+        if value is None:
+            if not self.nullable:
+                raise ConfigurationError(f"{self.name} needs a value")
+            return
+        if self.choices:
+            given = value if isinstance(value, tuple) else (value,)
+            wrong = [choice for choice in given if choice not in self.choices]
+            if wrong or not given:
+                known = ", ".join(self.choices)
+                raise ConfigurationError(f"{self.name} is one of {known}, not {self.format(value)!r}")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self._check_range(value)
+
+    def format(self, value: Value) -> str | None:
+        """The text that `parse` would turn into `value`."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+    def _check_range(self, value: float) -> None:
+        if self.minimum is not None and value < self.minimum:
+            raise ConfigurationError(f"{self.name} is at least {self.minimum:,}, not {value:,}")
+        if self.maximum is not None and value > self.maximum:
+            raise ConfigurationError(f"{self.name} is at most {self.maximum:,}, not {value:,}")
+
+    def _read(self, text: str) -> Value:
+        match self.type:
+            case ConfigType.BOOLEAN:
+                return self._read_boolean(text)
+            case ConfigType.STRING:
+                return None if self.nullable and not text else text
+            case ConfigType.LIST:
+                items = tuple(item.strip() for item in text.split(",") if item.strip())
+                return None if self.nullable and not items else items
+            case ConfigType.DOUBLE:
+                return self._read_double(text)
+            case _:
+                return self._read_whole(text, _WHOLE_NUMBERS[self.type])
+
+    def _read_boolean(self, text: str) -> bool:
+        if text.lower() not in {"true", "false"}:
+            raise ConfigurationError(f"{self.name} is true or false, not {text!r}")
+        return text.lower() == "true"
+
+    def _read_double(self, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ConfigurationError(f"{self.name} is a number, not {text!r}") from None
+        if not math.isfinite(value):
+            raise ConfigurationError(f"{self.name} is a finite number, not {text!r}")
+        return value
+
+    def _read_whole(self, text: str, largest: int) -> int:
+        # int() alone would also take 1_000 and other scripts' digits, and a text of any length.
+        digits = text[1:] if text[:1] in {"+", "-"} else text
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+            raise ConfigurationError(f"{self.name} is a whole number, not {text[:40]!r}")
+        value = int(text)
+        if not -largest - 1 <= value <= largest:
+            raise ConfigurationError(f"{self.name} is a whole number of at most {largest:,}, not {value:,}")
+        return value
+
+
+_definitions: Final[dict[type, Mapping[str, Definition]]] = {}
+
+
+def definitions(cls: type) -> Mapping[str, Definition]:
+    """The keys of a configuration class by Kafka's name, in the order of its fields; collected once."""
+    known = _definitions.get(cls)
+    if known is None:
+        found = (each.metadata.get("definition") for each in fields(cls))
+        known = MappingProxyType({definition.name: definition for definition in found if definition is not None})
+        _definitions[cls] = known
+    return known
+
+
+def parse_all(known: Mapping[str, Definition], properties: Mapping[str, str]) -> dict[str, Value]:
+    """Values by attribute name. Raises `ConfigurationError` for an unknown key or a value outside its limits."""
+    values: dict[str, Value] = {}
+    for name, text in properties.items():
+        definition = known.get(name)
+        if definition is None:
+            raise unknown_key(name, known)
+        values[definition.attribute] = definition.parse(text)
+    return values
+
+
+def unknown_key(name: str, known: Iterable[str]) -> ConfigurationError:
+    """The error for a key that does not exist; it names those that look like it."""
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return ConfigurationError(f"there is no configuration key {name!r}{hint}")
+
+
+def _key(definition: Definition) -> Any:
+    """A dataclass field; `Any`, because to mypy a field's default has the field's type."""
+    return field(default=definition.default, metadata={"definition": definition})
+
+
+def integer(name: str, default: int | None, doc: str, *, minimum: int | None = None, **more: Any) -> Any:
+    """A key of Kafka's type INT: 32 bits."""
+    return _key(Definition(name=name, type=ConfigType.INT, default=default, doc=doc, minimum=minimum, **more))
+
+
+def short(name: str, default: int, doc: str, *, minimum: int | None = None, **more: Any) -> Any:
+    """A key of Kafka's type SHORT: 16 bits."""
+    return _key(Definition(name=name, type=ConfigType.SHORT, default=default, doc=doc, minimum=minimum, **more))
+
+
+def long(name: str, default: int | None, doc: str, *, minimum: int | None = None, **more: Any) -> Any:
+    """A key of Kafka's type LONG: 64 bits."""
+    return _key(Definition(name=name, type=ConfigType.LONG, default=default, doc=doc, minimum=minimum, **more))
+
+
+def double(name: str, default: float, doc: str, *, minimum: float, maximum: float, **more: Any) -> Any:
+    """A key of Kafka's type DOUBLE."""
+    return _key(
+        Definition(
+            name=name, type=ConfigType.DOUBLE, default=default, doc=doc, minimum=minimum, maximum=maximum, **more
+        )
+    )
+
+
+def boolean(name: str, default: bool, doc: str, **more: Any) -> Any:  # noqa: FBT001 (a default, not a switch)
+    """A key of Kafka's type BOOLEAN."""
+    return _key(Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, **more))
+
+
+def text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = (), **more: Any) -> Any:
+    """A key of Kafka's type STRING, free or one of `choices`."""
+    return _key(Definition(name=name, type=ConfigType.STRING, default=default, doc=doc, choices=choices, **more))
+
+
+def names(name: str, default: tuple[str, ...] | None, doc: str, *, choices: tuple[str, ...] = (), **more: Any) -> Any:
+    """A key of Kafka's type LIST: texts with commas between them."""
+    return _key(Definition(name=name, type=ConfigType.LIST, default=default, doc=doc, choices=choices, **more))

@@ -1,0 +1,94 @@
+"""What DescribeConfigs tells of each key: value, where it comes from, and the weaker sources behind it.
+
+An entry's synonyms are every place that names the key, strongest first; the first gives the value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from odradek.config.broker import BrokerConfig
+from odradek.config.definition import ConfigType, Definition
+from odradek.config.topic import TopicConfig, topic_config
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, numbered as DescribeConfigs numbers them."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSynonym:
+    """One place that has a value for the key."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One key as DescribeConfigs shows it. `read_only`: not changeable while the broker runs."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    doc: str
+    synonyms: tuple[ConfigSynonym, ...]
+    read_only: bool
+    sensitive: bool = False
+
+
+def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
+    """Every key of a broker but the internal ones, by name."""
+    return [
+        _entry(
+            definition, _broker_synonyms(config, definition.name), definition.format(config.get(name)), read_only=True
+        )
+        for name, definition in sorted(BrokerConfig.definitions().items())
+        if not definition.internal
+    ]
+
+
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every key of a topic with these `overrides` on a broker of this `config`, by name."""
+    complete = topic_config(config, overrides)
+    entries = []
+    for name, definition in sorted(TopicConfig.definitions().items()):
+        synonyms = [synonym for key, _ in definition.synonyms for synonym in _broker_synonyms(config, key)]
+        if name in overrides:
+            own = ConfigSynonym(name=name, value=overrides[name], source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
+            synonyms.insert(0, own)
+        entries.append(_entry(definition, synonyms, definition.format(complete.get(name)), read_only=False))
+    return entries
+
+
+def _entry(definition: Definition, synonyms: list[ConfigSynonym], value: str | None, *, read_only: bool) -> ConfigEntry:
+    return ConfigEntry(
+        name=definition.name,
+        value=value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        type=definition.type,
+        doc=definition.doc,
+        synonyms=tuple(synonyms),
+        read_only=read_only,
+    )
+
+
+def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
+    """The broker's own value if somebody set it, and the default if there is one."""
+    definition = BrokerConfig.definitions()[name]
+    found = []
+    if config.is_explicit(name):
+        value = definition.format(config.get(name))
+        found.append(ConfigSynonym(name=name, value=value, source=ConfigSource.STATIC_BROKER_CONFIG))
+    if definition.default is not None:
+        value = definition.format(definition.default)
+        found.append(ConfigSynonym(name=name, value=value, source=ConfigSource.DEFAULT_CONFIG))
+    return found

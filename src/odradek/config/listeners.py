@@ -1,0 +1,38 @@
+"""Addresses as people write them: `HOST:PORT`, `[IPV6]:PORT`, and Kafka's `NAME://HOST:PORT`."""
+
+from typing import NamedTuple
+
+from odradek.model import ConfigurationError
+
+
+class ListenerAddress(NamedTuple):
+    """A listener's name (which is its security protocol too, unless mapped), host and port."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """`HOST:PORT` as two values; raises `ConfigurationError`. An empty host means every interface, as in Kafka."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
+        raise ConfigurationError(f"an address is HOST:PORT with a port from 0 to 65535, not {text!r}")
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    if ":" in host:
+        raise ConfigurationError(f"an IPv6 address needs brackets: [{host}]:{port}")
+    return host, int(port)
+
+
+def parse_listener(text: str) -> ListenerAddress:
+    """`PLAINTEXT://HOST:PORT`, or `HOST:PORT` for the plain one; raises `ConfigurationError`."""
+    name, separator, address = text.strip().rpartition("://")
+    if separator and not name.replace("_", "").replace("-", "").isalnum():
+        raise ConfigurationError(f"a listener is NAME://HOST:PORT, not {text!r}")
+    host, port = parse_host_port(address)
+    return ListenerAddress(name=name.upper() or "PLAINTEXT", host=host, port=port)

@@ -1,0 +1,33 @@
+"""From a properties file and overrides to a `BrokerConfig`. The only place here that opens a file."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from odradek.config.broker import IGNORED, BrokerConfig
+from odradek.config.properties import parse_properties
+from odradek.model import ConfigurationError
+
+_log = logging.getLogger("odradek.config")
+
+
+def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
+    """The configuration in a Java properties file, with `overrides` (Kafka's names and texts) on top.
+
+    Raises `ConfigurationError` if the file cannot be read, for unknown keys and for values outside their limits.
+    Keys of Kafka's that have nothing to set here are warned of.
+    """
+    properties = _read(properties_file) if properties_file is not None else {}
+    properties.update(overrides)
+    for name in sorted(properties.keys() & IGNORED.keys()):
+        _log.warning("%s is ignored: %s", name, IGNORED[name])
+    return BrokerConfig.parse(properties)
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        return parse_properties(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"can't read the configuration {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"the configuration {path} is not UTF-8 text") from None

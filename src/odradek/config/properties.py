@@ -1,0 +1,62 @@
+r"""Java's properties format, as `server.properties` is written in.
+
+    # comment                 also with !
+    key = value               separated by =, : or blanks
+    long = first, \
+           second             a backslash joins the next line, whose leading blanks are dropped
+    escapes = \t \n \\ \u00e9
+
+The last of two equal keys wins, as in Java.
+"""
+
+import re
+from typing import Final
+
+from odradek.model import ConfigurationError
+
+_BLANKS: Final = " \t\f"
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
+_KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values of a properties file; raises `ConfigurationError` for a broken escape."""
+    properties: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _KEY.match(line)
+        end = match.end() if match else 0
+        rest = line[end:].lstrip(_BLANKS)
+        if rest[:1] in {"=", ":"}:
+            rest = rest[1:].lstrip(_BLANKS)
+        properties[_unescape(line[:end])] = _unescape(rest)
+    return properties
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments and blank ones, those that end in an odd number of backslashes joined with the next."""
+    lines: list[str] = []
+    joined: str | None = None
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(_BLANKS)
+        if joined is None and (not line or line[0] in "#!"):
+            continue
+        joined = (joined or "") + line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
+            continue
+        lines.append(joined)
+        joined = None
+    if joined:
+        lines.append(joined)
+    return lines
+
+
+def _unescape(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if escaped == "u":
+            raise ConfigurationError(f"\\u needs four hexadecimal digits in {text!r}")
+        return chr(int(escaped[1:], 16)) if escaped[:1] == "u" else _ESCAPES.get(escaped, escaped)
+
+    return _ESCAPE.sub(character, text) if "\\" in text else text

@@ -1,0 +1,230 @@
+"""A topic's keys. Each falls back to keys of the broker, its synonyms, so a topic's configuration is made of both."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.config.broker import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES, BrokerConfig
+from odradek.config.definition import (
+    LONG_MAX,
+    Definition,
+    Value,
+    boolean,
+    definitions,
+    double,
+    integer,
+    long,
+    names,
+    parse_all,
+    text,
+)
+from odradek.model import ConfigurationError
+
+_HOURS: Final = 3_600_000
+_MINUTES: Final = 60_000
+
+
+def _like(*broker_keys: str) -> tuple[tuple[str, int], ...]:
+    """Synonyms with the number of milliseconds in their unit, or 1."""
+    units = {"hours": _HOURS, "minutes": _MINUTES}
+    return tuple((key, units.get(key.rpartition(".")[2], 1)) for key in broker_keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One topic's configuration, complete. Raises `ConfigurationError` if a value is outside its limits."""
+
+    cleanup_policy: tuple[str, ...] = names(
+        "cleanup.policy",
+        ("delete",),
+        "What happens to old records: delete removes them, compact keeps the last of each key.",
+        choices=CLEANUP_POLICIES,
+        synonyms=_like("log.cleanup.policy"),
+    )
+    compression_type: str = text(
+        "compression.type",
+        "producer",
+        "How batches are compressed; producer leaves them.",
+        choices=COMPRESSION_TYPES,
+        synonyms=_like("compression.type"),
+    )
+    delete_retention_ms: int = long(
+        "delete.retention.ms",
+        86_400_000,
+        "How long compaction keeps a key's tombstone.",
+        minimum=0,
+        synonyms=_like("log.cleaner.delete.retention.ms"),
+    )
+    file_delete_delay_ms: int = long(
+        "file.delete.delay.ms",
+        60_000,
+        "How long a deleted segment's files stay.",
+        minimum=0,
+        synonyms=_like("log.segment.delete.delay.ms"),
+    )
+    flush_messages: int = long(
+        "flush.messages",
+        LONG_MAX,
+        "Records between two flushes.",
+        minimum=1,
+        synonyms=_like("log.flush.interval.messages"),
+    )
+    flush_ms: int = long(
+        "flush.ms",
+        LONG_MAX,
+        "Time between two flushes.",
+        minimum=0,
+        synonyms=_like("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    index_interval_bytes: int = integer(
+        "index.interval.bytes",
+        4096,
+        "Bytes of log between two entries of its index.",
+        minimum=0,
+        synonyms=_like("log.index.interval.bytes"),
+    )
+    max_compaction_lag_ms: int = long(
+        "max.compaction.lag.ms",
+        LONG_MAX,
+        "The age by which a record must be compacted.",
+        minimum=1,
+        synonyms=_like("log.cleaner.max.compaction.lag.ms"),
+    )
+    max_message_bytes: int = integer(
+        "max.message.bytes", 1_048_588, "The largest record batch.", minimum=0, synonyms=_like("message.max.bytes")
+    )
+    message_timestamp_after_max_ms: int = long(
+        "message.timestamp.after.max.ms",
+        3_600_000,
+        "How far ahead of the broker's a record's time may be.",
+        minimum=0,
+        synonyms=_like("log.message.timestamp.after.max.ms"),
+    )
+    message_timestamp_before_max_ms: int = long(
+        "message.timestamp.before.max.ms",
+        LONG_MAX,
+        "How far behind the broker's a record's time may be.",
+        minimum=0,
+        synonyms=_like("log.message.timestamp.before.max.ms"),
+    )
+    message_timestamp_type: str = text(
+        "message.timestamp.type",
+        "CreateTime",
+        "Whose time a record carries.",
+        choices=TIMESTAMP_TYPES,
+        synonyms=_like("log.message.timestamp.type"),
+    )
+    min_cleanable_dirty_ratio: float = double(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        "The share of the log that must be dirty before it is compacted.",
+        minimum=0,
+        maximum=1,
+        synonyms=_like("log.cleaner.min.cleanable.ratio"),
+    )
+    min_compaction_lag_ms: int = long(
+        "min.compaction.lag.ms",
+        0,
+        "The age from which a record may be compacted.",
+        minimum=0,
+        synonyms=_like("log.cleaner.min.compaction.lag.ms"),
+    )
+    min_insync_replicas: int = integer(
+        "min.insync.replicas",
+        1,
+        "In-sync replicas that an append with acks=all needs.",
+        minimum=1,
+        synonyms=_like("min.insync.replicas"),
+    )
+    retention_bytes: int = long(
+        "retention.bytes",
+        -1,
+        "A partition's largest size; -1 is no limit.",
+        minimum=-1,
+        synonyms=_like("log.retention.bytes"),
+    )
+    retention_ms: int = long(
+        "retention.ms",
+        604_800_000,
+        "How long records are kept; -1 for ever.",
+        minimum=-1,
+        synonyms=_like("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    segment_bytes: int = integer(
+        "segment.bytes", 1_073_741_824, "A segment's largest size.", minimum=14, synonyms=_like("log.segment.bytes")
+    )
+    segment_index_bytes: int = integer(
+        "segment.index.bytes",
+        10_485_760,
+        "An index's largest size.",
+        minimum=4,
+        synonyms=_like("log.index.size.max.bytes"),
+    )
+    segment_jitter_ms: int = long(
+        "segment.jitter.ms",
+        0,
+        "Random time taken off a segment's greatest age.",
+        minimum=0,
+        synonyms=_like("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    segment_ms: int = long(
+        "segment.ms",
+        604_800_000,
+        "A segment's greatest age.",
+        minimum=1,
+        synonyms=_like("log.roll.ms", "log.roll.hours"),
+    )
+    unclean_leader_election_enable: bool = boolean(
+        "unclean.leader.election.enable",
+        False,
+        "Whether a replica outside the ISR may lead, losing records.",
+        synonyms=_like("unclean.leader.election.enable"),
+    )
+
+    def __post_init__(self) -> None:
+        for definition in definitions(type(self)).values():
+            definition.check(getattr(self, definition.attribute))
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigurationError("min.compaction.lag.ms is at most max.compaction.lag.ms")
+
+    @classmethod
+    def definitions(cls) -> Mapping[str, Definition]:
+        """Every key by Kafka's name."""
+        return definitions(cls)
+
+    def get(self, name: str) -> Value:
+        """The value of a key by Kafka's name; raises `KeyError`."""
+        value: Value = getattr(self, definitions(type(self))[name].attribute)
+        return value
+
+
+def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """What holds for a topic: its own `overrides` (Kafka's names and texts), else the broker's.
+
+    Raises `ConfigurationError` for unknown keys and for values outside their limits.
+    """
+    known = definitions(TopicConfig)
+    values = {definition.attribute: _inherited(broker, definition) for definition in known.values()}
+    values.update(parse_all(known, overrides))
+    return TopicConfig(**values)  # type: ignore[arg-type]
+
+
+def validate_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str | None]) -> dict[str, str]:
+    """`overrides` as they are to be stored, or `ConfigurationError`: a null value is an error there, as in Kafka."""
+    present = {name: value for name, value in overrides.items() if value is not None}
+    if len(present) != len(overrides):
+        missing = sorted(overrides.keys() - present.keys())
+        raise ConfigurationError(f"null is no value for the topic configuration {', '.join(missing)}")
+    topic_config(broker, present)
+    return present
+
+
+def _inherited(broker: BrokerConfig, definition: Definition) -> Value:
+    for name, unit in definition.synonyms:
+        value = broker.get(name)
+        if value is None:
+            continue
+        if unit != 1 and isinstance(value, int):
+            return max(value * unit, -1)
+        return value
+    return definition.default

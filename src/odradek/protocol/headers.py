@@ -4,7 +4,8 @@
 request   api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string (int16 length) | tags?
 response  correlation_id int32 | tags?
 ```
-Tags are there when the version is flexible; ApiVersions responses never have them, so that a client of any age reads them.
+Tags are there when the version is flexible; ApiVersions responses never have them, so that a client of any age can read
+them.
 """
 
 import struct

@@ -34,13 +34,13 @@ def response_encoder(api_key: int, version: int) -> Encoder:
 
 @cache
 def request_decoder(api_key: int, version: int) -> Decoder:
-    """kio's reader, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
+    """The reader of kio, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
     return entity_reader(load_request_schema(api_key, version))
 
 
 @cache
 def response_decoder(api_key: int, version: int) -> Decoder:
-    """kio's reader, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
+    """The reader of kio, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
     return entity_reader(load_response_schema(api_key, version))
 
 

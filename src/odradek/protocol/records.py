@@ -1,0 +1,379 @@
+"""Records in and out of a batch, one Python object each: for clients and internal topics, never for the data path.
+
+```
+record   length varint | attributes int8 | timestamp delta varlong | offset delta varint
+         key length varint, key | value length varint, value | header count varint, headers     (a length of -1 is null)
+header   key length varint, key (UTF-8) | value length varint, value
+```
+Deltas are from the batch's `base_timestamp` and `base_offset`. Encoding costs most of a producer's time, so it is
+written for speed: about 0.3 µs a record. `odradek.columns` does the same without an object per record.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.protocol.compression import MAX_DECOMPRESSED_BYTES, Buffer, Codec, compress, decompress
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.record_batch import (
+    CONTROL,
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_header,
+    write_header,
+)
+from odradek.protocol.varint import VARINTS, encode_varint, read_varint, varint
+
+Headers = Sequence[tuple[str, bytes | None]]
+NewRecord = tuple[int, bytes | None, bytes | None, Headers]
+"""`(timestamp in ms, key, value, headers)`."""
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+_MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+_NULL: Final = encode_varint(-1)
+_ZERO: Final = b"\x00"
+_TABLE_SIZE: Final = len(VARINTS)
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it. `timestamp` is in ms, -1 if there is none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class BatchBuilder:
+    """Grows one batch record by record; what is appended is encoded at once.
+
+    `max_bytes` bounds the uncompressed batch, but a first record is always taken, however large. The offsets are
+    0, 1, 2 … from the base offset; the base timestamp is the first record's.
+    """
+
+    __slots__ = ("_base_timestamp", "_buffer", "_max_timestamp", "count", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.count = 0
+        self._buffer = bytearray(HEADER_SIZE)
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, with the batch's header, before compression."""
+        return len(self._buffer)
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
+        """Take the record, or return False because the batch is full."""
+        count = self.count
+        if not count:
+            self._base_timestamp = self._max_timestamp = timestamp
+        elif timestamp > self._max_timestamp:
+            # Restored below should the record not fit.
+            previous, self._max_timestamp = self._max_timestamp, timestamp
+        else:
+            previous = self._max_timestamp
+        body = encode_record(timestamp - self._base_timestamp, count, key, value, headers)
+        buffer = self._buffer
+        if count and len(buffer) + len(body) > self.max_bytes:
+            self._max_timestamp = previous
+            return False
+        buffer += body
+        self.count = count + 1
+        return True
+
+    def build(
+        self,
+        codec: Codec = Codec.NONE,
+        *,
+        base_offset: int = 0,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
+        leader_epoch: int = -1,
+    ) -> bytearray:
+        """The batch as it travels. The builder is not to be used afterwards: an uncompressed batch is its buffer."""
+        return finish_batch(
+            self._buffer,
+            codec=codec,
+            count=self.count,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            base_offset=base_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+            is_control=is_control,
+            leader_epoch=leader_epoch,
+        )
+
+
+def encode_batch(
+    records: Iterable[NewRecord],
+    *,
+    codec: Codec = Codec.NONE,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """A batch of `records` with the offsets `base_offset`, + 1, …; without records, one that only holds its place."""
+    buffer = bytearray(HEADER_SIZE)
+    base_timestamp, max_timestamp, count = _encode_records(buffer, records)
+    return finish_batch(
+        buffer,
+        codec=codec,
+        count=count,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+        is_control=is_control,
+        leader_epoch=leader_epoch,
+    )
+
+
+def finish_batch(
+    buffer: bytearray,
+    *,
+    codec: Codec,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The batch of `count` encoded records that follow 61 free bytes in `buffer`, compressed, its header written.
+
+    The result is `buffer` itself if nothing is to be compressed.
+    """
+    if codec != Codec.NONE:
+        compressed = compress(codec, memoryview(buffer)[HEADER_SIZE:])
+        buffer = bytearray(HEADER_SIZE)
+        buffer += compressed
+    attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=max(count - 1, 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+    write_header(buffer, header)
+    return buffer
+
+
+def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+    """At least the bytes that the record takes in a batch. Kafka's clients hold it against `max.request.size`."""
+    size = _MAX_RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += 10 + 4 * len(name) + len(content or b"")
+    return size
+
+
+def encode_record(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bytes:
+    """One record, its length in front."""
+    body = b"".join(
+        (
+            _ZERO,
+            VARINTS[timestamp_delta] if 0 <= timestamp_delta < _TABLE_SIZE else encode_varint(timestamp_delta),
+            VARINTS[offset_delta] if offset_delta < _TABLE_SIZE else encode_varint(offset_delta),
+            _NULL if key is None else varint(len(key)),
+            key or b"",
+            _NULL if value is None else varint(len(value)),
+            value or b"",
+            _encode_headers(headers) if headers else _ZERO,
+        )
+    )
+    return varint(len(body)) + body
+
+
+def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[int, int, int]:
+    """Append all records; `(base timestamp, greatest timestamp, count)`. `encode_record` inlined, for its cost."""
+    base_timestamp = max_timestamp = NO_TIMESTAMP
+    table, size, join, zero = VARINTS, _TABLE_SIZE, b"".join, _ZERO
+    count = 0
+    for timestamp, key, value, headers in records:
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        if not count:
+            base_timestamp = max_timestamp = timestamp
+        delta = timestamp - base_timestamp
+        if key is None:
+            key_length, key = _NULL, b""
+        else:
+            key_length = table[n] if (n := len(key)) < size else encode_varint(n)
+        if value is None:
+            value_length, value = _NULL, b""
+        else:
+            value_length = table[n] if (n := len(value)) < size else encode_varint(n)
+        body = join(
+            (
+                zero,
+                table[delta] if 0 <= delta < size else encode_varint(delta),
+                table[count] if count < size else encode_varint(count),
+                key_length,
+                key,
+                value_length,
+                value,
+                _encode_headers(headers) if headers else zero,
+            )
+        )
+        buffer += table[n] if (n := len(body)) < size else encode_varint(n)
+        buffer += body
+        count += 1
+    return base_timestamp, max_timestamp, count
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded)
+        if value is None:
+            parts.append(_NULL)
+        else:
+            parts += (varint(len(value)), value)
+    return b"".join(parts)
+
+
+def decode_records(batch: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+    """The records of the batch at `position`, control records included. The CRC is the caller's to check.
+
+    Raises `CorruptBatchError` for anything malformed, and for records of more than `max_bytes` once decompressed.
+    """
+    header = read_header(batch, position)
+    end = position + header.size
+    if header.magic != MAGIC or header.size < HEADER_SIZE or end > len(batch):
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} is cut, or is of another format")
+    section = memoryview(batch)[position + HEADER_SIZE : end]
+    return parse_records(header, bytes(decompress(header.codec, section, max_bytes=max_bytes)))
+
+
+def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
+    """The records of an uncompressed section. Raises `CorruptBatchError` if it is not just `record_count` records."""
+    records: list[Record] = []
+    if not 0 <= header.record_count <= len(data):
+        raise CorruptBatchError(f"a batch of {len(data)} bytes can't have {header.record_count} records")
+    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
+    try:
+        position = 0
+        for _ in range(header.record_count):
+            position = _parse_record(header, data, position, fixed_timestamp, records)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} is malformed: {error}") from error
+    if position != len(data):
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} has bytes after its last record")
+    return records
+
+
+def _parse_record(
+    header: BatchHeader, data: bytes, position: int, fixed_timestamp: int | None, records: list[Record]
+) -> int:
+    """Append one record; the position after it. One-byte varints, which most are, are read in place."""
+    if (n := data[position]) < 0x80:
+        n = (n >> 1) ^ -(n & 1)
+        position += 1
+    else:
+        n, position = read_varint(data, position)
+    end = position + n
+    # The attributes' byte has no meaning so far.
+    position += 1
+    if (n := data[position]) < 0x80:
+        timestamp = header.base_timestamp + ((n >> 1) ^ -(n & 1))
+        position += 1
+    else:
+        n, position = read_varint(data, position)
+        timestamp = header.base_timestamp + n
+    if (n := data[position]) < 0x80:
+        offset = header.base_offset + ((n >> 1) ^ -(n & 1))
+        position += 1
+    else:
+        n, position = read_varint(data, position)
+        offset = header.base_offset + n
+    key, position = _parse_bytes(data, position)
+    value, position = _parse_bytes(data, position)
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if data[position] == 0:
+        position += 1
+    else:
+        headers, position = _parse_headers(data, position)
+    if position != end or end > len(data):
+        raise CorruptBatchError(f"the record at offset {offset} is not as long as it says")
+    records.append(
+        Record(offset, timestamp if fixed_timestamp is None else fixed_timestamp, key, value, headers),
+    )
+    return position
+
+
+def _parse_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    """Bytes with their length in front; any negative length is null, as in Kafka."""
+    if (n := data[position]) < 0x80:
+        n = (n >> 1) ^ -(n & 1)
+        position += 1
+    else:
+        n, position = read_varint(data, position)
+    if n < 0:
+        return None, position
+    end = position + n
+    return data[position:end], end
+
+
+def _parse_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = read_varint(data, position)
+    if not 0 <= count <= len(data):
+        raise CorruptBatchError(f"a record can't have {count} headers")
+    headers = []
+    for _ in range(count):
+        name, position = _parse_bytes(data, position)
+        if name is None:
+            raise CorruptBatchError("a record header has no key")
+        value, position = _parse_bytes(data, position)
+        # A name that is no UTF-8 is shown with replacement characters, as Kafka's consumer does.
+        headers.append((name.decode("utf-8", "replace"), value))
+    return tuple(headers), position
+
+
+__all__ = [
+    "NO_PRODUCER_ID",
+    "NO_TIMESTAMP",
+    "BatchBuilder",
+    "Headers",
+    "NewRecord",
+    "Record",
+    "decode_records",
+    "encode_batch",
+    "encode_record",
+    "finish_batch",
+    "parse_records",
+    "record_size_bound",
+]

@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`. Raises `CorruptBatchError` if 61 bytes are not there. Looks at no value in it."""
     try:
-        return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        return tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
     except struct.error as error:
         raise CorruptBatchError(f"a record batch is cut in its header: {error}") from error
 
@@ -114,7 +114,7 @@ def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
     """
     end = len(buffer)
     while position + HEADER_SIZE <= end:
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
         if header.magic != MAGIC:
             if header.magic in (0, 1):
                 raise KafkaError(

@@ -73,18 +73,14 @@ class BatchBuilder:
         count = self.count
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
-        elif timestamp > self._max_timestamp:
-            # Restored below should the record not fit.
-            previous, self._max_timestamp = self._max_timestamp, timestamp
-        else:
-            previous = self._max_timestamp
         body = encode_record(timestamp - self._base_timestamp, count, key, value, headers)
         buffer = self._buffer
         if count and len(buffer) + len(body) > self.max_bytes:
-            self._max_timestamp = previous
             return False
         buffer += body
         self.count = count + 1
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
         return True
 
     def build(
@@ -202,19 +198,27 @@ def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bytes:
     """One record, its length in front."""
+    if key is None:
+        key_length, key = _NULL, b""
+    else:
+        key_length = VARINTS[n] if (n := len(key)) < _TABLE_SIZE else encode_varint(n)
+    if value is None:
+        value_length, value = _NULL, b""
+    else:
+        value_length = VARINTS[n] if (n := len(value)) < _TABLE_SIZE else encode_varint(n)
     body = b"".join(
         (
             _ZERO,
             VARINTS[timestamp_delta] if 0 <= timestamp_delta < _TABLE_SIZE else encode_varint(timestamp_delta),
             VARINTS[offset_delta] if offset_delta < _TABLE_SIZE else encode_varint(offset_delta),
-            _NULL if key is None else varint(len(key)),
-            key or b"",
-            _NULL if value is None else varint(len(value)),
-            value or b"",
+            key_length,
+            key,
+            value_length,
+            value,
             _encode_headers(headers) if headers else _ZERO,
         )
     )
-    return varint(len(body)) + body
+    return (VARINTS[n] if (n := len(body)) < _TABLE_SIZE else encode_varint(n)) + body
 
 
 def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[int, int, int]:
@@ -284,64 +288,67 @@ def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
     records: list[Record] = []
     if not 0 <= header.record_count <= len(data):
         raise CorruptBatchError(f"a batch of {len(data)} bytes can't have {header.record_count} records")
-    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
     try:
-        position = 0
-        for _ in range(header.record_count):
-            position = _parse_record(header, data, position, fixed_timestamp, records)
-    except (IndexError, UnicodeDecodeError) as error:
+        position = _parse_records(header, data, records)
+    except IndexError as error:
         raise CorruptBatchError(f"the batch at offset {header.base_offset} is malformed: {error}") from error
     if position != len(data):
         raise CorruptBatchError(f"the batch at offset {header.base_offset} has bytes after its last record")
     return records
 
 
-def _parse_record(
-    header: BatchHeader, data: bytes, position: int, fixed_timestamp: int | None, records: list[Record]
-) -> int:
-    """Append one record; the position after it. One-byte varints, which most are, are read in place."""
-    if (n := data[position]) < 0x80:
-        n = (n >> 1) ^ -(n & 1)
-        position += 1
-    else:
-        n, position = read_varint(data, position)
-    end = position + n
-    # The attributes' byte has no meaning so far.
-    position += 1
-    if (n := data[position]) < 0x80:
-        timestamp = header.base_timestamp + ((n >> 1) ^ -(n & 1))
-        position += 1
-    else:
-        n, position = read_varint(data, position)
-        timestamp = header.base_timestamp + n
-    if (n := data[position]) < 0x80:
-        offset = header.base_offset + ((n >> 1) ^ -(n & 1))
-        position += 1
-    else:
-        n, position = read_varint(data, position)
-        offset = header.base_offset + n
-    key, position = _parse_bytes(data, position)
-    value, position = _parse_bytes(data, position)
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    if data[position] == 0:
-        position += 1
-    else:
-        headers, position = _parse_headers(data, position)
-    if position != end or end > len(data):
-        raise CorruptBatchError(f"the record at offset {offset} is not as long as it says")
-    records.append(
-        Record(offset, timestamp if fixed_timestamp is None else fixed_timestamp, key, value, headers),
-    )
+def _parse_records(header: BatchHeader, data: bytes, records: list[Record]) -> int:
+    """Append all records; the position after them. Varints of one byte are read in place, for the cost of a call."""
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
+    no_headers: tuple[tuple[str, bytes | None], ...] = ()
+    new, append = tuple.__new__, records.append
+    position = 0
+    for _ in range(header.record_count):
+        length, position = read_varint(data, position)
+        end = position + length
+        # The byte at `position` is the record's attributes, which mean nothing so far.
+        if (n := data[position + 1]) < 0x80:
+            timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
+            position += 2
+        else:
+            n, position = read_varint(data, position + 1)
+            timestamp = base_timestamp + n
+        if (n := data[position]) < 0x80:
+            offset = base_offset + ((n >> 1) ^ -(n & 1))
+            position += 1
+        else:
+            n, position = read_varint(data, position)
+            offset = base_offset + n
+        if (n := data[position]) < 0x80:
+            n = (n >> 1) ^ -(n & 1)
+            position += 1
+        else:
+            n, position = read_varint(data, position)
+        # Any negative length is null, as in Kafka.
+        key = None if n < 0 else data[position : (position := position + n)]
+        if (n := data[position]) < 0x80:
+            n = (n >> 1) ^ -(n & 1)
+            position += 1
+        else:
+            n, position = read_varint(data, position)
+        value = None if n < 0 else data[position : (position := position + n)]
+        headers = no_headers
+        if data[position] == 0:
+            position += 1
+        else:
+            headers, position = _parse_headers(data, position)
+        if position != end:
+            raise CorruptBatchError(f"the record at offset {offset} is not as long as it says")
+        if fixed_timestamp is not None:
+            timestamp = fixed_timestamp
+        append(new(Record, (offset, timestamp, key, value, headers)))
     return position
 
 
 def _parse_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     """Bytes with their length in front; any negative length is null, as in Kafka."""
-    if (n := data[position]) < 0x80:
-        n = (n >> 1) ^ -(n & 1)
-        position += 1
-    else:
-        n, position = read_varint(data, position)
+    n, position = read_varint(data, position)
     if n < 0:
         return None, position
     end = position + n

@@ -29,12 +29,17 @@ def varint(value: int) -> bytes:
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """`(value, position after it)`. Raises `IndexError` past the end, `CorruptBatchError` after ten bytes."""
-    value = shift = 0
-    for byte in data[position : position + MAX_VARINT_BYTES]:
+    value = data[position]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), position + 1
+    byte = data[position + 1]
+    if byte < 0x80:
+        value = value & 0x7F | byte << 7
+        return (value >> 1) ^ -(value & 1), position + 2
+    value = value & 0x7F | (byte & 0x7F) << 7
+    for shift in range(14, 7 * MAX_VARINT_BYTES, 7):
+        byte = data[position + shift // 7]
         value |= (byte & 0x7F) << shift
-        shift += 7
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position + shift // 7
-    if shift < 7 * MAX_VARINT_BYTES:
-        raise IndexError("a varint is cut")
+            return (value >> 1) ^ -(value & 1), position + shift // 7 + 1
     raise CorruptBatchError("a varint is longer than ten bytes")

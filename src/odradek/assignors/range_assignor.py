@@ -1,0 +1,42 @@
+"""`range`: per topic, consecutive partitions to each subscriber, the first ones get one more.
+
+With P partitions and C subscribers, n = P // C and m = P % C: the first m members take n + 1, the rest n. Racks are in
+`range_racks`: they change who gets which partition, never how many.
+"""
+
+from odradek.assignors.interface import Assignment, GroupSubscription, sorted_members, subscribers_by_topic
+from odradek.assignors.placement import LazyAssignment, Runs
+from odradek.assignors.range_racks import assign_with_racks, racks_matter
+
+
+class RangeAssignor:
+    """Kafka's RangeAssignor, rack-aware where racks are known (KIP-881)."""
+
+    name = "range"
+
+    def assign(self, group: GroupSubscription) -> Assignment:
+        """See `Assignor`."""
+        subscribers = subscribers_by_topic(group)
+        if any(racks_matter(group, topic, members) for topic, members in subscribers.items()):
+            return assign_with_racks(group, subscribers)
+        positions = _positions(subscribers)
+
+        def place(member: str) -> Runs:
+            runs = []
+            for topic, members in subscribers.items():
+                position = positions[id(members)].get(member)
+                if position is not None:
+                    share, more = divmod(group.partitions[topic], len(members))
+                    start = share * position + min(position, more)
+                    runs.append((topic, range(start, start + share + (position < more))))
+            return Runs(runs)
+
+        return LazyAssignment(sorted_members(group.members), place)
+
+
+def _positions(subscribers: dict[str, list[str]]) -> dict[int, dict[str, int]]:
+    """Where each member stands in each list of subscribers, by the list's identity: equal lists are one object."""
+    return {
+        key: {member: position for position, member in enumerate(members)}
+        for key, members in {id(members): members for members in subscribers.values()}.items()
+    }

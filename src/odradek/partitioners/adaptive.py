@@ -1,0 +1,94 @@
+"""Sticky by bytes, and weighted by how fast brokers take batches: `adaptive`, Kafka's default since 3.3 (KIP-794).
+
+The producer tells two things: `on_appended` after each record, and `update_load` when it has looked at its queues. A
+partition with few waiting batches is chosen more often, so that a slow broker gets less to do.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import Final
+
+from odradek.partitioners.interface import ClusterView
+from odradek.partitioners.murmur2 import partition_for_key
+
+DEFAULT_BATCH_SIZE: Final = 16384
+"""Kafka's `batch.size`, in bytes."""
+
+
+@dataclass(slots=True)
+class _Topic:
+    """The sticky partition and what went to it; weights as running sums, or none for an even choice."""
+
+    partition: int | None = None
+    produced_bytes: int = 0
+    numbers: list[int] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+
+
+class AdaptivePartitioner:
+    """By key (unless `ignore_keys`); without one the sticky partition, which changes after `batch_size` bytes."""
+
+    def __init__(
+        self, *, entropy: Random, batch_size: int = DEFAULT_BATCH_SIZE, ignore_keys: bool = False, adaptive: bool = True
+    ) -> None:
+        """`adaptive` is Kafka's `partitioner.adaptive.partitioning.enable`. Raises `ValueError` if `batch_size` < 1."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size is at least 1 byte, not {batch_size}")
+        self._entropy = entropy
+        self._batch_size = batch_size
+        self._ignore_keys = ignore_keys
+        self._adaptive = adaptive
+        self._topics: dict[str, _Topic] = {}
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
+        """See `Partitioner`."""
+        if key is not None and not self._ignore_keys:
+            return partition_for_key(key, len(cluster.partitions_for_topic(topic)))
+        state = self._topics.get(topic)
+        if state is None:
+            state = self._topics[topic] = _Topic()
+        if state.partition is None:
+            state.partition = self._choose(topic, state, cluster)
+        return state.partition
+
+    def on_appended(
+        self, topic: str, partition: int, appended_bytes: int, cluster: ClusterView, *, batch_ready: bool
+    ) -> None:
+        """Count the bytes of a record that this partitioner placed without its key.
+
+        The partition changes once it got `batch_size` bytes and `batch_ready`, and always at twice that: a change while
+        a batch is still open would leave that batch small, waiting longer is unfair to the other partitions.
+        """
+        state = self._topics.get(topic)
+        if state is None or state.partition != partition:
+            return
+        state.produced_bytes += appended_bytes
+        if state.produced_bytes >= self._batch_size * (1 if batch_ready else 2):
+            state.partition = self._choose(topic, state, cluster)
+            state.produced_bytes = 0
+
+    def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
+        """Weigh the next choices by `max_queue + 1 - queue`.
+
+        `queue_sizes`: waiting batches by partition, without those that have no leader and those whose broker was not
+        ready for `partitioner.availability.timeout.ms`. `partition_count`: how many have a leader, skipped ones
+        included; if none was skipped and all queues are equal, the choice is even.
+        """
+        if not self._adaptive:
+            return
+        state = self._topics.setdefault(topic, _Topic())
+        skipped = len(queue_sizes) < partition_count
+        if not queue_sizes or partition_count < 2 or (not skipped and len(set(queue_sizes.values())) == 1):
+            state.numbers, state.sums = [], []
+            return
+        most = max(queue_sizes.values()) + 1
+        state.numbers = list(queue_sizes)
+        state.sums = list(accumulate(most - queue for queue in queue_sizes.values()))
+
+    def _choose(self, topic: str, state: _Topic, cluster: ClusterView) -> int:
+        if state.sums:
+            return state.numbers[bisect_right(state.sums, self._entropy.randrange(state.sums[-1]))]
+        even = cluster.available_partitions_for_topic(topic) or cluster.partitions_for_topic(topic)
+        return self._entropy.choice(even)

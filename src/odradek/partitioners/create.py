@@ -1,0 +1,59 @@
+"""From a name to a partitioner."""
+
+from importlib import import_module
+from random import Random
+from typing import Final, cast
+
+from odradek.partitioners.adaptive import DEFAULT_BATCH_SIZE, AdaptivePartitioner
+from odradek.partitioners.counting import ClassicPartitioner, RoundRobinPartitioner
+from odradek.partitioners.interface import Partitioner
+from odradek.partitioners.sticky import StickyPartitioner, UniformStickyPartitioner
+
+PARTITIONER_NAMES: Final = ("classic", "sticky", "adaptive", "round_robin", "uniform_sticky")
+
+
+def create_partitioner(
+    partitioner: str | Partitioner,
+    *,
+    entropy: Random,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    ignore_keys: bool = False,
+    adaptive: bool = True,
+) -> Partitioner:
+    """A partitioner by name, by import path (`package.module:Class` or `package.module.Class`), or as it is.
+
+    `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
+    are settings of `adaptive`. A class by import path is called without arguments.
+    Raises `ValueError` for an unknown name.
+    """
+    if not isinstance(partitioner, str):
+        return partitioner
+    if partitioner == "adaptive":
+        return AdaptivePartitioner(entropy=entropy, batch_size=batch_size, ignore_keys=ignore_keys, adaptive=adaptive)
+    if partitioner == "classic":
+        return ClassicPartitioner(entropy=entropy)
+    if partitioner == "sticky":
+        return StickyPartitioner(entropy=entropy)
+    if partitioner == "uniform_sticky":
+        return UniformStickyPartitioner(entropy=entropy)
+    if partitioner == "round_robin":
+        return RoundRobinPartitioner()
+    return _imported(partitioner)
+
+
+def _imported(path: str) -> Partitioner:
+    module_name, _, name = path.rpartition(":" if ":" in path else ".")
+    try:
+        made = getattr(import_module(module_name), name) if module_name else None
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{_unknown(path)} ({error})") from error
+    if made is None:
+        raise ValueError(_unknown(path))
+    instance = made() if isinstance(made, type) else made
+    if not callable(getattr(instance, "partition", None)):
+        raise ValueError(f"{path} has no method partition(topic, key, value, cluster)")  # noqa: TRY004
+    return cast("Partitioner", instance)
+
+
+def _unknown(name: str) -> str:
+    return f"unknown partitioner {name!r}: use one of {', '.join(PARTITIONER_NAMES)}, or an import path of your own"

@@ -1,0 +1,242 @@
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from odradek.partitioners import (
+    PARTITIONER_NAMES,
+    AdaptivePartitioner,
+    BatchAware,
+    ClassicPartitioner,
+    ClusterView,
+    RoundRobinPartitioner,
+    StickyPartitioner,
+    UniformStickyPartitioner,
+    create_partitioner,
+    partition_for_key,
+)
+
+
+class Topic:
+    """One topic with `count` partitions, of which `available` have a leader."""
+
+    def __init__(self, count: int, available: Sequence[int] | None = None) -> None:
+        self.count = count
+        self.available = range(count) if available is None else available
+
+    def partitions_for_topic(self, topic: str) -> Sequence[int]:
+        return range(self.count)
+
+    def available_partitions_for_topic(self, topic: str) -> Sequence[int]:
+        return self.available
+
+
+class EvenOrOdd:
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
+        return len(value or b"") % 2
+
+
+@pytest.mark.parametrize("name", ["classic", "sticky", "adaptive"])
+def test_a_key_goes_to_its_partition_in_every_generation(name: str) -> None:
+    """M2."""
+    partitioner = create_partitioner(name, entropy=Random(1))
+    chosen = [partitioner.partition("t", b"key", b"", Topic(7, [1])) for _ in range(5)]
+    assert chosen == [partition_for_key(b"key", 7)] * 5
+
+
+@pytest.mark.parametrize("name", ["round_robin", "uniform_sticky"])
+def test_two_classes_of_kafka_ignore_keys(name: str) -> None:
+    """M2."""
+    available = [number for number in range(7) if number != partition_for_key(b"key", 7)]
+    partitioner = create_partitioner(name, entropy=Random(1))
+    chosen = [partitioner.partition("t", b"key", b"", Topic(7, available)) for _ in range(20)]
+    assert set(chosen) <= set(available)
+
+
+def test_an_empty_key_is_a_key() -> None:
+    assert ClassicPartitioner(entropy=Random(1)).partition("t", b"", None, Topic(7)) == partition_for_key(b"", 7)
+
+
+def test_classic_goes_round_the_available_partitions_from_a_random_start() -> None:
+    """M2."""
+    starts = set()
+    for seed in range(20):
+        partitioner = ClassicPartitioner(entropy=Random(seed))
+        chosen = [partitioner.partition("t", None, None, Topic(5, [1, 2, 4])) for _ in range(6)]
+        start = [1, 2, 4].index(chosen[0])
+        starts.add(start)
+        assert chosen == [[1, 2, 4][(start + step) % 3] for step in range(6)]
+    assert starts == {0, 1, 2}
+
+
+def test_classic_counts_each_topic_alone() -> None:
+    partitioner = ClassicPartitioner(entropy=Random(1))
+    first = partitioner.partition("a", None, None, Topic(5))
+    partitioner.partition("b", None, None, Topic(5))
+    assert partitioner.partition("a", None, None, Topic(5)) == (first + 1) % 5
+
+
+def test_classic_goes_round_all_partitions_if_none_is_available() -> None:
+    """M2."""
+    partitioner = ClassicPartitioner(entropy=Random(1))
+    assert sorted(partitioner.partition("t", None, None, Topic(3, [])) for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+
+
+def test_round_robin_starts_at_the_first_partition() -> None:
+    """M2."""
+    partitioner = RoundRobinPartitioner()
+    assert [partitioner.partition("t", b"k", None, Topic(3)) for _ in range(5)] == [0, 1, 2, 0, 1]
+
+
+def test_sticky_stays_until_a_new_batch_and_then_moves_to_another_partition() -> None:
+    """M2."""
+    partitioner = StickyPartitioner(entropy=Random(1))
+    topic = Topic(3)
+    for _ in range(50):
+        current = partitioner.partition("t", None, None, topic)
+        assert [partitioner.partition("t", None, None, topic) for _ in range(9)] == [current] * 9
+        partitioner.on_new_batch("t", topic, current)
+        assert partitioner.partition("t", None, None, topic) != current
+
+
+def test_two_racing_batches_move_sticky_once() -> None:
+    """M2."""
+    partitioner = StickyPartitioner(entropy=Random(1))
+    first = partitioner.partition("t", None, None, Topic(9))
+    partitioner.on_new_batch("t", Topic(9), first)
+    second = partitioner.partition("t", None, None, Topic(9))
+    partitioner.on_new_batch("t", Topic(9), first)
+    assert partitioner.partition("t", None, None, Topic(9)) == second
+
+
+def test_sticky_takes_the_only_available_partition_again() -> None:
+    """M2."""
+    partitioner = StickyPartitioner(entropy=Random(1))
+    for _ in range(3):
+        assert partitioner.partition("t", None, None, Topic(5, [3])) == 3
+        partitioner.on_new_batch("t", Topic(5, [3]), 3)
+
+
+def test_sticky_takes_any_partition_if_none_is_available() -> None:
+    """M2."""
+    chosen = {UniformStickyPartitioner(entropy=Random(s)).partition("t", None, None, Topic(3, [])) for s in range(50)}
+    assert chosen == {0, 1, 2}
+
+
+def test_adaptive_moves_after_batch_size_bytes_if_a_batch_is_ready() -> None:
+    """M2."""
+    partitioner = AdaptivePartitioner(entropy=Random(3), batch_size=100)
+    topic = Topic(1000)
+    first = partitioner.partition("t", None, None, topic)
+    partitioner.on_appended("t", first, 99, topic, batch_ready=True)
+    assert partitioner.partition("t", None, None, topic) == first
+    partitioner.on_appended("t", first, 1, topic, batch_ready=True)
+    assert partitioner.partition("t", None, None, topic) != first
+
+
+def test_adaptive_waits_for_a_ready_batch_until_twice_batch_size() -> None:
+    """M2."""
+    partitioner = AdaptivePartitioner(entropy=Random(3), batch_size=100)
+    topic = Topic(1000)
+    first = partitioner.partition("t", None, None, topic)
+    partitioner.on_appended("t", first, 199, topic, batch_ready=False)
+    assert partitioner.partition("t", None, None, topic) == first
+    partitioner.on_appended("t", first, 1, topic, batch_ready=False)
+    assert partitioner.partition("t", None, None, topic) != first
+
+
+def test_adaptive_does_not_count_bytes_of_a_partition_that_it_left() -> None:
+    partitioner = AdaptivePartitioner(entropy=Random(3), batch_size=100)
+    topic = Topic(1000)
+    first = partitioner.partition("t", None, None, topic)
+    partitioner.on_appended("t", first, 100, topic, batch_ready=True)
+    second = partitioner.partition("t", None, None, topic)
+    partitioner.on_appended("t", first, 500, topic, batch_ready=True)
+    assert partitioner.partition("t", None, None, topic) == second
+
+
+class InTurn(Random):
+    """Every number of a range in its turn."""
+
+    turn = -1
+
+    def randrange(self, stop: int) -> int:  # type: ignore[override]
+        self.turn += 1
+        return self.turn % stop
+
+
+def choices(partitioner: AdaptivePartitioner, topic: Topic, count: int) -> Counter[int]:
+    chosen: Counter[int] = Counter()
+    for _ in range(count):
+        partition = partitioner.partition("t", None, None, topic)
+        chosen[partition] += 1
+        partitioner.on_appended("t", partition, 1, topic, batch_ready=True)
+    return chosen
+
+
+def test_adaptive_weighs_queues_of_0_3_1_as_4_1_3() -> None:
+    """M2."""
+    partitioner = AdaptivePartitioner(entropy=InTurn(), batch_size=1)
+    partitioner.update_load("t", {0: 0, 1: 3, 2: 1}, partition_count=3)
+    assert choices(partitioner, Topic(3), 16) == {0: 8, 1: 2, 2: 6}
+
+
+def test_adaptive_skips_a_partition_whose_broker_is_not_ready_even_if_queues_are_equal() -> None:
+    """M2."""
+    partitioner = AdaptivePartitioner(entropy=InTurn(), batch_size=1)
+    partitioner.update_load("t", {0: 2, 2: 2}, partition_count=3)
+    assert choices(partitioner, Topic(3), 16) == {0: 8, 2: 8}
+
+
+def test_adaptive_chooses_evenly_if_all_queues_are_equal() -> None:
+    """M2."""
+    partitioner = AdaptivePartitioner(entropy=Random(5), batch_size=1)
+    partitioner.update_load("t", {0: 9, 1: 0, 2: 9}, partition_count=3)
+    partitioner.update_load("t", {0: 2, 1: 2, 2: 2}, partition_count=3)
+    chosen = choices(partitioner, Topic(3), 3000)
+    assert all(900 < chosen[number] < 1100 for number in range(3))
+
+
+def test_adaptive_without_adapting_chooses_evenly() -> None:
+    partitioner = AdaptivePartitioner(entropy=Random(5), batch_size=1, adaptive=False)
+    partitioner.update_load("t", {0: 9, 1: 0, 2: 9}, partition_count=3)
+    assert choices(partitioner, Topic(3), 300)[0] > 50
+
+
+def test_adaptive_avoids_partitions_without_a_leader_and_can_ignore_keys() -> None:
+    partitioner = create_partitioner("adaptive", entropy=Random(5), batch_size=1, ignore_keys=True)
+    assert {partitioner.partition("t", bytes([n]), None, Topic(4, [2])) for n in range(30)} == {2}
+
+
+def test_a_batch_size_of_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 byte"):
+        AdaptivePartitioner(entropy=Random(), batch_size=0)
+
+
+def test_names_and_objects_make_partitioners() -> None:
+    """M2."""
+    own = EvenOrOdd()
+    assert create_partitioner(own, entropy=Random()) is own
+    assert own.partition("t", None, b"abc", Topic(2)) == 1
+    for name in PARTITIONER_NAMES:
+        assert create_partitioner(name, entropy=Random(1)).partition("t", None, b"", Topic(2)) in {0, 1}
+    assert isinstance(create_partitioner("sticky", entropy=Random()), BatchAware)
+    assert not isinstance(own, BatchAware)
+
+
+def test_a_partitioner_comes_by_import_path() -> None:
+    """M2."""
+    for path in ("odradek.partitioners.counting:RoundRobinPartitioner", "odradek.partitioners.RoundRobinPartitioner"):
+        assert isinstance(create_partitioner(path, entropy=Random()), RoundRobinPartitioner)
+
+
+@pytest.mark.parametrize("name", ["fair", "no.such.module.Partitioner", "odradek.partitioners.Nobody", ""])
+def test_an_unknown_name_is_refused_and_the_names_are_listed(name: str) -> None:
+    with pytest.raises(ValueError, match="classic, sticky, adaptive, round_robin, uniform_sticky"):
+        create_partitioner(name, entropy=Random())
+
+
+def test_a_class_that_is_no_partitioner_is_refused() -> None:
+    with pytest.raises(ValueError, match="no method partition"):
+        create_partitioner("collections:OrderedDict", entropy=Random())

@@ -1,1 +1,1 @@
-"""What tests run on, ours and our users': virtual time, an in-memory network and disk, and a cluster in this process."""
+"""What tests run on, ours and our users': virtual time, a network and a disk in memory, a cluster in this process."""

@@ -1,0 +1,37 @@
+"""What happened in a simulation: a digest over every event, and the last of them as text.
+
+Two runs with one seed have one digest; where they differ, something took its time, its order or its randomness from
+outside `runtime`.
+"""
+
+import zlib
+from collections import deque
+from typing import Final
+
+_KEPT: Final = 100
+"""Events that stay readable: enough to see what led to a failure, few enough to print."""
+
+
+class Trace:
+    """A log of events that forgets their text and keeps their checksum."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._crc = 0
+        self._last: deque[tuple[float, str]] = deque(maxlen=_KEPT)
+
+    def add(self, at_s: float, event: str) -> None:
+        """Note that `event` happened `at_s` seconds after the start."""
+        self._count += 1
+        self._crc = zlib.crc32(f"{at_s:.9f} {event}\n".encode(), self._crc)
+        self._last.append((at_s, event))
+
+    @property
+    def digest(self) -> str:
+        """How many events there were, and a checksum over their times, texts and order."""
+        return f"{self._count}-{self._crc:08x}"
+
+    def last(self, count: int = 20) -> list[str]:
+        """The latest events, oldest first, one line each."""
+        events = list(self._last)[-count:] if count else []
+        return [f"{at_s:12.6f} s  {event}" for at_s, event in events]

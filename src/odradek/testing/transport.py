@@ -1,0 +1,353 @@
+"""The two ends of a connection in memory, as asyncio's transports.
+
+```
+  MemoryTransport ──Link──▶ MemoryTransport        a Link is one direction: pieces in flight, in order, each with its
+                  ◀──Link──                        own time of arrival; DATA, then at most one EOF or RESET
+```
+`write` keeps the caller's buffer until the end of the turn, as uvloop does, and then checks that nobody changed it:
+that fault would show on the real loop only under load. From then on the bytes are the network's.
+"""
+
+import asyncio
+import enum
+import errno
+import zlib
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+Address = tuple[str, int]
+_SOCKET_BYTES: Final = 256 * 1024
+"""What both kernels together would hold: beyond it, bytes count as waiting in the sender's transport."""
+
+_MOST_BYTES_AT_ONCE: Final = 64 * 1024
+"""The largest piece: what a socket gives in one read."""
+
+_HIGH_WATER: Final = 64 * 1024
+"""asyncio's own default for pausing a writer."""
+
+
+class Conditions(Protocol):
+    """What a connection asks the network that it runs over: `MemoryNetwork`."""
+
+    def latency(self) -> float:
+        """Seconds that the next piece takes."""
+
+    def cut_point(self, size: int) -> int:
+        """How many of a piece's bytes travel together."""
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        """Whether nothing passes this way."""
+
+    def hold(self, link: "Link") -> None:
+        """Call `link.release()` when the cut is healed."""
+
+    def remember(self, host: str, transport: "MemoryTransport") -> None:
+        """`host` has an open connection: call `transport.die()` if it crashes."""
+
+    def forget(self, transport: "MemoryTransport") -> None:
+        """A connection's end is gone."""
+
+    def note(self, event: str) -> None:
+        """Remember an event."""
+
+
+class _Mark(enum.Enum):
+    EOF = "end of file"
+    RESET = "reset"
+
+
+class Link:
+    """One direction of a connection. Pieces arrive in the order in which they were sent, whatever their latency."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, network: Conditions, source: str, target: str) -> None:
+        self.source = source
+        self.target = target
+        self.sender: MemoryTransport
+        self.receiver: MemoryTransport
+        self._loop = loop
+        self._network = network
+        self._flying: deque[bytes | _Mark] = deque()
+        self._held_count = 0
+        self._latest = 0.0
+
+    def send(self, piece: bytes | _Mark) -> None:
+        """Let `piece` arrive after what was sent before."""
+        self._flying.append(piece)
+        self._schedule()
+
+    def release(self) -> None:
+        """What was held back by a cut sets out again."""
+        held_count, self._held_count = self._held_count, 0
+        for _ in range(held_count):
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._latest = max(self._latest, self._loop.time() + self._network.latency())
+        self._loop.call_at(self._latest, self._arrive)
+
+    def _arrive(self) -> None:
+        # Whichever timer fires first takes the oldest piece, so timers that change places don't reorder bytes.
+        if self._network.is_blocked(self.source, self.target):
+            self._held_count += 1
+            self._network.hold(self)
+            return
+        piece = self._flying.popleft()
+        size = f"{len(piece)} B {zlib.crc32(piece):08x}" if isinstance(piece, bytes) else piece.value
+        self._network.note(f"{self.source} → {self.target}: {size}")
+        self.receiver.receive(piece)
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a connection; `join` makes both."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.BaseProtocol,
+        link: Link,
+        network: Conditions,
+        *,
+        near: Address,
+        far: Address,
+    ) -> None:
+        super().__init__({"sockname": near, "peername": far})
+        self._loop = loop
+        self._protocol = protocol
+        self._link = link
+        self._network = network
+        self._started = False
+        self._reading = True
+        self._closing = False
+        self._lost = False
+        self._eof_sent = False
+        self._unsent: list[tuple[Any, int | None]] = []
+        self._unread: deque[bytes | _Mark] = deque()
+        self._outstanding_bytes = 0
+        self._high_bytes = _HIGH_WATER
+        self._low_bytes = _HIGH_WATER // 4
+        self._writer_paused = False
+        network.remember(link.source, self)
+
+    # ---- opening ------------------------------------------------------------------------------------------------
+
+    def start_soon(self) -> None:
+        """Tell the protocol of its connection in the next turn."""
+        self._loop.call_soon(self.start)
+
+    def start(self) -> None:
+        """Tell the protocol of its connection, and then of what has already arrived."""
+        if self._lost:
+            return
+        self._started = True
+        self._protocol.connection_made(self)
+        self._loop.call_soon(self._read)
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def receive(self, piece: bytes | _Mark) -> None:
+        """What arrives from the other end."""
+        if self._lost:
+            if isinstance(piece, bytes):
+                self._link.send(_Mark.RESET)
+        elif piece is _Mark.RESET:
+            self._drop(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+        elif not self._closing:
+            self._unread.append(piece)
+            self._read()
+
+    def _read(self) -> None:
+        while self._unread and self._started and self._reading and not self._closing:
+            piece = self._unread.popleft()
+            try:
+                if isinstance(piece, bytes):
+                    self._deliver(piece)
+                elif not getattr(self._protocol, "eof_received")():  # noqa: B009 - both kinds of protocol have it
+                    self.close()
+            except Exception as error:  # the outermost edge of a callback, as in asyncio
+                self._loop.call_exception_handler(
+                    {"message": "a protocol's callback failed", "exception": error, "protocol": self._protocol}
+                )
+                self.abort()
+
+    def _deliver(self, piece: bytes) -> None:
+        taken = piece
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            room = memoryview(self._protocol.get_buffer(-1)).cast("B")
+            assert len(room) > 0, "get_buffer() returned an empty buffer"
+            taken = piece[: len(room)]
+            room[: len(taken)] = taken
+            if len(taken) < len(piece):
+                self._unread.appendleft(piece[len(taken) :])
+            self._protocol.buffer_updated(len(taken))
+        else:
+            assert isinstance(self._protocol, asyncio.Protocol), f"{self._protocol!r} cannot read"
+            self._protocol.data_received(piece)
+        self._loop.call_later(self._network.latency(), self._link.receiver.acknowledge, len(taken))
+
+    def pause_reading(self) -> None:
+        """See `asyncio.ReadTransport`."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """See `asyncio.ReadTransport`."""
+        if not self._reading:
+            self._reading = True
+            self._loop.call_soon(self._read)
+
+    def is_reading(self) -> bool:
+        """See `asyncio.ReadTransport`."""
+        return self._reading and not self._closing
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `asyncio.WriteTransport`; `data` must not change before the end of this turn."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data must be a bytes-like object, not {type(data).__name__}")
+        if self._eof_sent:
+            raise RuntimeError("cannot write after write_eof()")
+        if self._closing or self._lost or not len(data):
+            return
+        is_constant = isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly)
+        self._unsent.append((data, None if is_constant else zlib.crc32(data)))
+        self._outstanding_bytes += memoryview(data).nbytes
+        if len(self._unsent) == 1:
+            self._loop.call_soon(self._send)
+        self._pause_writer()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See `asyncio.WriteTransport`."""
+        for data in list_of_data:
+            self.write(data)
+
+    def _send(self) -> None:
+        """The end of the turn: what was written goes out, in pieces of the seed's choice."""
+        buffers, self._unsent = self._unsent, []
+        for data, crc in buffers:
+            assert crc is None or crc == zlib.crc32(data), "a buffer was changed before the loop had sent it"
+        rest = memoryview(b"".join(data for data, _ in buffers))
+        while rest:
+            size = self._network.cut_point(min(len(rest), _MOST_BYTES_AT_ONCE))
+            self._link.send(bytes(rest[:size]))
+            rest = rest[size:]
+
+    def write_eof(self) -> None:
+        """See `asyncio.WriteTransport`."""
+        if not self._eof_sent and not self._closing:
+            self._send()
+            self._eof_sent = True
+            self._link.send(_Mark.EOF)
+
+    def can_write_eof(self) -> bool:
+        """True: TCP has half-closed connections."""
+        return True
+
+    def acknowledge(self, size: int) -> None:
+        """The other end has read `size` bytes."""
+        self._outstanding_bytes -= size
+        assert self._outstanding_bytes >= 0, "more was read than was written"
+        if self._lost:
+            return
+        if self._writer_paused and self.get_write_buffer_size() <= self._low_bytes:
+            self._writer_paused = False
+            self._protocol.resume_writing()
+        if self._closing and self.get_write_buffer_size() == 0:
+            self._loop.call_soon(self._lose, None)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that would not fit into the sockets' buffers."""
+        return max(0, self._outstanding_bytes - _SOCKET_BYTES)
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """`(low, high)` in bytes."""
+        return self._low_bytes, self._high_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """See `asyncio.WriteTransport`, whose defaults these are."""
+        if high is None:
+            high = _HIGH_WATER if low is None else 4 * low
+        low = high // 4 if low is None else low
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._high_bytes, self._low_bytes = high, low
+        self._pause_writer()
+
+    def _pause_writer(self) -> None:
+        if not self._writer_paused and self.get_write_buffer_size() > self._high_bytes:
+            self._writer_paused = True
+            self._protocol.pause_writing()
+
+    # ---- closing ------------------------------------------------------------------------------------------------
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """See `asyncio.BaseTransport`."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """See `asyncio.BaseTransport`."""
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        """See `asyncio.BaseTransport`."""
+        return self._closing
+
+    def close(self) -> None:
+        """Send what was written and then an end of file; read no more. The protocol hears when all is sent."""
+        if self._closing:
+            return
+        self._send()
+        if not self._eof_sent:
+            self._link.send(_Mark.EOF)
+        self._closing = True
+        self._unread.clear()
+        if self.get_write_buffer_size() == 0:
+            self._loop.call_soon(self._lose, None)
+
+    def abort(self) -> None:
+        """Drop what was written in this turn; the other end gets a reset."""
+        self._reset(None)
+
+    def die(self) -> None:
+        """The process at this end is gone: as `abort`, but nobody here is told."""
+        self._started = False
+        self._reset(None)
+
+    def _reset(self, error: Exception | None) -> None:
+        if self._lost:
+            return
+        self._link.send(_Mark.RESET)
+        self._drop(error)
+
+    def _drop(self, error: Exception | None) -> None:
+        """Nothing more is read or written here."""
+        self._closing = True
+        self._unread.clear()
+        self._unsent.clear()
+        self._loop.call_soon(self._lose, error)
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        self._network.forget(self)
+        if self._started:
+            self._protocol.connection_lost(error)
+
+
+def join(
+    loop: asyncio.AbstractEventLoop,
+    client: asyncio.BaseProtocol,
+    server: asyncio.BaseProtocol,
+    *,
+    hosts: tuple[str, str],
+    addresses: tuple[Address, Address],
+    network: Conditions,
+) -> tuple[MemoryTransport, MemoryTransport]:
+    """The client's and the server's end of a new connection, not yet started."""
+    there, back = Link(loop, network, *hosts), Link(loop, network, *reversed(hosts))
+    near = MemoryTransport(loop, client, there, network, near=addresses[0], far=addresses[1])
+    far = MemoryTransport(loop, server, back, network, near=addresses[1], far=addresses[0])
+    there.sender = back.receiver = near
+    back.sender = there.receiver = far
+    return near, far

@@ -1,7 +1,8 @@
-"""Files, directories, locks, and the one writer thread for appends that are too large for the event loop.
+"""Files, directories, locks, and two threads for what takes too long for the event loop.
 
-Everything here blocks; `Disk.submit` is how a caller on the event loop moves a large write off it. Durability is the
-caller's: nothing is synced unless `sync` or `sync_directory` is called.
+Everything here blocks; `Disk.submit` is how a caller on the event loop moves work off it: appends go to the writer
+thread, syncs of old segments and removals to the background thread, so that an fsync of a gigabyte does not make
+appends wait. Durability is the caller's: nothing is synced unless `sync` or `sync_directory` is called.
 """
 
 import asyncio
@@ -10,12 +11,14 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
-_MOST_BUFFERS = 1024
+
+_MOST_BUFFERS: Final = 1024
 """IOV_MAX on Linux: one writev takes no more."""
+_LONGEST_NOTE: Final = 1024
 
 
 class File(Protocol):
@@ -34,7 +37,10 @@ class File(Protocol):
         """How many bytes the file has."""
 
     def sync(self) -> None:
-        """Return when the file's data is on the disk."""
+        """Return when the file's data is on the disk.
+
+        After an `OSError` nobody knows what is there, even if a later sync passes.
+        """
 
     def close(self) -> None:
         """Give the descriptor back; a closed file must not be used."""
@@ -56,6 +62,12 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool:
         """Whether there is a file or a directory."""
 
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory."""
+
+    def size(self, path: str) -> int:
+        """A file's bytes, without opening it. `FileNotFoundError` if there is none."""
+
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
 
@@ -63,7 +75,7 @@ class Disk(Protocol):
         """Create a directory and its parents; no error if it is there."""
 
     def rename(self, source: str, target: str) -> None:
-        """Move, replacing a file that is there, in one step."""
+        """Move within a directory, replacing a file that is there, in one step."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -78,20 +90,26 @@ class Disk(Protocol):
         """All of a small file. `FileNotFoundError` if there is none."""
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Make `path` hold `data`, whole or not at all, and on the disk when this returns."""
+        """Make `path` hold `data`, whole or not at all, and on the disk when this returns. Uses `path` + ".tmp"."""
 
     def lock(self, path: str, note: str) -> DiskLock:
-        """Hold `path` exclusively and leave `note` in it. `BlockingIOError` whose text is the holder's note if it is held."""
+        """Hold `path` exclusively and leave "process PID" and `note` in it.
 
-    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run `work` on the writer thread, after what was submitted before; needs a running loop."""
+        Raises `BlockingIOError`, whose text is what the holder left, if another holds it.
+        """
+
+    def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
+        """Run `work` on the writer thread, or on the background thread, after what was submitted there before.
+
+        Needs a running loop.
+        """
 
 
 class SystemDisk:
-    """The machine's file system, and one writer thread that starts when it is first used."""
+    """The machine's file system, and two threads that start when they are first used."""
 
     def __init__(self) -> None:
-        self._writer: ThreadPoolExecutor | None = None
+        self._threads: dict[str, ThreadPoolExecutor] = {}
 
     def open(self, path: str, *, create: bool = False) -> File:
         """See `Disk`."""
@@ -100,6 +118,14 @@ class SystemDisk:
     def exists(self, path: str) -> bool:
         """See `Disk`."""
         return os.path.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """See `Disk`."""
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        """See `Disk`."""
+        return os.stat(path).st_size
 
     def list(self, path: str) -> list[str]:
         """See `Disk`."""
@@ -150,18 +176,25 @@ class SystemDisk:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 1024, 0).decode(errors="replace").strip()
+            holder = os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace").strip()
             os.close(descriptor)
-            raise BlockingIOError(holder) from None
+            raise BlockingIOError(holder or "another process") from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, note.encode(), 0)
+        os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_LONGEST_NOTE], 0)
         return _SystemLock(descriptor)
 
-    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """See `Disk`."""
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="odradek-writer")
-        return asyncio.get_running_loop().run_in_executor(self._writer, work)
+        name = "odradek-background" if background else "odradek-writer"
+        thread = self._threads.get(name)
+        if thread is None:
+            thread = self._threads[name] = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        return asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+def holder_note(process_id: int, note: str) -> str:
+    """What a lock file says about who holds it."""
+    return f"process {process_id} ({note})" if note else f"process {process_id}"
 
 
 class _SystemFile:
@@ -178,8 +211,8 @@ class _SystemFile:
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         for first in range(0, len(buffers), _MOST_BUFFERS):
-            some = buffers[first : first + _MOST_BUFFERS]
-            wanted = sum(len(buffer) for buffer in some)
+            some = buffers if len(buffers) <= _MOST_BUFFERS else buffers[first : first + _MOST_BUFFERS]
+            wanted = sum(map(len, some))
             written = os.pwritev(self._descriptor, some, self._end)
             self._end += written
             if written < wanted:
@@ -220,4 +253,6 @@ class _SystemLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

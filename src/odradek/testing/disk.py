@@ -1,0 +1,474 @@
+"""A disk in memory that forgets what was not synced, behind `runtime`'s interface; a seed decides what it forgets.
+
+It is stricter than most file systems, so that what survives here survives anywhere: a file's data is safe after
+`sync`, its name after `sync_directory`, and neither brings the other. A process that is killed leaves everything (the
+page cache is the kernel's); a power cut keeps, loses or tears what was not synced:
+
+    file        sectors of 512 bytes written or cut since the last sync come back each as new or as old (zeros beyond
+                the old end), the size anywhere between old and new
+    directory   of the creations, renames and removals since the last sync, the first few happened
+    failed sync the kernel forgets that the data was dirty: later syncs pass, and save nothing of it
+
+```python
+disk = MemoryDisk(random.Random(7))
+disk.cut_power_at(disk.operations + 12)      # the 12th change from now raises PowerCutError, half done
+disk.cut_power(); disk.kill()                # what the next process finds
+disk.fail_next("sync", errno.EIO, path_end=".log"); disk.capacity_bytes = 1 << 20
+```
+"""
+
+import asyncio
+import errno
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from odradek.runtime.disk import Buffer, DiskLock, File, holder_note
+
+T = TypeVar("T")
+SECTOR_BYTES: Final = 512
+"""What a disk writes as a whole."""
+
+
+class PowerCutError(BaseException):
+    """The simulated machine, or its process, is gone: nothing may handle this but the test that caused it."""
+
+
+class Survival(Enum):
+    """What a power cut does to what was not synced."""
+
+    KEEP = "all of it is there"
+    LOSE = "none of it is there"
+    TEAR = "parts of it are there"
+    ANY = "each file and directory draws one of the three"
+
+
+class MemoryDisk:
+    """Files and directories in memory. `entropy` draws what a power cut leaves and how long submitted work takes.
+
+    `operations` counts changes (creations, appends, truncations, syncs, renames, removals). `capacity_bytes` is the
+    room for all files: an append beyond it writes what fits and raises `OSError` ENOSPC. Submitted work takes a time
+    between the two of `delay_s`; with (0, 0) it runs in the loop's next turn.
+    """
+
+    def __init__(self, entropy: random.Random | None = None, *, process_id: int = 1) -> None:
+        self.operations = 0
+        self.capacity_bytes: int | None = None
+        self.delay_s: tuple[float, float] = (0.0, 0.0)
+        self.process_id = process_id
+        self._entropy = entropy or random.Random(0)
+        self._root = _Directory()
+        self._cut_at: int | None = None
+        self._is_cut = False
+        self._generation = 0
+        self._locks: dict[str, str] = {}
+        self._faults: list[_Fault] = []
+        self._lanes: dict[bool, deque[Callable[[], None]]] = {}
+
+    # ---- what a test does ---------------------------------------------------------------------------------------
+
+    def cut_power_at(self, operation: int) -> None:
+        """Raise `PowerCutError` when `operations` reaches this number, with that change done, half done or not done."""
+        self._cut_at = operation
+
+    def cut_power(self, survival: Survival = Survival.ANY) -> None:
+        """The machine goes off and on: what was not synced survives as `survival` says; see the module."""
+        self._root.survive(survival, self._entropy)
+        self.kill()
+
+    def kill(self) -> None:
+        """The process dies: its locks and open files are gone, what it wrote stays. The disk serves the next one."""
+        self._generation += 1
+        self._locks.clear()
+        self._lanes.clear()
+        self._cut_at = None
+        self._is_cut = False
+
+    def fail_next(self, operation: str, error_number: int, *, path_end: str = "", count: int = 1) -> None:
+        """Let the next `count` of "create", "append", "truncate", "sync", "rename", "remove" on such paths fail."""
+        self._faults.append(_Fault(operation, error_number, path_end, count))
+
+    def used_bytes(self) -> int:
+        """The bytes of all files."""
+        return self._root.used_bytes()
+
+    # ---- the interface of runtime -------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See `Disk`."""
+        self._check_power()
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            node = _Content()
+            self._change("create", path, partial(directory.put, name, node))
+        return _MemoryFile(self, path, node, self._generation)
+
+    def exists(self, path: str) -> bool:
+        """See `Disk`."""
+        return self._find(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        """See `Disk`."""
+        return isinstance(self._find(path), _Directory)
+
+    def size(self, path: str) -> int:
+        """See `Disk`."""
+        return len(self._content(path).data)
+
+    def list(self, path: str) -> list[str]:
+        """See `Disk`."""
+        return sorted(self._directory(path).entries)
+
+    def make_directories(self, path: str) -> None:
+        """See `Disk`."""
+        parent = ""
+        for name in _parts(path):
+            whole = f"{parent}/{name}"
+            if not self.exists(whole):
+                self._change("create", whole, partial(self._directory(parent).put, name, _Directory()))
+            elif not self.is_directory(whole):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), whole)
+            parent = whole
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk`. Between two directories it raises `OSError` EXDEV: nothing may count on that being one step."""
+        directory, name = self._parent(source)
+        target_directory, new_name = self._parent(target)
+        if directory is not target_directory:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
+        if name not in directory.entries:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        self._change("rename", source, partial(directory.move, name, new_name))
+
+    def remove(self, path: str) -> None:
+        """See `Disk`."""
+        self._content(path)
+        directory, name = self._parent(path)
+        self._change("remove", path, partial(directory.drop, name))
+
+    def remove_directory(self, path: str) -> None:
+        """See `Disk`."""
+        if self._directory(path).entries:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        directory, name = self._parent(path)
+        self._change("remove", path, partial(directory.drop, name))
+
+    def sync_directory(self, path: str) -> None:
+        """See `Disk`."""
+        self._change("sync", path, self._directory(path).sync)
+
+    def read_file(self, path: str) -> bytes:
+        """See `Disk`."""
+        return bytes(self._content(path).data)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """See `Disk`; made of the other operations, so that power can be cut between them."""
+        temporary = f"{path}.tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.append([data])
+        file.sync()
+        file.close()
+        self.rename(temporary, path)
+        self.sync_directory(path.rpartition("/")[0])
+
+    def lock(self, path: str, note: str) -> DiskLock:
+        """See `Disk`."""
+        self._check_power()
+        key = "/".join(_parts(path))
+        if key in self._locks:
+            raise BlockingIOError(self._locks[key])
+        file = self.open(path, create=True)
+        self._locks[key] = holder_note(self.process_id, note)
+        file.truncate(0)
+        file.append([self._locks[key].encode()])
+        return _MemoryLock(self._locks, key)
+
+    def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
+        """See `Disk`: runs in the running loop, in the order of submission, after a time that `delay_s` bounds."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        lane = self._lanes.setdefault(background, deque())
+        lane.append(partial(_complete, future, work))
+        if len(lane) == 1:
+            self._schedule(loop, lane)
+        return future
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop, lane: deque[Callable[[], None]]) -> None:
+        delay_s = self._entropy.uniform(*self.delay_s) if self.delay_s[1] > 0 else 0.0
+        if delay_s > 0:
+            loop.call_later(delay_s, self._run_next, loop, lane, self._generation)
+        else:
+            loop.call_soon(self._run_next, loop, lane, self._generation)
+
+    def _run_next(self, loop: asyncio.AbstractEventLoop, lane: deque[Callable[[], None]], generation: int) -> None:
+        if generation != self._generation:
+            return
+        lane[0]()
+        lane.popleft()
+        if lane:
+            self._schedule(loop, lane)
+
+    # ---- paths and changes --------------------------------------------------------------------------------------
+
+    def _find(self, path: str) -> "_Directory | _Content | None":
+        node: _Directory | _Content | None = self._root
+        for name in _parts(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _directory(self, path: str) -> "_Directory":
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if not isinstance(node, _Directory):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _content(self, path: str) -> "_Content":
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if not isinstance(node, _Content):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+    def _parent(self, path: str) -> "tuple[_Directory, str]":
+        parts = _parts(path)
+        return self._directory("/".join(parts[:-1])), parts[-1]
+
+    def _check_power(self) -> None:
+        if self._is_cut:
+            raise PowerCutError
+
+    def _change(self, kind: str, path: str, act: Callable[[], None]) -> None:
+        """Do `act`, unless a fault is due or the power goes; the power may go just before it or just after."""
+        if self._is_due(kind, path):
+            if self._entropy.random() < 0.5:
+                act()
+            raise PowerCutError
+        act()
+
+    def _is_due(self, kind: str, path: str) -> bool:
+        """Count a change; raise the `OSError` that is planned for it. Whether this is the one at which power goes."""
+        self._check_power()
+        self.operations += 1
+        if self.operations == self._cut_at:
+            self._is_cut = True
+            return True
+        for fault in self._faults:
+            if fault.kind == kind and path.endswith(fault.path_end):
+                fault.count -= 1
+                if not fault.count:
+                    self._faults.remove(fault)
+                raise OSError(fault.error_number, os.strerror(fault.error_number), path)
+        return False
+
+    def _append(self, path: str, content: "_Content", data: bytes) -> None:
+        if self._is_due("append", path):
+            content.data += data[: self._entropy.randint(0, len(data))]
+            raise PowerCutError
+        room = len(data) if self.capacity_bytes is None else max(0, self.capacity_bytes - self.used_bytes())
+        content.data += data[:room]
+        if room < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def _sync(self, path: str, content: "_Content") -> None:
+        try:
+            self._change("sync", path, content.sync)
+        except OSError:
+            content.is_forgotten = True
+            raise
+
+
+class _Fault:
+    """An error that is to come."""
+
+    def __init__(self, kind: str, error_number: int, path_end: str, count: int) -> None:
+        self.kind = kind
+        self.error_number = error_number
+        self.path_end = path_end
+        self.count = count
+
+
+class _Content:
+    """A file: its bytes now, and what the disk has of it.
+
+    The disk has `data[:stable]` and then `old_tail`: files grow at their end, so nothing else needs to be kept.
+    """
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.stable = 0
+        self.old_tail = b""
+        self.is_forgotten = False
+
+    def truncate(self, size: int) -> None:
+        if size < self.stable:
+            self.old_tail = bytes(self.data[size : self.stable]) + self.old_tail
+            self.stable = size
+        if size <= self.stable:
+            self.is_forgotten = False
+        if size <= len(self.data):
+            del self.data[size:]
+        else:
+            self.data += bytes(size - len(self.data))
+
+    def sync(self) -> None:
+        if not self.is_forgotten:
+            self.stable = len(self.data)
+            self.old_tail = b""
+
+    def survive(self, survival: Survival, entropy: random.Random) -> None:
+        """Become what the disk has after a power cut."""
+        old, new = self.old_tail, bytes(self.data[self.stable :])
+        if survival is Survival.ANY:
+            survival = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
+        if old != new and survival is not Survival.KEEP:
+            tail = old if survival is Survival.LOSE else _torn(old, new, self.stable, entropy)
+            del self.data[self.stable :]
+            self.data += tail
+        self.is_forgotten = False
+        self.sync()
+
+    def used_bytes(self) -> int:
+        return len(self.data)
+
+
+class _Directory:
+    """Names now, the names that the disk has, and the changes between, in order."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Directory | _Content] = {}
+        self._durable: dict[str, _Directory | _Content] = {}
+        self._journal: list[Callable[[dict[str, Any]], object]] = []
+
+    def put(self, name: str, node: "_Directory | _Content") -> None:
+        self._log(lambda entries: entries.__setitem__(name, node))
+
+    def drop(self, name: str) -> None:
+        self._log(lambda entries: entries.pop(name, None))
+
+    def move(self, name: str, target: str) -> None:
+        self._log(lambda entries: entries.__setitem__(target, entries.pop(name)))
+
+    def _log(self, change: Callable[[dict[str, Any]], object]) -> None:
+        change(self.entries)
+        self._journal.append(change)
+
+    def sync(self) -> None:
+        self._durable = dict(self.entries)
+        self._journal.clear()
+
+    def survive(self, survival: Survival, entropy: random.Random) -> None:
+        """Become what the disk has after a power cut, and all that is in here likewise."""
+        mine = survival
+        if mine is Survival.ANY:
+            mine = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
+        count = {Survival.KEEP: len(self._journal), Survival.LOSE: 0}.get(mine)
+        if count is None:
+            count = entropy.randint(0, len(self._journal))
+        for change in self._journal[:count]:
+            change(self._durable)
+        self.entries = self._durable
+        self.sync()
+        for _, node in sorted(self.entries.items()):
+            node.survive(survival, entropy)
+
+    def used_bytes(self) -> int:
+        return sum(node.used_bytes() for node in self.entries.values())
+
+
+class _MemoryFile:
+    """An open file of one process; useless once that process is gone."""
+
+    def __init__(self, disk: MemoryDisk, path: str, content: _Content, generation: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._content = content
+        self._generation = generation
+        self._is_closed = False
+
+    def _check(self) -> None:
+        if self._generation != self._disk._generation:
+            raise PowerCutError
+        if self._is_closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._check()
+        return bytes(self._content.data[offset : offset + length])
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        self._check()
+        self._disk._append(self._path, self._content, b"".join(buffers))
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._disk._change("truncate", self._path, partial(self._content.truncate, size))
+
+    def size(self) -> int:
+        self._check()
+        return len(self._content.data)
+
+    def sync(self) -> None:
+        self._check()
+        self._disk._sync(self._path, self._content)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+class _MemoryLock:
+    """An entry in the disk's table of locks."""
+
+    def __init__(self, locks: dict[str, str], key: str) -> None:
+        self._locks = locks
+        self._key = key
+        self._note = locks[key]
+
+    def release(self) -> None:
+        if self._locks.get(self._key) is self._note:
+            del self._locks[self._key]
+
+
+def _torn(old: bytes, new: bytes, start: int, entropy: random.Random) -> bytes:
+    """What is left of a tail that was `old`, became `new` and was not synced; it begins at `start` in its file."""
+    shorter, longer = sorted((len(old), len(new)))
+    result = bytearray(entropy.randint(shorter, longer))
+    position = 0
+    while position < len(result):
+        end = min(len(result), position + SECTOR_BYTES - (start + position) % SECTOR_BYTES)
+        source = new if entropy.random() < 0.5 else old
+        piece = source[position:end]
+        result[position : position + len(piece)] = piece
+        position = end
+    return bytes(result)
+
+
+def _parts(path: str) -> list[str]:
+    """The names in a path; the root and the working directory are one."""
+    return [name for name in path.split("/") if name not in {"", "."}]
+
+
+def _complete(future: "asyncio.Future[T]", work: Callable[[], T]) -> None:
+    """Run submitted work into its future, unless nobody waits any more. A power cut travels to whoever awaits."""
+    if future.cancelled():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,358 @@
+"""What a Spark user writes after `.option(…)`, checked and typed.
+
+The names, the defaults and the meaning are those of Spark's own Kafka connector, so that a job moves over by its
+`format` alone. Spark hands options over case-insensitively (as lower-case keys); messages spell them as the
+documentation does. Pure: nothing here talks to a cluster.
+"""
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import re2
+
+from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
+
+T = TypeVar("T")
+
+
+class Edge(Enum):
+    """An end of a partition's log, by Kafka's number for it in ListOffsets."""
+
+    EARLIEST = -2
+    LATEST = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenOffsets:
+    """An offset, or an edge, for every partition that is read."""
+
+    offsets: Mapping[TopicPartition, int | Edge]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtTimestamp:
+    """The first record at or after a moment, in milliseconds since 1970, the same for every partition."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtTimestamps:
+    """The first record at or after a moment, in milliseconds since 1970, for every partition that is read."""
+
+    timestamps_ms: Mapping[TopicPartition, int]
+
+
+Boundary = Edge | GivenOffsets | AtTimestamp | AtTimestamps
+"""Where reading begins or ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribe:
+    """All partitions of these topics, also those that are added later."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribePattern:
+    """All partitions of every topic whose whole name matches, also of topics that are created later."""
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        """Whether the whole name matches."""
+        return bool(re2.fullmatch(self.pattern, topic))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """These partitions and no others."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Strategy = Subscribe | SubscribePattern | Assign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """Everything that a batch or a stream read was asked for. Picklable: tasks get it with their partition."""
+
+    bootstrap_servers: str
+    client: Mapping[str, str]
+    """The `kafka.*` options without their prefix; `bootstrap.servers` is not among them."""
+    strategy: Strategy
+    starting: Boundary
+    ending: Boundary
+    starting_timestamp_falls_back: bool
+    """With no record at or after the starting timestamp: read from the end (true) or refuse (false)."""
+    fail_on_data_loss: bool
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    include_headers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Everything that a batch or a stream write was asked for."""
+
+    bootstrap_servers: str
+    client: Mapping[str, str]
+    topic: str | None
+    """Where every row goes; wins over the column `topic`."""
+
+
+_READ_OPTIONS: Final = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+)
+_WRITE_OPTIONS: Final = ("topic", "includeHeaders")
+_ACCEPTED: Final = (
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
+"""The JVM connector's knobs for its own consumer pool: harmless here, where each task has one reader of its own."""
+_REFUSED: Final = {
+    "minoffsetspertrigger": "use a longer trigger interval",
+    "maxtriggerdelay": "use a longer trigger interval",
+}
+_FIXED_BY_SPARK: Final = {
+    "kafka.auto.offset.reset": "startingOffsets says where to begin",
+    "kafka.key.deserializer": "keys arrive as binary, cast them in a column expression",
+    "kafka.value.deserializer": "values arrive as binary, cast them in a column expression",
+    "kafka.key.serializer": "cast the key to string or binary in a column expression",
+    "kafka.value.serializer": "cast the value to string or binary in a column expression",
+    "kafka.enable.auto.commit": "Spark's checkpoint holds the offsets",
+    "kafka.interceptor.classes": "interceptors are Java classes, and there is no Java client here",
+}
+
+
+def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Check and type the options of a read. Raises `ConfigurationError`, one sentence, naming the option."""
+    given = _lowered(options, _READ_OPTIONS)
+    strategy = _strategy(given)
+    ending: Boundary = Edge.LATEST
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if name.lower() in given:
+                raise ConfigurationError(f"{name} is for batch reads: a stream has no end")
+    else:
+        ending = _boundary(given, "ending", default=Edge.LATEST)
+        if "maxoffsetspertrigger" in given:
+            raise ConfigurationError("maxOffsetsPerTrigger is for stream reads: a batch has no trigger")
+    starting = _boundary(given, "starting", default=Edge.LATEST if streaming else Edge.EARLIEST)
+    _check_edges(starting, ending, streaming=streaming)
+    fallback = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if fallback not in {"error", "latest"}:
+        raise ConfigurationError(f"startingOffsetsByTimestampStrategy is error or latest, not {fallback!r}")
+    return ReadOptions(
+        bootstrap_servers=_bootstrap_servers(given),
+        client=_client(given),
+        strategy=strategy,
+        starting=starting,
+        ending=ending,
+        starting_timestamp_falls_back=fallback == "latest",
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),
+        min_partitions=_positive(given, "minPartitions"),
+        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+        include_headers=_flag(given, "includeHeaders", default=False),
+    )
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Check and type the options of a write. Raises `ConfigurationError`, one sentence, naming the option."""
+    given = _lowered(options, _WRITE_OPTIONS)
+    topic = given.get("topic")
+    if topic is not None:
+        validate_topic_name(topic.strip())
+    return WriteOptions(
+        bootstrap_servers=_bootstrap_servers(given),
+        client=_client(given),
+        topic=topic.strip() if topic is not None else None,
+    )
+
+
+def _lowered(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    """Keys in lower case, none of them refused, none that is nearly a known one.
+
+    Spark and its other sources add keys of their own, so an unknown key is no error unless it looks like a slip.
+    """
+    given = {key.lower(): str(value) for key, value in options.items()}
+    spelled = {name.lower(): name for name in known}
+    others = {name.lower() for name in (*_READ_OPTIONS, *_WRITE_OPTIONS, *_ACCEPTED)}
+    for key in given:
+        if key in _FIXED_BY_SPARK:
+            raise ConfigurationError(f"{key} can't be set: {_FIXED_BY_SPARK[key]}")
+        if key in _REFUSED:
+            raise ConfigurationError(f"{key} is not offered: {_REFUSED[key]}")
+        if key.startswith("kafka.") or key in spelled or key in others:
+            continue
+        near = difflib.get_close_matches(key, spelled, n=1, cutoff=0.85)
+        if near:
+            raise ConfigurationError(f"there is no option {key!r}: did you mean {spelled[near[0]]}?")
+        if key in {"bootstrap.servers", "bootstrapservers", "bootstrap_servers"}:
+            raise ConfigurationError(f"there is no option {key!r}: did you mean kafka.bootstrap.servers?")
+    return given
+
+
+def _bootstrap_servers(given: Mapping[str, str]) -> str:
+    servers = given.get("kafka.bootstrap.servers", "").strip()
+    if not servers:
+        raise ConfigurationError("kafka.bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT…]")
+    for server in servers.split(","):
+        host, colon, port = server.strip().rpartition(":")
+        if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ConfigurationError(f"kafka.bootstrap.servers has {server.strip()!r}, which is not HOST:PORT")
+    return servers
+
+
+def _client(given: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key.removeprefix("kafka."): value
+        for key, value in sorted(given.items())
+        if key.startswith("kafka.") and key != "kafka.bootstrap.servers"
+    }
+
+
+def _strategy(given: Mapping[str, str]) -> Strategy:
+    named = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in given]
+    if len(named) != 1:
+        what = f"{' and '.join(named)} are given" if named else "none is given"
+        raise ConfigurationError(f"one of assign, subscribe and subscribePattern says what to read: {what}")
+    value = given[named[0].lower()].strip()
+    if named[0] == "assign":
+        partitions = _per_partition(value, "assign", _partition_list)
+        if not partitions:
+            raise ConfigurationError("assign names no partition")
+        return Assign(partitions=tuple(sorted(partitions)))
+    if named[0] == "subscribe":
+        topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+        if not topics:
+            raise ConfigurationError("subscribe names no topic")
+        for topic in topics:
+            validate_topic_name(topic)
+        return Subscribe(topics=topics)
+    if not value:
+        raise ConfigurationError("subscribePattern is empty")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(value, options=options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error.args[0]
+        raise ConfigurationError(f"subscribePattern is not a regular expression: {reason}") from None
+    return SubscribePattern(pattern=value)
+
+
+def _boundary(given: Mapping[str, str], side: str, *, default: Edge) -> Boundary:
+    """The three ways to say where to begin or end; the JVM connector's order of precedence."""
+    name = f"{side}Timestamp"
+    if name.lower() in given:
+        return AtTimestamp(timestamp_ms=_whole(given[name.lower()], name, at_least=0))
+    name = f"{side}OffsetsByTimestamp"
+    if name.lower() in given:
+        timestamps = _per_partition(given[name.lower()], name, _partition_numbers)
+        if any(timestamp < 0 for timestamp in timestamps.values()):
+            raise ConfigurationError(f"{name} has a timestamp below 0")
+        return AtTimestamps(timestamps_ms=timestamps)
+    name = f"{side}Offsets"
+    value = given.get(name.lower(), default.name).strip()
+    if value.lower() in {"earliest", "latest"}:
+        return Edge[value.upper()]
+    if not value.startswith("{"):
+        raise ConfigurationError(
+            f'{name} is earliest, latest or JSON like {{"topic":{{"0":23,"1":-2}}}}, not {value!r}'
+        )
+    offsets: dict[TopicPartition, int | Edge] = {}
+    for partition, offset in _per_partition(value, name, _partition_numbers).items():
+        if offset < Edge.EARLIEST.value:
+            raise ConfigurationError(f"{name} has offset {offset} for {partition}: -2 is earliest, -1 is latest")
+        offsets[partition] = Edge(offset) if offset < 0 else offset
+    return GivenOffsets(offsets=offsets)
+
+
+def _check_edges(starting: Boundary, ending: Boundary, *, streaming: bool) -> None:
+    """A batch that starts at the end, or ends at the start, is empty for sure: a slip, as the JVM connector holds."""
+    if not streaming and _has(starting, Edge.LATEST):
+        raise ConfigurationError("startingOffsets can't be latest (-1) in a batch read: there is nothing after it yet")
+    if _has(ending, Edge.EARLIEST):
+        raise ConfigurationError("endingOffsets can't be earliest (-2): there is nothing before it")
+
+
+def _has(boundary: Boundary, edge: Edge) -> bool:
+    return boundary is edge or (isinstance(boundary, GivenOffsets) and edge in boundary.offsets.values())
+
+
+def _per_partition(text: str, name: str, entries: Callable[[Any, str], Mapping[int, T]]) -> dict[TopicPartition, T]:
+    """JSON {topic: …} to a dict by partition; `entries` reads what stands under a topic."""
+    try:
+        topics = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} is not JSON: {error}") from None
+    if not isinstance(topics, dict):
+        raise ConfigurationError(f"{name} must be a JSON object with topics as keys")
+    found: dict[TopicPartition, T] = {}
+    for topic, value in topics.items():
+        validate_topic_name(topic)
+        for partition, entry in entries(value, name).items():
+            found[TopicPartition(topic, partition)] = entry
+    return found
+
+
+def _partition_list(value: Any, name: str) -> dict[int, None]:
+    if not isinstance(value, list) or not all(type(number) is int and number >= 0 for number in value):
+        raise ConfigurationError(f'{name} must look like {{"topic":[0,1]}}')
+    return dict.fromkeys(value)
+
+
+def _partition_numbers(value: Any, name: str) -> dict[int, int]:
+    fits = isinstance(value, dict) and all(
+        key.isascii() and key.isdigit() and type(number) is int for key, number in value.items()
+    )
+    if not fits:
+        raise ConfigurationError(f'{name} must look like {{"topic":{{"0":23,"1":345}}}}')
+    return {int(key): number for key, number in value.items()}
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = given.get(name.lower(), str(default)).strip().lower()
+    if value not in {"true", "false"}:
+        raise ConfigurationError(f"{name} is true or false, not {value!r}")
+    return value == "true"
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    return None if value is None else _whole(value, name, at_least=1)
+
+
+def _whole(value: str, name: str, *, at_least: int) -> int:
+    try:
+        number = int(value.strip())
+    except ValueError:
+        raise ConfigurationError(f"{name} is a whole number, not {value!r}") from None
+    if number < at_least:
+        raise ConfigurationError(f"{name} is at least {at_least}, not {number}")
+    return number

@@ -1,0 +1,235 @@
+"""From offsets to tasks: what to read next, how much of it, in how many pieces, and what was lost on the way. Pure.
+
+Offsets travel through Spark's checkpoint as JSON in the shape of Spark's own Kafka connector, `{"topic":{"0":42}}`,
+each the *next* offset to read. Two marks are ours, under a key that no topic can have:
+
+    {"@": "initial", "topic": …}   what `initialOffset()` says; Spark asks again after a restart, and `latest` has moved
+    {"@": "anchor",  "topic": …}   the end of batch 0, which is empty: once it is in the checkpoint, the start stands
+
+Every following offset has no mark. Without the anchor, a query that dies during its first batch would begin elsewhere.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Any, Final
+
+from odradek.model import OdradekError, TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+"""The next offset to read, by partition."""
+
+_MARK: Final = "@"
+
+
+class DataLossError(OdradekError):
+    """Records that were to be read no longer exist, and `failOnDataLoss` is on."""
+
+
+class Mark(Enum):
+    """Which of the first two offsets of a query this is; see the module's docstring."""
+
+    INITIAL = "initial"
+    ANCHOR = "anchor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOffset:
+    """An offset of a streaming query: where every partition stands."""
+
+    offsets: Offsets
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """A piece of a partition, `start` included, `end` not."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; compaction and transactions may leave fewer records."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Ranges to read, and a sentence for everything that can't be read any more."""
+
+    ranges: tuple[OffsetRange, ...]
+    losses: tuple[str, ...]
+
+
+def encode_offset(offset: StreamOffset) -> dict[str, Any]:
+    """JSON for the checkpoint: topics and partitions sorted, so that equal offsets are equal texts."""
+    encoded: dict[str, Any] = {_MARK: offset.mark.value} if offset.mark else {}
+    for partition in sorted(offset.offsets):
+        encoded.setdefault(partition.topic, {})[str(partition.partition)] = offset.offsets[partition]
+    return encoded
+
+
+def decode_offset(encoded: Mapping[str, Any]) -> StreamOffset:
+    """The reverse of `encode_offset`; reads the checkpoint of Spark's own connector too. Raises `OdradekError`."""
+    try:
+        mark = Mark(encoded[_MARK]) if _MARK in encoded else None
+        offsets = {
+            TopicPartition(topic, int(number)): int(value)
+            for topic, partitions in encoded.items()
+            if topic != _MARK
+            for number, value in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise OdradekError(f"the checkpoint holds an offset that this source did not write: {error}") from None
+    return StreamOffset(offsets=offsets, mark=mark)
+
+
+def plan_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
+    """Ranges of a batch read, and what retention has taken between the wanted start and the log's."""
+    ranges, losses = [], []
+    for partition in sorted(end):
+        wanted = OffsetRange(partition=partition, start=start[partition], end=end[partition])
+        some, lost = _what_is_left(wanted, earliest.get(partition, 0))
+        ranges.append(some)
+        losses.extend(lost)
+    return Plan(ranges=_non_empty(ranges), losses=tuple(losses))
+
+
+def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
+    """Ranges between two offsets of a stream.
+
+    A partition that `start` doesn't know was added since, and is read from its beginning, which should be 0. One that
+    `end` doesn't know is gone. `earliest` has the log start of every partition of `end` that still exists.
+    """
+    ranges, losses = [], []
+    gone = sorted(set(start) - set(end))
+    if gone:
+        losses.append(f"{_names(gone)} {_is_or_are(gone)} gone, with all that was not yet read")
+    for partition in sorted(end):
+        if partition not in earliest:
+            losses.append(f"{partition} was deleted before offsets up to {end[partition]} were read")
+            continue
+        if partition not in start:
+            if earliest[partition] > 0:
+                losses.append(f"{partition} was added and begins at offset {earliest[partition]}, not at 0")
+            ranges.append(OffsetRange(partition=partition, start=earliest[partition], end=end[partition]))
+            continue
+        if end[partition] < start[partition]:
+            losses.append(
+                f"{partition} ends at offset {end[partition]}, before {start[partition]} where reading stopped: "
+                "it was deleted and created again, or lost its tail"
+            )
+            continue
+        some, lost = _what_is_left(
+            OffsetRange(partition=partition, start=start[partition], end=end[partition]), earliest[partition]
+        )
+        ranges.append(some)
+        losses.extend(lost)
+    return Plan(ranges=_non_empty(ranges), losses=tuple(losses))
+
+
+def limit_offsets(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """Where to go when at most `limit` offsets are wanted: each partition's share is proportional to its backlog.
+
+    The connector's rule: a share below 1 counts as 1, so that a small partition does not starve, and others are cut to
+    whole offsets. `start` must know every partition of `end` that has anything to read.
+    """
+    backlogs = {partition: end[partition] - start[partition] for partition in end if partition in start}
+    total = sum(backlog for backlog in backlogs.values() if backlog > 0)
+    if total <= limit:
+        return dict(end)
+    limited = dict(end)
+    for partition, backlog in backlogs.items():
+        if backlog > 0:
+            share = limit * backlog / total
+            limited[partition] = start[partition] + min(backlog, 1 if share < 1 else math.floor(share))
+    return limited
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
+) -> list[OffsetRange]:
+    """Cut ranges so that there are about `min_partitions`, none longer than `max_records_per_partition`.
+
+    Without either there is a task per partition. Large ranges are cut and small ones left whole: a range whose share of
+    `min_partitions` rounds to one piece or none stays, and the rest share what is left of the number, by size.
+    """
+    pieces = list(ranges)
+    if max_records_per_partition is not None:
+        pieces = [
+            piece
+            for range_ in pieces
+            for piece in _cut(range_, math.ceil(range_.size / max_records_per_partition) if range_.size else 1)
+        ]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(piece.size for piece in pieces)
+    whole = {piece for piece in pieces if _parts(piece.size, total, min_partitions) == 1}
+    total_of_others = total - sum(piece.size for piece in whole)
+    parts_for_others = max(min_partitions - len(whole), 1)
+    return [
+        part
+        for piece in pieces
+        for part in _cut(piece, 1 if piece in whole else _parts(piece.size, total_of_others, parts_for_others))
+    ]
+
+
+def advance(start: StreamOffset, end: Offsets) -> StreamOffset:
+    """The next offset of a query: the very same object if nothing is new, so that Spark sees no new batch."""
+    if start.mark is Mark.INITIAL:
+        return replace(start, mark=Mark.ANCHOR)
+    return start if dict(start.offsets) == dict(end) else StreamOffset(offsets=end)
+
+
+def cap_offsets(end: Offsets, target: Offsets) -> dict[TopicPartition, int]:
+    """`end` without what came after `target` was noted: neither later records nor later partitions (AvailableNow)."""
+    return {partition: min(offset, target[partition]) for partition, offset in end.items() if partition in target}
+
+
+def missing_partitions(given: Collection[TopicPartition], existing: Iterable[TopicPartition]) -> str | None:
+    """Why offsets that a user gave don't fit the partitions that are read; None if they do."""
+    existing = set(existing)
+    unnamed, unknown = sorted(existing - set(given)), sorted(set(given) - existing)
+    if unnamed:
+        return f"every partition needs an entry, and {_names(unnamed)} {_is_or_are(unnamed, 'has', 'have')} none"
+    if unknown:
+        return f"{_names(unknown)} {_is_or_are(unknown)} not among the partitions that are read"
+    return None
+
+
+def _what_is_left(wanted: OffsetRange, log_start_offset: int) -> tuple[OffsetRange, list[str]]:
+    if log_start_offset <= wanted.start or wanted.size <= 0:
+        return wanted, []
+    start = min(log_start_offset, wanted.end)
+    loss = f"offsets {wanted.start} to {start - 1} of {wanted.partition} were deleted before they were read"
+    return replace(wanted, start=start), [loss]
+
+
+def _non_empty(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    return tuple(range_ for range_ in ranges if range_.size > 0)
+
+
+def _parts(size: int, total: int, parts: int) -> int:
+    """How many of `parts` pieces a range of `size` out of `total` deserves; half rounds up."""
+    return max(1, math.floor(parts * size / total + 0.5)) if total else 1
+
+
+def _cut(range_: OffsetRange, parts: int) -> list[OffsetRange]:
+    """`parts` pieces in order, whose sizes differ by at most one; fewer if there are fewer offsets."""
+    parts = max(1, min(parts, range_.size))
+    edges = [range_.start + range_.size * number // parts for number in range(parts + 1)]
+    return [replace(range_, start=start, end=end) for start, end in pairwise(edges)]
+
+
+def _is_or_are(partitions: Sequence[TopicPartition], one: str = "is", more: str = "are") -> str:
+    return one if len(partitions) == 1 else more
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    """The first few by name; a cluster may have thousands."""
+    shown = ", ".join(str(partition) for partition in partitions[:5])
+    return shown if len(partitions) <= 5 else f"{shown} and {len(partitions) - 5} more"

@@ -1,0 +1,221 @@
+"""Offset planning: ranges, splitting, limits, data loss, partitions that come and go. Pure, so thoroughly (M11)."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.model import OdradekError, TopicPartition
+from odradek.spark.planning import (
+    Mark,
+    OffsetRange,
+    StreamOffset,
+    advance,
+    cap_offsets,
+    decode_offset,
+    encode_offset,
+    limit_offsets,
+    missing_partitions,
+    plan_batch,
+    plan_micro_batch,
+    split_ranges,
+)
+
+A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
+B0 = TopicPartition("b", 0)
+
+
+def piece(partition: TopicPartition, start: int, end: int) -> OffsetRange:
+    return OffsetRange(partition=partition, start=start, end=end)
+
+
+# Offsets as JSON
+
+
+def test_offsets_are_written_as_the_jvm_connector_writes_them() -> None:
+    assert (
+        json.dumps(encode_offset(StreamOffset(offsets={B0: 7, A1: 5, A0: 3})))
+        == '{"a": {"0": 3, "1": 5}, "b": {"0": 7}}'
+    )
+
+
+@pytest.mark.parametrize("mark", [None, Mark.INITIAL, Mark.ANCHOR])
+def test_an_offset_survives_the_checkpoint(mark: Mark | None) -> None:
+    offset = StreamOffset(offsets={A0: 3, B0: 2**62}, mark=mark)
+    assert decode_offset(json.loads(json.dumps(encode_offset(offset)))) == offset
+
+
+@pytest.mark.parametrize("encoded", [{"a": 5}, {"@": "other"}, {"a": {"x": 5}}, {"a": {"0": None}}])
+def test_an_offset_of_another_source_is_refused(encoded: dict[str, object]) -> None:
+    with pytest.raises(OdradekError, match="this source did not write"):
+        decode_offset(encoded)
+
+
+# The first batch
+
+
+def test_the_first_batch_ends_where_it_starts() -> None:
+    initial = StreamOffset(offsets={A0: 3}, mark=Mark.INITIAL)
+    assert advance(initial, {A0: 100}) == StreamOffset(offsets={A0: 3}, mark=Mark.ANCHOR)
+
+
+def test_after_the_anchor_a_query_goes_on() -> None:
+    anchor = StreamOffset(offsets={A0: 3}, mark=Mark.ANCHOR)
+    assert advance(anchor, {A0: 100}) == StreamOffset(offsets={A0: 100})
+
+
+def test_nothing_new_gives_the_same_offset_mark_and_all() -> None:
+    anchor = StreamOffset(offsets={A0: 3}, mark=Mark.ANCHOR)
+    assert advance(anchor, {A0: 3}) is anchor
+
+
+# Ranges
+
+
+def test_a_batch_reads_from_start_to_end_and_leaves_out_empty_partitions() -> None:
+    plan = plan_batch({A0: 2, A1: 5}, {A0: 9, A1: 5}, {A0: 0, A1: 0})
+    assert plan.ranges == (piece(A0, 2, 9),)
+    assert plan.losses == ()
+
+
+def test_a_batch_says_what_retention_took() -> None:
+    plan = plan_batch({A0: 2}, {A0: 9}, {A0: 4})
+    assert plan.ranges == (piece(A0, 4, 9),)
+    assert plan.losses == ("offsets 2 to 3 of a-0 were deleted before they were read",)
+
+
+def test_a_range_that_is_gone_altogether_leaves_nothing_to_read() -> None:
+    plan = plan_micro_batch({A0: 2}, {A0: 9}, {A0: 50})
+    assert plan.ranges == ()
+    assert plan.losses == ("offsets 2 to 8 of a-0 were deleted before they were read",)
+
+
+def test_a_new_partition_is_read_from_its_beginning() -> None:
+    plan = plan_micro_batch({A0: 2}, {A0: 2, A1: 4}, {A0: 0, A1: 0})
+    assert plan.ranges == (piece(A1, 0, 4),)
+    assert plan.losses == ()
+
+
+def test_a_new_partition_whose_beginning_is_gone_is_a_loss() -> None:
+    plan = plan_micro_batch({}, {A1: 4}, {A1: 3})
+    assert plan.ranges == (piece(A1, 3, 4),)
+    assert plan.losses == ("a-1 was added and begins at offset 3, not at 0",)
+
+
+def test_a_deleted_topic_is_a_loss() -> None:
+    plan = plan_micro_batch({A0: 2, B0: 1, A1: 1}, {B0: 3}, {B0: 0})
+    assert plan.ranges == (piece(B0, 1, 3),)
+    assert plan.losses == ("a-0, a-1 are gone, with all that was not yet read",)
+
+
+def test_a_topic_deleted_between_planning_and_a_restart_is_a_loss() -> None:
+    plan = plan_micro_batch({A0: 2}, {A0: 5}, {})
+    assert plan.ranges == ()
+    assert plan.losses == ("a-0 was deleted before offsets up to 5 were read",)
+
+
+def test_a_topic_created_again_is_a_loss() -> None:
+    plan = plan_micro_batch({A0: 20}, {A0: 5}, {A0: 0})
+    assert plan.ranges == ()
+    assert "a-0 ends at offset 5, before 20" in plan.losses[0]
+
+
+def test_many_names_are_cut_short() -> None:
+    start = {TopicPartition("a", number): 1 for number in range(9)}
+    assert plan_micro_batch(start, {}, {}).losses[0].startswith("a-0, a-1, a-2, a-3, a-4 and 4 more are gone")
+
+
+# Splitting
+
+
+def test_without_a_wish_there_is_a_task_per_partition() -> None:
+    ranges = [piece(A0, 0, 1000), piece(A1, 0, 1)]
+    assert split_ranges(ranges, min_partitions=None, max_records_per_partition=None) == ranges
+    assert split_ranges(ranges, min_partitions=2, max_records_per_partition=None) == ranges
+
+
+def test_one_partition_is_cut_evenly() -> None:
+    assert split_ranges([piece(A0, 0, 10)], min_partitions=3, max_records_per_partition=None) == [
+        piece(A0, 0, 3),
+        piece(A0, 3, 6),
+        piece(A0, 6, 10),
+    ]
+
+
+def test_large_partitions_are_cut_and_small_ones_are_not() -> None:
+    ranges = [piece(A0, 0, 1), piece(A1, 0, 900), piece(A2, 0, 1100)]
+    sizes = [part.size for part in split_ranges(ranges, min_partitions=5, max_records_per_partition=None)]
+    assert sizes == [1, 450, 450, 550, 550]
+
+
+def test_a_partition_has_no_more_pieces_than_offsets() -> None:
+    assert split_ranges([piece(A0, 5, 7)], min_partitions=8, max_records_per_partition=None) == [
+        piece(A0, 5, 6),
+        piece(A0, 6, 7),
+    ]
+
+
+def test_no_piece_is_longer_than_asked() -> None:
+    parts = split_ranges([piece(A0, 0, 10), piece(A1, 0, 3)], min_partitions=None, max_records_per_partition=4)
+    assert [part.size for part in parts] == [3, 3, 4, 3]
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6)), min_size=1, max_size=8).map(
+    lambda pairs: [piece(TopicPartition("t", n), start, start + size) for n, (start, size) in enumerate(pairs)]
+)
+
+
+@given(RANGES, st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(1000, 10**6)))
+def test_pieces_cover_every_offset_once_and_in_order(
+    ranges: list[OffsetRange], min_partitions: int | None, longest: int | None
+) -> None:
+    parts = split_ranges(ranges, min_partitions=min_partitions, max_records_per_partition=longest)
+    for range_ in ranges:
+        mine = [part for part in parts if part.partition == range_.partition]
+        assert [mine[0].start, mine[-1].end] == [range_.start, range_.end]
+        assert all(left.end == right.start for left, right in pairwise(mine))
+        assert all(part.size > 0 for part in mine)
+    assert all(part.size <= longest for part in parts if longest)
+
+
+# Limits
+
+
+def test_a_limit_is_shared_in_proportion_to_the_backlog() -> None:
+    assert limit_offsets({A0: 0, A1: 100}, {A0: 300, A1: 200}, 100) == {A0: 75, A1: 125}
+
+
+def test_a_small_backlog_does_not_starve() -> None:
+    assert limit_offsets({A0: 0, A1: 0}, {A0: 1_000_000, A1: 3}, 10) == {A0: 9, A1: 1}
+
+
+def test_a_limit_above_the_backlog_takes_all() -> None:
+    assert limit_offsets({A0: 0, A1: 5}, {A0: 3, A1: 5}, 100) == {A0: 3, A1: 5}
+
+
+def test_a_partition_that_went_back_is_left_to_the_plan() -> None:
+    assert limit_offsets({A0: 50, A1: 0}, {A0: 3, A1: 100}, 10) == {A0: 3, A1: 10}
+
+
+@given(RANGES, st.integers(1, 10**6))
+def test_a_limit_is_kept_and_every_partition_advances(ranges: list[OffsetRange], limit: int) -> None:
+    start = {range_.partition: range_.start for range_ in ranges}
+    end = {range_.partition: range_.end for range_ in ranges}
+    limited = limit_offsets(start, end, limit)
+    assert all(start[partition] < limited[partition] <= end[partition] for partition in end)
+    assert sum(limited[partition] - start[partition] for partition in end) <= limit + len(ranges)
+
+
+def test_what_comes_after_the_target_waits_for_the_next_run() -> None:
+    assert cap_offsets({A0: 9, A1: 2, B0: 4}, {A0: 5, A1: 3}) == {A0: 5, A1: 2}
+
+
+# Offsets that a user gave
+
+
+def test_given_offsets_must_name_every_partition_and_no_other() -> None:
+    assert missing_partitions({A0: 1, A1: 2}, [A0, A1]) is None
+    assert missing_partitions({A0: 1}, [A0, A1, A2]) == "every partition needs an entry, and a-1, a-2 have none"
+    assert missing_partitions({A0: 1, B0: 1}, [A0]) == "b-0 is not among the partitions that are read"

@@ -1,0 +1,64 @@
+"""Buffers that are read into, lent out and taken back, so that a busy broker touches the same pages again and again.
+
+A fresh page costs 3.6 ms per MiB here and an old one 0.08 (DESIGN 3). A buffer may be given back while views into it
+still live, a produce request's records until they are written say: Python refuses to resize a bytearray that has
+views, and that refusal is how `take` tells a free buffer from a busy one. Nobody has to say when it is done with one.
+"""
+
+from typing import Final
+
+SMALLEST_BUFFER_BYTES: Final = 128 * 1024
+"""What one read offers the kernel: many small requests, and still small enough for the second-level cache."""
+LARGEST_POOLED_BYTES: Final = 16 * 1024 * 1024
+"""Above this a buffer is used once: frames so large are rare, and kept ones would fill the pool."""
+_MOST_LOOKED_AT: Final = 8
+"""Busy buffers that `take` passes over before it gives up and makes a new one."""
+
+
+class BufferPool:
+    """Bytearrays in sizes of powers of two. At most `most_bytes` wait in it; what is over is left to the allocator."""
+
+    def __init__(self, most_bytes: int = 32 * 1024 * 1024) -> None:
+        self._most_bytes = most_bytes
+        self._waiting_bytes = 0
+        self._by_size: dict[int, list[bytearray]] = {}
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much is in the pool, busy or free."""
+        return self._waiting_bytes
+
+    def take(self, least_bytes: int = SMALLEST_BUFFER_BYTES) -> bytearray:
+        """A buffer of at least `least_bytes` that nobody else has, with whatever was in it before."""
+        size = _size_class(least_bytes)
+        waiting = self._by_size.get(size)
+        if waiting:
+            # The newest first: its pages are the likeliest to be in the processor's cache.
+            for index in range(len(waiting) - 1, max(-1, len(waiting) - 1 - _MOST_LOOKED_AT), -1):
+                if _is_free(waiting[index]):
+                    self._waiting_bytes -= size
+                    return waiting.pop(index)
+        return bytearray(size)
+
+    def give(self, buffer: bytearray) -> None:
+        """Take back a buffer of `take`'s; views into it may still be alive, and keep what they show."""
+        size = len(buffer)
+        if size <= LARGEST_POOLED_BYTES and self._waiting_bytes + size <= self._most_bytes:
+            self._by_size.setdefault(size, []).append(buffer)
+            self._waiting_bytes += size
+
+
+def _size_class(least_bytes: int) -> int:
+    if least_bytes <= SMALLEST_BUFFER_BYTES:
+        return SMALLEST_BUFFER_BYTES
+    return 1 << (least_bytes - 1).bit_length()
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether no view into `buffer` is alive. Python over-allocates by a byte at least, so nothing is moved by this."""
+    try:
+        last = buffer.pop()
+    except BufferError:
+        return False
+    buffer.append(last)
+    return True

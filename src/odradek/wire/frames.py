@@ -1,0 +1,112 @@
+"""Cuts a stream of bytes into frames where they lie.
+
+```
+frame   size int32 | payload of that size
+```
+A frame is valid if its size is not negative and not above the limit; the first one that is not makes the stream
+unreadable for good. Bytes are read straight into a pooled buffer, and a frame is a view of it: no copy, except of the
+piece of a frame that lies at the end of a full buffer.
+"""
+
+import struct
+from typing import Final
+
+from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
+
+_SIZE: Final = struct.Struct(">i")
+_EAGER_BYTES: Final = 2 * 1024 * 1024
+"""A frame up to this size gets its whole buffer as soon as its size is known, a larger one as its bytes arrive: four
+bytes that claim a gigabyte must not cost one."""
+
+
+class FrameSizeError(Exception):
+    """The sender's fault: a frame with a negative size, or one above the limit."""
+
+
+class FrameBuffer:
+    """`space` for bytes to come, `filled` when they came, `next_frame` until it gives None, and again."""
+
+    __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_pool", "_start")
+
+    def __init__(self, pool: BufferPool, largest_frame_bytes: int) -> None:
+        self._pool = pool
+        self._largest_frame_bytes = largest_frame_bytes
+        self._buffer: bytearray | None = None
+        self._start = self._end = 0
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that came and that `next_frame` has not given out."""
+        return self._end - self._start
+
+    def space(self) -> memoryview:
+        """Where the next bytes go; never empty, and good until `filled` or `close`."""
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._buffer = self._pool.take()
+            return memoryview(buffer)
+        if self._start < self._end:
+            buffer = self._make_room(buffer)
+        elif self._end == len(buffer):
+            buffer = self._move(buffer, SMALLEST_BUFFER_BYTES)
+        return memoryview(buffer)[self._end :]
+
+    def filled(self, count: int) -> None:
+        """`count` bytes came into `space`."""
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The payload of the next whole frame, or None until more bytes come. Raises `FrameSizeError`."""
+        start = self._start
+        buffer = self._buffer
+        if buffer is None or self._end - start < 4:
+            return None
+        size: int = _SIZE.unpack_from(buffer, start)[0]
+        if not 0 <= size <= self._largest_frame_bytes:
+            raise FrameSizeError(f"a frame of {size} bytes, where {self._largest_frame_bytes} are the most")
+        end = start + 4 + size
+        if end > self._end:
+            return None
+        self._start = end
+        return memoryview(buffer)[start + 4 : end]
+
+    def take_back(self, frame: memoryview) -> None:
+        """Undo the last `next_frame`, which will give `frame` again."""
+        self._start -= 4 + len(frame)
+        assert self._start >= 0
+
+    def rest(self) -> None:
+        """Give the buffer back if nothing in it is unread, so that an idle connection holds none."""
+        if self._buffer is not None and self._start == self._end:
+            self.close()
+
+    def close(self) -> None:
+        """Give the buffer back, and forget what is unread."""
+        if self._buffer is not None:
+            self._pool.give(self._buffer)
+        self._buffer = None
+        self._start = self._end = 0
+
+    def _make_room(self, buffer: bytearray) -> bytearray:
+        """A buffer in which the frame that began at `_start` can go on."""
+        have = self._end - self._start
+        needed = 4 + (_SIZE.unpack_from(buffer, self._start)[0] if have >= 4 else SMALLEST_BUFFER_BYTES // 2)
+        if needed <= have:
+            # The frames that are unread are whole, because nobody may take them yet; the next one may still grow.
+            needed = have + 1
+        room = len(buffer) - self._start
+        if room < min(needed, _EAGER_BYTES):
+            return self._move(buffer, min(needed, _EAGER_BYTES))
+        if self._end == len(buffer):
+            return self._move(buffer, min(needed, 2 * have))
+        return buffer
+
+    def _move(self, buffer: bytearray, least_bytes: int) -> bytearray:
+        """Take the unread bytes to the start of another buffer: views into this one may still be alive."""
+        have = self._end - self._start
+        moved = self._buffer = self._pool.take(max(least_bytes, have + 1))
+        with memoryview(buffer) as view:
+            moved[:have] = view[self._start : self._end]
+        self._pool.give(buffer)
+        self._start, self._end = 0, have
+        return moved

@@ -1,0 +1,258 @@
+"""One connection on a hand-driven transport: order, back-pressure, limits, ends."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionLimits, PendingReply, Reply
+
+pytestmark = pytest.mark.asyncio
+
+
+class Transport(asyncio.Transport):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.7", 4711)})
+        self.sent: list[bytes] = []
+        self.paused = False
+        self.closed = False
+        self.aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        assert not self.paused
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        assert self.paused
+        self.paused = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+
+class Service:
+    """Answers by the first letter: `e` echoes at once, `h` later, `c` later and alone, `n` never."""
+
+    def __init__(self) -> None:
+        self.served: list[bytes] = []
+        self.pending: dict[bytes, PendingReply] = {}
+        self.admit = True
+        self.gone = 0
+        self.abandoned: list[bytes] = []
+
+    def overlaps(self, frame: memoryview) -> bool:
+        return bytes(frame[:1]) != b"c"
+
+    def serve(self, connection: Connection, frame: memoryview) -> Reply:
+        request = bytes(frame)
+        self.served.append(request)
+        match request[:1]:
+            case b"e":
+                return [request]
+            case b"n":
+                return NO_REPLY
+            case kind:
+                on_abandoned: Callable[[], None] = lambda: self.abandoned.append(request)  # noqa: E731
+                reply = PendingReply(exclusive=kind == b"c", on_abandoned=on_abandoned if kind == b"h" else None)
+                self.pending[request] = reply
+                return reply
+
+    def opened(self, connection: Connection) -> bool:
+        return self.admit
+
+    def closed(self, connection: Connection) -> None:
+        self.gone += 1
+
+
+def connect(
+    service: Service | None = None, limits: ConnectionLimits | None = None
+) -> tuple[Service, Transport, Connection]:
+    service = service or Service()
+    connection = Connection(service, BufferPool(), limits or ConnectionLimits())
+    transport = Transport()
+    connection.connection_made(transport)
+    return service, transport, connection
+
+
+def send(connection: Connection, *payloads: bytes) -> None:
+    data = b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+    while data:
+        space = connection.get_buffer(-1)
+        count = min(len(space), len(data))
+        space[:count] = data[:count]
+        del space
+        connection.buffer_updated(count)
+        data = data[count:]
+
+
+async def test_a_request_is_answered() -> None:
+    _, transport, connection = connect()
+    send(connection, b"e1")
+    assert transport.sent == [b"e1"]
+    assert connection.peer_host == "10.0.0.7"
+
+
+async def test_replies_leave_in_the_order_of_requests() -> None:
+    service, transport, connection = connect()
+    send(connection, b"h1", b"h2", b"e3")
+    assert service.served == [b"h1", b"h2", b"e3"]
+    service.pending[b"h2"].complete([b"second"])
+    assert transport.sent == []
+    service.pending[b"h1"].complete([b"first"])
+    assert transport.sent == [b"first", b"second", b"e3"]
+
+
+async def test_an_exclusive_request_waits_for_those_before_and_holds_those_after() -> None:
+    service, transport, connection = connect()
+    send(connection, b"h1", b"c2", b"e3")
+    assert service.served == [b"h1"]
+    service.pending[b"h1"].complete([b"1"])
+    assert service.served == [b"h1", b"c2"]
+    service.pending[b"c2"].complete([b"2"])
+    assert transport.sent == [b"1", b"2", b"e3"]
+
+
+async def test_a_request_without_a_reply_sends_nothing() -> None:
+    _, transport, connection = connect()
+    send(connection, b"n1", b"e2")
+    assert transport.sent == [b"e2"]
+
+
+async def test_the_number_of_unanswered_requests_is_limited_and_reading_stops() -> None:
+    service, transport, connection = connect(limits=ConnectionLimits(most_in_flight=2))
+    send(connection, b"h1", b"h2", b"h3")
+    assert service.served == [b"h1", b"h2"]
+    send(connection, b"h4")
+    assert transport.paused
+    service.pending[b"h1"].complete([b"1"])
+    service.pending[b"h2"].complete([b"2"])
+    assert service.served == [b"h1", b"h2", b"h3", b"h4"]
+    assert transport.sent == [b"1", b"2"]
+
+
+async def test_the_bytes_of_unanswered_requests_are_limited() -> None:
+    service, _, connection = connect(limits=ConnectionLimits(most_in_flight_bytes=1000))
+    send(connection, b"h1" + bytes(2000), b"h2")
+    assert len(service.served) == 1
+    service.pending[b"h1" + bytes(2000)].complete([b"1"])
+    assert len(service.served) == 2
+
+
+async def test_replies_that_wait_behind_a_slow_one_are_limited() -> None:
+    service, transport, connection = connect(limits=ConnectionLimits(write_high_bytes=100))
+    send(connection, b"h1", b"e" + bytes(200), b"e3")
+    assert len(service.served) == 2
+    service.pending[b"h1"].complete([b"1"])
+    assert transport.sent == [b"1", b"e" + bytes(200), b"e3"]
+
+
+async def test_nothing_is_served_to_a_client_that_does_not_read() -> None:
+    service, transport, connection = connect()
+    connection.pause_writing()
+    send(connection, b"e1")
+    assert service.served == []
+    connection.resume_writing()
+    assert transport.sent == [b"e1"]
+
+
+async def test_many_small_requests_share_the_loop_with_others() -> None:
+    service, transport, connection = connect(limits=ConnectionLimits(turn_requests=10))
+    send(connection, *[b"e"] * 25)
+    assert len(service.served) == 10
+    await asyncio.sleep(0)
+    assert len(service.served) == 20
+    await asyncio.sleep(0)
+    assert len(service.served) == 25
+    assert not transport.paused
+
+
+async def test_a_fast_sender_pauses_when_its_turn_is_used_up() -> None:
+    service, transport, connection = connect(limits=ConnectionLimits(turn_bytes=1))
+    space = connection.get_buffer(-1)
+    size = len(space) - 4
+    space[:4] = struct.pack(">i", size)
+    space[4:5] = b"n"
+    del space
+    connection.buffer_updated(size + 4)
+    paused_then = transport.paused
+    await asyncio.sleep(0)
+    assert (paused_then, transport.paused) == (True, False)
+    assert len(service.served) == 1
+
+
+async def test_an_impossible_size_costs_the_connection_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    _, transport, connection = connect()
+    with caplog.at_level(logging.INFO):
+        space = connection.get_buffer(-1)
+        space[:4] = struct.pack(">i", 2**31 - 1)
+        connection.buffer_updated(4)
+    assert transport.aborted
+    assert len(caplog.records) == 1
+    assert "10.0.0.7:4711" in caplog.text
+
+
+async def test_a_refused_request_costs_the_connection_and_later_ones_are_not_served() -> None:
+    service, transport, connection = connect()
+    send(connection, b"h1", b"h2")
+    service.pending[b"h1"].refuse("because")
+    assert transport.aborted
+    service.pending[b"h2"].complete([b"2"])
+    assert transport.sent == []
+
+
+async def test_a_client_that_is_turned_away_is_closed() -> None:
+    service = Service()
+    service.admit = False
+    _, transport, connection = connect(service)
+    assert transport.aborted
+    connection.connection_lost(None)
+    assert service.gone == 0
+
+
+async def test_a_lost_connection_abandons_what_is_pending() -> None:
+    service, transport, connection = connect()
+    send(connection, b"h1", b"h2")
+    service.pending[b"h1"].complete([b"1"])
+    connection.connection_lost(ConnectionResetError())
+    assert service.abandoned == [b"h2"]
+    assert service.gone == 1
+    service.pending[b"h2"].complete([b"too late"])
+    assert transport.sent == [b"1"]
+
+
+async def test_what_was_sent_before_the_end_is_served() -> None:
+    service, transport, connection = connect(limits=ConnectionLimits(turn_requests=2))
+    send(connection, b"n1", b"n2", b"n3")
+    assert connection.eof_received() is True
+    await asyncio.sleep(0)
+    assert service.served == [b"n1", b"n2", b"n3"]
+    assert transport.closed
+
+
+async def test_the_end_waits_for_answers_but_not_for_a_long_poll() -> None:
+    service, transport, connection = connect()
+    send(connection, b"c1")
+    assert connection.eof_received() is True
+    service.pending[b"c1"].complete([b"1"])
+    assert (transport.sent, transport.closed) == ([b"1"], True)
+
+    service, transport, connection = connect()
+    send(connection, b"h1")
+    assert connection.eof_received() is False
+    assert service.abandoned == [b"h1"]

@@ -1,0 +1,141 @@
+"""Connections over real sockets, on asyncio's loop and on uvloop: what the fake transport can't know."""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import uvloop
+
+from odradek.runtime import SystemNetwork
+from odradek.wire import BufferPool, Connection, ConnectionLimits, Reply
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+Scenario = Callable[[], Awaitable[None]]
+
+
+class Echo:
+    """Answers every frame with itself."""
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self.served = 0
+
+    def overlaps(self, frame: memoryview) -> bool:
+        return True
+
+    def serve(self, connection: Connection, frame: memoryview) -> Reply:
+        self.served += 1
+        return [struct.pack(">i", len(frame)), frame]
+
+    def opened(self, connection: Connection) -> bool:
+        self.connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+
+@contextlib.asynccontextmanager
+async def serving(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple[Echo, int]]:
+    echo, pool = Echo(), BufferPool()
+    listener = await SystemNetwork().listen(
+        lambda: Connection(echo, pool, limits or ConnectionLimits()), "127.0.0.1", 0
+    )
+    try:
+        yield echo, listener.port
+    finally:
+        listener.close()
+        for connection in tuple(echo.connections):
+            connection.abort()
+        while echo.connections:
+            await asyncio.sleep(0)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+def run(new_loop: Callable[[], asyncio.AbstractEventLoop], scenario: Scenario) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), 30))
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_frames_of_every_size_come_back_in_order(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    payloads = [bytes([size % 256]) * size for size in (0, 1, 100, 70_000, 131_068, 131_072, 1_000_000, 5_000_000, 3)]
+
+    async def scenario() -> None:
+        async with serving() as (echo, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for payload in payloads:
+                writer.write(struct.pack(">i", len(payload)) + payload)
+            for payload in payloads:
+                assert await read_frame(reader) == payload
+            assert echo.served == len(payloads)
+            writer.close()
+            await writer.wait_closed()
+
+    run(new_loop, scenario)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_client_that_does_not_read_stops_being_served(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    count, payload = 400, bytes(200_000)
+
+    async def scenario() -> None:
+        async with serving(ConnectionLimits(write_high_bytes=100_000)) as (echo, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+            for _ in range(count):
+                writer.write(struct.pack(">i", len(payload)) + payload)
+            before = -1
+            while echo.served != before:
+                before = echo.served
+                for _ in range(200):
+                    await asyncio.sleep(0)
+            assert echo.served < count
+            for _ in range(count):
+                assert len(await read_frame(reader)) == len(payload)
+            assert echo.served == count
+            writer.close()
+            await writer.wait_closed()
+
+    run(new_loop, scenario)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_half_a_frame_and_silence_is_closed_when_it_has_been_idle(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        async with serving(ConnectionLimits(idle_ms=20)) as (echo, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(struct.pack(">i", 100) + b"half")
+            assert await reader.read() == b""
+            assert echo.served == 0
+            writer.close()
+            await writer.wait_closed()
+
+    run(new_loop, scenario)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_length_of_two_gigabytes_costs_that_connection_alone(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        async with serving() as (echo, port):
+            other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(struct.pack(">i", 2**31 - 1) + b"xx")
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            other.write(struct.pack(">i", 5) + b"alive")
+            assert await read_frame(other_reader) == b"alive"
+            assert echo.served == 1
+            for each in (other, writer):
+                each.transport.abort()
+
+    run(new_loop, scenario)

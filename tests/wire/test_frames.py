@@ -1,0 +1,125 @@
+"""Frames come out as they went in, however the bytes were cut, and never cost more memory than their bytes justify."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
+from odradek.wire.frames import FrameBuffer, FrameSizeError
+
+LARGEST = 8 * 1024 * 1024
+
+
+def framed(*payloads: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+
+
+def feed(frames: FrameBuffer, data: bytes, most: int = 1 << 30) -> list[bytes]:
+    """Put `data` in, at most `most` bytes a read, and take out all whole frames after each read."""
+    out = []
+    position = 0
+    while position < len(data):
+        space = frames.space()
+        count = min(len(space), most, len(data) - position)
+        space[:count] = data[position : position + count]
+        del space
+        frames.filled(count)
+        position += count
+        while (frame := frames.next_frame()) is not None:
+            out.append(bytes(frame))
+        frames.rest()
+    return out
+
+
+@given(
+    payloads=st.lists(
+        st.one_of(
+            st.binary(max_size=40),
+            st.integers(100, 3 * SMALLEST_BUFFER_BYTES).map(lambda size: bytes([size % 251]) * size),
+        ),
+        max_size=8,
+    ),
+    most=st.one_of(st.integers(1, 9), st.integers(1000, 300_000)),
+)
+def test_any_cut_gives_the_same_frames(payloads: list[bytes], most: int) -> None:
+    if most < 10:
+        payloads = [payload[:200] for payload in payloads]
+    frames = FrameBuffer(BufferPool(), LARGEST)
+    assert feed(frames, framed(*payloads), most) == payloads
+    assert frames.unread_bytes == 0
+
+
+def test_a_frame_is_a_view_of_the_bytes_that_were_read() -> None:
+    frames = FrameBuffer(BufferPool(), LARGEST)
+    data = framed(b"one", b"two")
+    space = frames.space()
+    space[: len(data)] = data
+    frames.filled(len(data))
+    first = frames.next_frame()
+    assert first is not None
+    assert first.obj is space.obj
+
+
+def test_a_frame_that_is_kept_survives_all_that_come_after_it() -> None:
+    frames = FrameBuffer(BufferPool(), LARGEST)
+    kept = []
+    for number in range(50):
+        data = framed(bytes([number]) * 30_000)
+        for start in range(0, len(data), 7_001):
+            piece = data[start : start + 7_001]
+            space = frames.space()
+            length = min(len(space), len(piece))
+            space[:length] = piece[:length]
+            frames.filled(length)
+            if length < len(piece):
+                frames.space()[: len(piece) - length] = piece[length:]
+                frames.filled(len(piece) - length)
+            frame = frames.next_frame()
+            if frame is not None:
+                kept.append(frame)
+        frames.rest()
+    assert [bytes(frame) for frame in kept] == [bytes([number]) * 30_000 for number in range(50)]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LARGEST + 1, 2**31 - 1])
+def test_a_size_that_cannot_be_is_an_error(size: int) -> None:
+    frames = FrameBuffer(BufferPool(), LARGEST)
+    with pytest.raises(FrameSizeError, match="are the most"):
+        feed(frames, struct.pack(">i", size))
+
+
+def test_a_claimed_size_alone_does_not_cost_its_memory() -> None:
+    frames = FrameBuffer(BufferPool(), 1 << 30)
+    feed(frames, struct.pack(">i", 1 << 30) + b"x")
+    assert len(frames.space()) <= 2 * 1024 * 1024
+
+
+def test_a_large_frame_gets_a_buffer_that_grows_with_its_bytes() -> None:
+    payload = bytes(range(256)) * (5 * 4096)
+    frames = FrameBuffer(BufferPool(), LARGEST)
+    assert feed(frames, framed(payload, b"next"), 100_000) == [payload, b"next"]
+
+
+def test_a_frame_taken_back_is_given_again() -> None:
+    frames = FrameBuffer(BufferPool(), LARGEST)
+    data = framed(b"one", b"two")
+    frames.space()[: len(data)] = data
+    frames.filled(len(data))
+    first = frames.next_frame()
+    assert first is not None
+    frames.take_back(first)
+    again = frames.next_frame()
+    assert again is not None
+    assert bytes(again) == b"one"
+    second = frames.next_frame()
+    assert second is not None
+    assert bytes(second) == b"two"
+
+
+def test_nothing_unread_means_no_buffer() -> None:
+    pool = BufferPool()
+    frames = FrameBuffer(pool, LARGEST)
+    feed(frames, framed(b"a request"))
+    assert pool.waiting_bytes == SMALLEST_BUFFER_BYTES

@@ -1,0 +1,151 @@
+"""The broker's keys: types, limits, defaults, and where they come from."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.config import (
+    BrokerConfig,
+    ConfigSource,
+    ConfigType,
+    describe_broker,
+    load,
+    parse_host_port,
+    parse_listener,
+)
+from odradek.config.broker import IGNORED, MOVED
+from odradek.model import ConfigurationError
+
+
+def test_every_field_is_named_after_its_key_and_documented() -> None:
+    for name, definition in BrokerConfig.definitions().items():
+        assert definition.name == name
+        assert definition.doc.endswith("."), name
+        assert hasattr(BrokerConfig(), definition.attribute), name
+    values = {each.name for each in dataclasses.fields(BrokerConfig)} - {"explicit"}
+    assert values == {definition.attribute for definition in BrokerConfig.definitions().values()}
+
+
+def test_every_default_survives_being_written_and_read() -> None:
+    for definition in BrokerConfig.definitions().values():
+        text = definition.format(definition.default)
+        assert text is None or definition.parse(text) == definition.default, definition.name
+
+
+def test_an_empty_configuration_has_kafka_s_defaults() -> None:
+    config = load(None, {})
+    assert config == BrokerConfig()
+    assert config.log_segment_bytes == 1_073_741_824
+    assert config.log_retention_time_ms == 7 * 24 * 3_600_000
+    assert config.auto_create_topics_enable is True
+    assert config.group_initial_rebalance_delay_ms == 3_000
+
+
+def test_overrides_beat_the_file(tmp_path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions = 3\nlog.dirs = /one, /two\n# a comment\n")
+    config = load(str(file), {"num.partitions": "5"})
+    assert (config.num_partitions, config.log_dirs) == (5, ("/one", "/two"))
+    assert config.is_explicit("log.dirs")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        ("log.segment.byte", "1", "did you mean log.segment.bytes"),
+        ("num.partitions", "0", "at least 1"),
+        ("num.partitions", "many", "whole number"),
+        ("num.partitions", "1_0", "whole number"),
+        ("num.partitions", "９", "whole number"),
+        ("num.partitions", "9" * 5000, "whole number"),
+        ("num.partitions", str(2**31), "at most 2,147,483,647"),
+        ("delete.topic.enable", "yes", "true or false"),
+        ("log.cleanup.policy", "", "one of compact, delete"),
+        ("log.cleanup.policy", "delete,forget", "one of compact, delete"),
+        ("log.flush.mode", "always", "one of none, group"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "finite"),
+        ("log.cleaner.min.cleanable.ratio", "1.5", "at most 1"),
+        ("zookeeper.connect", "localhost:2181", "--metadata"),
+        ("listeners", "PLAINTEXT//nowhere", "HOST:PORT"),
+        ("listeners", "", "listeners needs a value"),
+        ("queued.max.request.bytes", "5", "socket.request.max.bytes"),
+        ("group.min.session.timeout.ms", "1800001", "group.max.session.timeout.ms"),
+    ],
+)
+def test_a_wrong_key_or_value_is_one_sentence(key, text, said) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        load(None, {key: text})
+
+
+def test_a_missing_file_is_one_sentence(tmp_path) -> None:
+    with pytest.raises(ConfigurationError, match="can't read the configuration"):
+        load(str(tmp_path / "absent"), {})
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        load(str(tmp_path / "binary"), {})
+
+
+def test_keys_with_nothing_to_set_are_warned_of(caplog) -> None:
+    load(None, {"num.io.threads": "8"})
+    assert "num.io.threads is ignored" in caplog.text
+    known = BrokerConfig.definitions().keys()
+    assert not known & IGNORED.keys()
+    assert not known & MOVED.keys()
+
+
+def test_values_given_directly_are_checked_too() -> None:
+    with pytest.raises(ConfigurationError, match=r"num\.partitions"):
+        BrokerConfig(num_partitions=0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms"),
+    [
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120_000),
+        ({"log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.minutes": "-1"}, -1),
+    ],
+)
+def test_the_finest_retention_key_wins(properties, retention_ms) -> None:
+    assert load(None, properties).log_retention_time_ms == retention_ms
+
+
+def test_a_description_tells_defaults_from_settings_and_hides_internal_keys() -> None:
+    entries = {entry.name: entry for entry in describe_broker(load(None, {"num.partitions": "1", "broker.rack": "a"}))}
+    assert entries["num.partitions"].source is ConfigSource.STATIC_BROKER_CONFIG
+    assert [synonym.source for synonym in entries["num.partitions"].synonyms] == [
+        ConfigSource.STATIC_BROKER_CONFIG,
+        ConfigSource.DEFAULT_CONFIG,
+    ]
+    assert entries["log.roll.ms"].value is None
+    assert entries["log.roll.ms"].synonyms == ()
+    assert entries["broker.rack"].value == "a"
+    assert entries["log.dirs"].type is ConfigType.LIST
+    assert entries["delete.topic.enable"].value == "true"
+    assert "bench.discard.writes" not in entries
+
+
+def test_addresses_are_read_as_people_write_them() -> None:
+    assert parse_host_port("localhost:0") == ("localhost", 0)
+    assert parse_host_port("[::1]:9092") == ("::1", 9092)
+    assert parse_host_port(":9092") == ("", 9092)
+    assert parse_listener("localhost:1") == ("PLAINTEXT", "localhost", 1)
+    assert str(parse_listener("plaintext://[::1]:1")) == "PLAINTEXT://[::1]:1"
+    config = load(None, {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://example:1"})
+    assert config.listener_addresses[0].host == ""
+    assert config.advertised_addresses[0].host == "example"
+
+
+@given(st.text(alphabet="ab:[]/0129.-", max_size=12))
+def test_any_text_is_an_address_or_a_configuration_error(text) -> None:
+    try:
+        name, host, port = parse_listener(text)
+    except ConfigurationError:
+        return
+    assert name
+    assert 0 <= port <= 65_535
+    assert parse_listener(f"{name}://{f'[{host}]' if ':' in host else host}:{port}") == (name, host, port)

@@ -1,0 +1,70 @@
+"""A topic's keys: what they inherit from the broker, and how they are described."""
+
+import pytest
+
+from odradek.config import (
+    BrokerConfig,
+    ConfigSource,
+    TopicConfig,
+    describe_topic,
+    load,
+    topic_config,
+    validate_topic_overrides,
+)
+from odradek.model import ConfigurationError
+
+
+def test_a_topic_s_defaults_are_those_of_a_default_broker() -> None:
+    assert topic_config(BrokerConfig(), {}) == TopicConfig()
+
+
+def test_every_synonym_is_a_key_of_the_broker() -> None:
+    known = BrokerConfig.definitions().keys()
+    for definition in TopicConfig.definitions().values():
+        assert definition.synonyms, definition.name
+        assert {key for key, _ in definition.synonyms} <= known, definition.name
+
+
+def test_a_topic_inherits_from_the_broker_and_overrides_it() -> None:
+    broker = load(None, {"log.retention.minutes": "2", "log.roll.hours": "1", "message.max.bytes": "77"})
+    config = topic_config(broker, {"segment.ms": "5", "cleanup.policy": "compact,delete"})
+    assert (config.retention_ms, config.segment_ms, config.max_message_bytes) == (120_000, 5, 77)
+    assert config.cleanup_policy == ("compact", "delete")
+
+
+def test_endless_retention_is_inherited_as_endless() -> None:
+    assert topic_config(load(None, {"log.retention.hours": "-1"}), {}).retention_ms == -1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"retention.mss": "1"}, "did you mean retention.ms"),
+        ({"retention.ms": "-2"}, "at least -1"),
+        ({"retention.ms": None}, "null"),
+        ({"min.insync.replicas": "0"}, "at least 1"),
+        ({"compression.type": "rar"}, "one of"),
+        ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, "at most"),
+    ],
+)
+def test_a_wrong_topic_configuration_is_one_sentence(overrides, said) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        validate_topic_overrides(BrokerConfig(), overrides)
+
+
+def test_valid_overrides_are_kept_as_they_were_written() -> None:
+    assert validate_topic_overrides(BrokerConfig(), {"retention.ms": "5"}) == {"retention.ms": "5"}
+
+
+def test_a_description_lists_the_sources_strongest_first() -> None:
+    entries = {
+        entry.name: entry for entry in describe_topic(load(None, {"log.retention.ms": "9"}), {"retention.ms": "5"})
+    }
+    retention = entries["retention.ms"]
+    assert (retention.value, retention.source) == ("5", ConfigSource.DYNAMIC_TOPIC_CONFIG)
+    assert [(synonym.name, synonym.value) for synonym in retention.synonyms] == [
+        ("retention.ms", "5"),
+        ("log.retention.ms", "9"),
+        ("log.retention.hours", "168"),
+    ]
+    assert entries["segment.ms"].source is ConfigSource.DEFAULT_CONFIG

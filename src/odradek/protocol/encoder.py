@@ -25,6 +25,8 @@ from kio.serial._introspect import (
     is_optional,
 )
 
+from odradek.protocol.varint import write_unsigned_varint
+
 Message = Mapping[str, Any]
 Encoder = Callable[[Message], bytes]
 
@@ -58,14 +60,6 @@ def compile_encoder(entity_type: Any) -> Encoder:
     exec(compile(code, f"<encoder of {entity_type.__name__} v{entity_type.__version__}>", "exec"), source.names)
     encode: Encoder = source.names["encode"]
     return encode
-
-
-def write_unsigned_varint(buffer: bytearray, value: int) -> None:
-    """Append `value` (not negative) as a base-128 number, low groups first."""
-    while value > 0x7F:
-        buffer.append(value & 0x7F | 0x80)
-        value >>= 7
-    buffer.append(value)
 
 
 class _Source:

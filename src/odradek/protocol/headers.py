@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 
-from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey, schema_versions
-from odradek.protocol.encoder import write_unsigned_varint
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.primitives import skip_tags
 
 _REQUEST: Final = struct.Struct(">hhih")
 _CORRELATION: Final = struct.Struct(">i")
@@ -47,7 +47,7 @@ def response_is_flexible(api_key: int, version: int) -> bool:
 
 
 def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
-    """The header at the start of `frame`. Raises `KafkaError` INVALID_REQUEST if the frame is too short for it."""
+    """The header at the start of `frame`. Raises `MalformedMessageError` if the frame is too short for it."""
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
         offset = _REQUEST.size
@@ -58,9 +58,9 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
         if request_is_flexible(api_key, version):
             offset = skip_tags(frame, offset)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
-        raise KafkaError(ErrorCode.invalid_request, f"malformed request header: {error}") from error
+        raise MalformedMessageError(f"malformed request header: {error}") from error
     if offset > len(frame):
-        raise KafkaError(ErrorCode.invalid_request, "malformed request header: it is longer than its frame")
+        raise MalformedMessageError("malformed request header: it is longer than its frame")
     return RequestHeader(api_key, version, correlation_id, client_id, offset)
 
 
@@ -78,34 +78,15 @@ def encode_response_header(api_key: int, version: int, correlation_id: int) -> b
 
 
 def decode_response_header(api_key: int, version: int, frame: bytes | memoryview) -> tuple[int, int]:
-    """`(correlation_id, where the body starts)`."""
+    """`(correlation_id, where the body starts)`. Raises `MalformedMessageError`."""
     offset = _CORRELATION.size
-    if response_is_flexible(api_key, version):
-        offset = skip_tags(frame, offset)
-    return _CORRELATION.unpack_from(frame)[0], offset
-
-
-def read_unsigned_varint(buffer: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """`(value, offset after it)`. Raises `IndexError` past the end; a value has at most five bytes."""
-    value = shift = 0
-    for _ in range(5):
-        byte = buffer[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-        shift += 7
-    raise KafkaError(ErrorCode.invalid_request, "malformed message: a varint is longer than five bytes")
-
-
-def skip_tags(buffer: bytes | memoryview, offset: int) -> int:
-    """The offset after a section of tagged fields, which are all unknown here."""
-    count, offset = read_unsigned_varint(buffer, offset)
-    for _ in range(min(count, len(buffer))):
-        _, offset = read_unsigned_varint(buffer, offset)
-        size, offset = read_unsigned_varint(buffer, offset)
-        offset += size
-    return offset
+    try:
+        (correlation_id,) = _CORRELATION.unpack_from(frame)
+        if response_is_flexible(api_key, version):
+            offset = skip_tags(frame, offset)
+    except (struct.error, IndexError) as error:
+        raise MalformedMessageError(f"malformed response header: {error}") from error
+    return correlation_id, offset
 
 
 __all__ = [
@@ -114,9 +95,6 @@ __all__ = [
     "decode_response_header",
     "encode_request_header",
     "encode_response_header",
-    "read_unsigned_varint",
     "request_is_flexible",
     "response_is_flexible",
-    "skip_tags",
-    "write_unsigned_varint",
 ]

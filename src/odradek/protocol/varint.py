@@ -1,21 +1,31 @@
-"""Kafka's zigzag varints of record batches, small ones precomputed: most numbers in a record are lengths and deltas."""
+"""Numbers of variable length: unsigned in messages, zigzag in record batches. Small ones are precomputed.
+
+Both are base 128, low groups first, the high bit of a byte saying that another follows. Most numbers in a record or
+in a flexible message are lengths and deltas of one or two bytes.
+"""
 
 from typing import Final
 
-from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.compression import Buffer
+from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 
 MAX_VARINT_BYTES: Final = 10
+MAX_UNSIGNED_VARINT_BYTES: Final = 5
+
+
+def encode_unsigned_varint(value: int) -> bytes:
+    """`value`, which is not negative, without zigzag."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed number, zigzag and base 128, low groups first. 64 bits at most are of use to a reader."""
-    rest = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
+    """A signed number, zigzag. 64 bits at most are of use to a reader."""
+    return encode_unsigned_varint((value << 1) ^ (value >> 63))
 
 
 VARINTS: Final = tuple(map(encode_varint, range(8192)))
@@ -25,6 +35,28 @@ VARINTS: Final = tuple(map(encode_varint, range(8192)))
 def varint(value: int) -> bytes:
     """`encode_varint`, from the table where it reaches."""
     return VARINTS[value] if 0 <= value < 8192 else encode_varint(value)
+
+
+def write_unsigned_varint(buffer: bytearray, value: int) -> None:
+    """Append `encode_unsigned_varint(value)`."""
+    while value > 0x7F:
+        buffer.append(value & 0x7F | 0x80)
+        value >>= 7
+    buffer.append(value)
+
+
+def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
+    """`(value, offset after it)`. Raises `IndexError` past the end, `MalformedMessageError` after five bytes."""
+    value = buffer[offset]
+    if value < 0x80:
+        return value, offset + 1
+    value &= 0x7F
+    for position in range(1, MAX_UNSIGNED_VARINT_BYTES):
+        byte = buffer[offset + position]
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return value, offset + position + 1
+    raise MalformedMessageError("malformed message: a varint is longer than five bytes")
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

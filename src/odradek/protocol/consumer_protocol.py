@@ -1,0 +1,157 @@
+"""The embedded protocol `consumer`, versions 0 to 3: what members of a classic group tell each other.
+
+It goes through the coordinator, which does not read it.
+
+```
+subscription  version int16 | topics [string] | user_data bytes? | 1+: owned [topic string, partitions [int32]]
+              2+: generation_id int32 | 3+: rack_id string?
+assignment    version int16 | partitions [topic string, partitions [int32]] | user_data bytes?
+```
+Each version only appends fields, so any reader takes the prefix that it knows: of a newer version, what 3 has. A
+member therefore always writes 3, as Java's does (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from odradek.model import TopicPartition
+from odradek.protocol.compression import Buffer
+from odradek.protocol.primitives import (
+    DECODE_ERRORS,
+    INT16,
+    INT32,
+    encode_length,
+    encode_string,
+    malformed,
+    read_count,
+    read_string,
+    read_text,
+    read_view,
+)
+
+PROTOCOL_TYPE: Final = "consumer"
+VERSION: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a member tells the group's leader. `generation_id` is -1 from members that owned nothing or are too old."""
+
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    owned_partitions: tuple[TopicPartition, ...] = ()
+    generation_id: int = -1
+    rack_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What the leader tells a member."""
+
+    partitions: tuple[TopicPartition, ...]
+    user_data: bytes | None = None
+
+
+def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
+    """The metadata of a protocol in JoinGroup."""
+    parts = [INT16.pack(version), INT32.pack(len(subscription.topics))]
+    parts += [encode_string(topic, flexible=False) for topic in subscription.topics]
+    parts.append(_encode_bytes(subscription.user_data))
+    if version >= 1:
+        parts.append(_encode_partitions(subscription.owned_partitions))
+    if version >= 2:
+        parts.append(INT32.pack(subscription.generation_id))
+    if version >= 3:
+        parts.append(encode_string(subscription.rack_id, flexible=False))
+    return b"".join(parts)
+
+
+def decode_subscription(data: Buffer) -> Subscription:
+    """Of any version, the fields that version 3 has. Raises `MalformedMessageError`."""
+    view = memoryview(data)
+    owned: tuple[TopicPartition, ...] = ()
+    generation_id, rack_id = -1, None
+    try:
+        version, offset = _read_version(view)
+        count, offset = read_count(view, offset, flexible=False)
+        topics = []
+        for _ in range(count):
+            topic, offset = read_text(view, offset, flexible=False)
+            topics.append(topic)
+        user_data, offset = read_view(view, offset, flexible=False)
+        if version >= 1:
+            owned, offset = _read_partitions(view, offset)
+        if version >= 2:
+            (generation_id,) = INT32.unpack_from(view, offset)
+            offset += INT32.size
+        if version >= 3:
+            rack_id, offset = read_string(view, offset, flexible=False)
+    except DECODE_ERRORS as error:
+        raise malformed("subscription", error) from error
+    return Subscription(
+        topics=tuple(topics),
+        user_data=None if user_data is None else bytes(user_data),
+        owned_partitions=owned,
+        generation_id=generation_id,
+        rack_id=rack_id,
+    )
+
+
+def encode_assignment(assignment: Assignment, version: int = VERSION) -> bytes:
+    """A member's assignment in SyncGroup; its layout is the same in every version."""
+    return INT16.pack(version) + _encode_partitions(assignment.partitions) + _encode_bytes(assignment.user_data)
+
+
+def decode_assignment(data: Buffer) -> Assignment:
+    """Of any version; no bytes at all are no partitions, which is what a member that left is given.
+
+    Raises `MalformedMessageError`.
+    """
+    view = memoryview(data)
+    if not view:
+        return Assignment(partitions=())
+    try:
+        _, offset = _read_version(view)
+        partitions, offset = _read_partitions(view, offset)
+        user_data, _ = read_view(view, offset, flexible=False)
+    except DECODE_ERRORS as error:
+        raise malformed("assignment", error) from error
+    return Assignment(partitions=partitions, user_data=None if user_data is None else bytes(user_data))
+
+
+def _read_version(view: memoryview) -> tuple[int, int]:
+    (version,) = INT16.unpack_from(view)
+    if version < 0:
+        raise ValueError(f"its version is {version}")
+    return version, INT16.size
+
+
+def _encode_bytes(data: bytes | None) -> bytes:
+    return encode_length(-1 if data is None else len(data), flexible=False) + (data or b"")
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    topics = [(topic, [p.partition for p in group]) for topic, group in groupby(sorted(partitions), lambda p: p.topic)]
+    parts = [INT32.pack(len(topics))]
+    for topic, numbers in topics:
+        parts += (
+            encode_string(topic, flexible=False),
+            struct.pack(f">i{len(numbers)}i", len(numbers), *numbers),
+        )
+    return b"".join(parts)
+
+
+def _read_partitions(view: memoryview, offset: int) -> tuple[tuple[TopicPartition, ...], int]:
+    topic_count, offset = read_count(view, offset, flexible=False)
+    partitions: list[TopicPartition] = []
+    for _ in range(topic_count):
+        topic, offset = read_text(view, offset, flexible=False)
+        count, offset = read_count(view, offset, flexible=False)
+        if offset + 4 * count > len(view):
+            raise IndexError(f"{count} partitions are more than there are bytes for")
+        partitions += [TopicPartition(topic, number) for number in struct.unpack_from(f">{count}i", view, offset)]
+        offset += 4 * count
+    return tuple(partitions), offset

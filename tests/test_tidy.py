@@ -1,0 +1,314 @@
+"""The house's rules that no linter knows: lengths, documentation, where the outside is touched, tests that assert.
+
+Each exception is named with its reason, and one that is no longer needed is a failure too.
+"""
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCES: Final = sorted(path for folder in ("src", "demo", "bench") for path in (ROOT / folder).rglob("*.py"))
+TESTS: Final = sorted((ROOT / "tests").rglob("*.py"))
+ROOMS: Final = sorted((ROOT / "src" / "odradek").rglob("*.py"))
+
+MOST_LINES_IN_A_FILE: Final = 500
+MOST_LINES_IN_A_FUNCTION: Final = 70
+
+LONG_FILES: Final[dict[str, str]] = {}
+"""Path → why it is better whole."""
+
+LONG_FUNCTIONS: Final[dict[str, str]] = {}
+"""Path:name → why it is better whole."""
+
+OUTSIDE: Final = frozenset({"os", "random", "secrets", "select", "signal", "socket", "subprocess", "threading", "time"})
+"""The clock, chance, files, the network, other processes. The type `random.Random` is free: a seed may fill it."""
+
+OUTSIDE_ROOMS: Final = ("runtime", "stores", "spark")
+"""Who may touch them (DESIGN 1)."""
+
+OUTSIDE_ALLOWED: Final[dict[str, str]] = {
+    "cli/__init__.py": "a broken pipe and Ctrl-C end a command, and only its process has those",
+    "cli/bench/": "measures real processes by the real clock",
+    "testing/conditions.py": "waits for other processes, which live in real time",
+    "testing/disk.py": "os.strerror: the texts of error numbers",
+}
+"""File or folder → why it may, too."""
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+_trees: dict[Path, ast.Module] = {}
+
+
+def _tree(path: Path) -> ast.Module:
+    if path not in _trees:
+        _trees[path] = ast.parse(path.read_text(), str(path))
+    return _trees[path]
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _dotted(node: ast.AST) -> str:
+    """`a.b.c` of an attribute or a name; the empty string for anything else."""
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}".lstrip(".")
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _report(found: list[str], rule: str) -> None:
+    assert not found, f"{rule}:\n  " + "\n  ".join(found)
+
+
+# ---- lengths --------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_short_enough_to_be_read_at_once():
+    long = {
+        _name(path): length
+        for path in SOURCES + TESTS
+        if (length := len(path.read_text().splitlines())) > MOST_LINES_IN_A_FILE
+    }
+    _report([f"{name}: {long[name]} lines" for name in long.keys() - LONG_FILES.keys()], "files over 500 lines")
+    _report(sorted(LONG_FILES.keys() - long.keys()), "exceptions that are no longer needed")
+
+
+def test_functions_are_short_enough_to_be_seen_at_once():
+    long = {
+        f"{_name(path)}:{function.name}": length
+        for path in SOURCES
+        for function in _functions(_tree(path))
+        if (length := (function.end_lineno or 0) - function.lineno + 1) > MOST_LINES_IN_A_FUNCTION
+    }
+    _report([f"{name}: {long[name]} lines" for name in long.keys() - LONG_FUNCTIONS.keys()], "functions over 70 lines")
+    _report(sorted(LONG_FUNCTIONS.keys() - long.keys()), "exceptions that are no longer needed")
+
+
+# ---- documentation --------------------------------------------------------------------------------------------------
+
+
+def _undocumented(path: Path) -> Iterator[str]:
+    tree = _tree(path)
+    if not ast.get_docstring(tree):
+        yield f"{_name(path)}: the module"
+    pending: list[tuple[str, ast.AST]] = [("", tree)]
+    while pending:
+        prefix, parent = pending.pop()
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                pending.append((f"{prefix}{node.name}.", node))
+            elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+                continue
+            decorators = {_dotted(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+            if not ast.get_docstring(node) and not decorators & {"overload", "setter", "override"}:
+                yield f"{_name(path)}:{node.lineno} {prefix}{node.name}"
+
+
+def test_everything_public_says_what_it_is():
+    _report([thing for path in SOURCES for thing in _undocumented(path)], "public things without a docstring")
+
+
+def test_nothing_is_left_to_do():
+    wanted = re.compile(r"\b(TODO|FIXME|XXX)\b|\bNotImplementedError\b")
+    found = [
+        f"{_name(path)}:{number} {line.strip()}"
+        for path in SOURCES + [path for path in TESTS if path.name != "test_tidy.py"]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if wanted.search(line)
+    ]
+    _report(found, "unfinished things")
+
+
+# ---- the outside ----------------------------------------------------------------------------------------------------
+
+
+def _outside_imports(path: Path) -> set[str]:
+    tree = _tree(path)
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            used |= {alias.name.partition(".")[0] for alias in node.names} & OUTSIDE
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            module = node.module.partition(".")[0]
+            if module in OUTSIDE and not (module == "random" and {alias.name for alias in node.names} == {"Random"}):
+                used.add(module)
+    attributes = {_dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    if "random" in used and {name for name in attributes if name.startswith("random.")} == {"random.Random"}:
+        used.discard("random")
+    return used
+
+
+def _outside_reason(path: Path) -> str | None:
+    """What allows a file to touch the outside: its room, or its line in `OUTSIDE_ALLOWED`."""
+    name = path.relative_to(ROOT / "src" / "odradek").as_posix()
+    return next((allowed for allowed in (*OUTSIDE_ROOMS, *OUTSIDE_ALLOWED) if name.startswith(allowed)), None)
+
+
+def test_only_named_places_touch_the_clock_chance_the_disk_and_the_network():
+    touching = {path: used for path in ROOMS if (used := sorted(_outside_imports(path)))}
+    unnamed = [f"{_name(path)}: {', '.join(used)}" for path, used in touching.items() if not _outside_reason(path)]
+    _report(unnamed, "imports of the outside")
+    _report(
+        sorted(OUTSIDE_ALLOWED.keys() - set(map(_outside_reason, touching))), "exceptions that are no longer needed"
+    )
+
+
+def test_nobody_asks_the_wall_clock_behind_the_runtime_s_back():
+    asking = re.compile(r"\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(|\buuid\.uuid[14]\(")
+    found = [
+        f"{_name(path)}:{number} {line.strip()}"
+        for path in ROOMS
+        if not _outside_reason(path)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if asking.search(line)
+    ]
+    _report(found, "clocks and random ids that no seed can replace")
+
+
+def test_an_exception_of_any_kind_is_caught_only_where_it_is_logged_or_raised_again():
+    heard = {"call_exception_handler", "critical", "error", "exception", "set_exception", "warning"}
+    found = []
+    for path in ROOMS:
+        for node in ast.walk(_tree(path)):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            broad = node.type is None or _dotted(node.type) in {"Exception", "BaseException"}
+            inside = [inner for statement in node.body for inner in ast.walk(statement)]
+            calls = {inner.func.attr for inner in inside if isinstance(inner, ast.Call) and _is_method(inner)}
+            if broad and not calls & heard and not any(isinstance(inner, ast.Raise) for inner in inside):
+                found.append(f"{_name(path)}:{node.lineno}")
+    _report(found, "broad excepts that swallow")
+
+
+def _is_method(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute)
+
+
+# ---- tests ----------------------------------------------------------------------------------------------------------
+
+
+def _asserts(function: ast.AST, helpers: set[str]) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call):
+            last = _dotted(node.func).rpartition(".")[2]
+            if (
+                last in helpers
+                or last in {"raises", "warns"}
+                or last.startswith(("assert_", "check", "expect", "verify"))
+            ):
+                return True
+    return False
+
+
+def test_every_test_asserts_something():
+    found = []
+    for path in TESTS:
+        functions = list(_functions(_tree(path)))
+        helpers: set[str] = set()
+        while more := {one.name for one in functions if one.name not in helpers and _asserts(one, helpers)}:
+            helpers |= more
+        found += [
+            f"{_name(path)} {one.name}" for one in functions if one.name.startswith("test_") and one.name not in helpers
+        ]
+    _report(found, "tests that assert nothing")
+
+
+def test_tests_wait_for_conditions_and_never_for_the_wall_clock():
+    asking = re.compile(
+        r"\btime\.(sleep|time|time_ns|monotonic|perf_counter)\(|\bdatetime\.(now|utcnow|today)\(|\bfrom time import\b"
+    )
+    sleeping = re.compile(r"\basyncio\.sleep\((?!0\))")
+    found = []
+    for path in TESTS:
+        text = path.read_text()
+        virtual = "odradek.testing" in text  # there a sleep takes no time
+        found += [
+            f"{_name(path)}:{number} {line.strip()}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if path.name != "test_tidy.py" and (asking.search(line) or (sleeping.search(line) and not virtual))
+        ]
+    _report(found, "tests that take real time")
+
+
+def test_no_two_test_files_have_one_name():
+    names = Counter(path.name for path in TESTS if path.name != "conftest.py")
+    _report([name for name, count in names.items() if count > 1], "test files of one name")
+
+
+# ---- what is installed ----------------------------------------------------------------------------------------------
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.fixture(scope="module")
+def lock() -> str:
+    return (ROOT / "requirements.lock").read_text()
+
+
+def test_the_lock_pins_every_package_with_a_hash_and_says_nothing_of_where_it_came_from(lock: str):
+    requirements = [block for block in re.split(r"\n(?=\S)", lock) if block and not block.startswith("#")]
+    pinned = re.compile(r"[A-Za-z0-9._-]+==\S+( ; .*)?( \\\n    --hash=sha256:[0-9a-f]{64})+")
+    _report(
+        [block.splitlines()[0] for block in requirements if not pinned.fullmatch(block.strip())],
+        "not pinned with a hash",
+    )
+    assert "//" not in lock
+    assert "--index" not in lock
+
+
+def test_the_lock_has_every_package_that_the_project_names(lock: str):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    wanted = [
+        *project["project"]["dependencies"],
+        *project["dependency-groups"]["dev"],
+        *(name for extra in extras.values() for name in extra),
+    ]
+    names = {_normal(re.split(r"[\[<>=!~; ]", name)[0]) for name in wanted} - {"odradek"}
+    locked = {_normal(line.partition("==")[0]) for line in lock.splitlines() if "==" in line}
+    _report(sorted(names - locked), "packages that the lock lacks")
+
+
+# ---- these checks themselves ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "asserts"),
+    [
+        ("def test_a():\n    assert 1", True),
+        ("def test_a():\n    with pytest.raises(ValueError): f()", True),
+        ("def test_a():\n    f()", False),
+    ],
+)
+def test_an_assertion_is_recognised(code: str, asserts: bool):
+    assert _asserts(ast.parse(code), set()) is asserts
+
+
+@pytest.mark.parametrize(
+    ("code", "used"),
+    [
+        ("import time", {"time"}),
+        ("from os import path", {"os"}),
+        ("import random\nx: random.Random", set()),
+        ("import random\nx = random.random()", {"random"}),
+        ("import json", set()),
+    ],
+)
+def test_an_import_of_the_outside_is_recognised(code: str, used: set[str], tmp_path: Path):
+    path = tmp_path / "module.py"
+    path.write_text(code)
+    assert _outside_imports(path) == used

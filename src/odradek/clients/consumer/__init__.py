@@ -1,0 +1,1 @@
+"""The consumer: who reads what (membership), from where (positions), and the records themselves (fetcher)."""

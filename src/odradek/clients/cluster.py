@@ -1,0 +1,324 @@
+"""The cluster behind a list of addresses: its shape, kept current, and connections to its brokers.
+
+Every client has one `Cluster`. It asks for the topics that somebody is interested in, follows leaders when it is told
+that one has moved, and keeps a connection per broker and lane: heartbeats must not wait behind a long poll, so a
+group's coordinator is on a lane of its own.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from enum import StrEnum
+from typing import Any, Final
+
+from odradek.clients.backoff import Backoff
+from odradek.clients.connection import Connection, address_text, open_connection
+from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
+from odradek.clients.settings import ClientSettings, make_settings
+from odradek.config import parse_host_port
+from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.runtime import Runtime, system_runtime
+
+_log = logging.getLogger("odradek.clients")
+
+
+class Lane(StrEnum):
+    """What a connection is for: requests of one lane wait for each other, those of two do not."""
+
+    DATA = "data"
+    COORDINATOR = "coordinator"
+
+
+_Key = tuple[int, Lane]
+_Address = tuple[str, int]
+_PENDING_TOPIC: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
+"""What brokers say of a topic that is being created, and of one that never will be."""
+
+
+class Cluster:
+    """See the module. Not for several event loops; `start` before use, `close` after."""
+
+    def __init__(self, settings: ClientSettings, runtime: Runtime, *, allow_auto_topic_creation: bool = False) -> None:
+        self.settings = settings
+        self.runtime = runtime
+        self.metadata = ClusterMetadata()
+        self.on_metadata: list[Callable[[], None]] = []
+        self._allow_auto_topic_creation = allow_auto_topic_creation
+        self._topics: set[str] = set()
+        self._all_topics = False
+        self._refreshed_at: float | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_again: asyncio.Task[None] | None = None
+        self._refresh_backoff = self.backoff()
+        self._connections: dict[_Key, Connection] = {}
+        self._bootstrap: dict[_Address, Connection] = {}
+        self._opening: dict[_Key, asyncio.Task[Connection]] = {}
+        self._reconnects: dict[_Address, tuple[Backoff, float]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Reach one broker and learn the others. Raises `UnavailableError` if none of the addresses answers."""
+        await self.refresh()
+
+    async def close(self) -> None:
+        """Close every connection. What is in flight fails."""
+        self._closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in (*self._connections.values(), *self._bootstrap.values()):
+            connection.close()
+        self._connections.clear()
+        self._bootstrap.clear()
+        # Transports say goodbye in the next turn.
+        await asyncio.sleep(0)
+
+    def backoff(self) -> Backoff:
+        """Pauses between tries of one request, as `retry.backoff.ms` says."""
+        return Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self.runtime.entropy)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """A task that ends with this cluster; its failure is logged."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, OdradekError):
+            _log.error("%s failed", task.get_name(), exc_info=error)
+
+    # ---- the shape ----------------------------------------------------------------------------------------------
+
+    def set_topics(self, topics: Iterable[str] | None) -> None:
+        """Be interested in exactly these topics; None is all of them."""
+        self._all_topics = topics is None
+        self._topics = set() if topics is None else set(topics)
+
+    async def topic(self, name: str, *, timeout_ms: int) -> TopicMetadata:
+        """A topic with its partitions, asked for again until it is there.
+
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION if it is not within `timeout_ms`, and what else brokers say.
+        """
+        known = self.metadata.topics.get(name)
+        if known is not None and known.partitions:
+            return known
+        self._topics.add(name)
+        deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
+        backoff = self.backoff()
+        while True:
+            await self.refresh()
+            known = self.metadata.topics.get(name)
+            if known is not None and known.partitions:
+                return known
+            code = known.error_code if known is not None else ErrorCode.unknown_topic_or_partition
+            pause = backoff.failed()
+            if code not in _PENDING_TOPIC or self.runtime.clock.monotonic() + pause > deadline:
+                # A topic that cannot be had must not be asked for for ever after.
+                self._topics.discard(name)
+                raise KafkaError(code, _topic_error(name, code))
+            await asyncio.sleep(pause)
+
+    async def refresh(self) -> None:
+        """Ask any broker for the cluster's shape. Raises `UnavailableError` if none answers."""
+        running = self._refreshing
+        if running is not None:
+            # It may have been sent before somebody named a topic: what it brings is not what is wanted now.
+            with contextlib.suppress(OdradekError):
+                await asyncio.shield(running)
+        if self._refreshing is None or self._refreshing is running:
+            self._refreshing = self.spawn(self._refresh(), "metadata refresh")
+        await asyncio.shield(self._refreshing)
+
+    def request_refresh(self) -> None:
+        """Refresh in the background, soon: a broker said that a leader is elsewhere, or does not answer."""
+        if self._refresh_again is None and not self._closed:
+            self._refresh_again = self.spawn(self._refresh_soon(), "metadata refresh, later")
+
+    def refresh_if_old(self) -> None:
+        """Refresh in the background if the last answer is older than `metadata.max.age.ms`."""
+        at = self._refreshed_at
+        if at is None or self.runtime.clock.monotonic() - at >= self.settings.metadata_max_age_ms / 1000:
+            self.request_refresh()
+
+    @property
+    def next_refresh_at(self) -> float:
+        """The monotonic second when `refresh_if_old` will do something."""
+        return (self._refreshed_at or 0.0) + self.settings.metadata_max_age_ms / 1000
+
+    async def _refresh_soon(self) -> None:
+        """Until one broker answers: nobody else would notice that the cluster is back."""
+        try:
+            while True:
+                await asyncio.sleep(self._refresh_backoff.failed())
+                try:
+                    await self.refresh()
+                except UnavailableError as error:
+                    _log.warning("%s", error)
+                else:
+                    return
+        finally:
+            self._refresh_again = None
+
+    async def _refresh(self) -> None:
+        names = None if self._all_topics else sorted(self._topics)
+        before = self.metadata
+        response = await self.ask_for_topics(names)
+        self.metadata = merge(before, response)
+        if not self._all_topics:
+            late = self._topics.difference(names or ())
+            self.metadata = with_topics(self.metadata, (before.topics[name] for name in late if name in before.topics))
+        self._refreshed_at = self.runtime.clock.monotonic()
+        if all(topic.error_code == ErrorCode.none for topic in self.metadata.topics.values()):
+            self._refresh_backoff.succeeded()
+        self._adopt()
+        for listener in self.on_metadata:
+            listener()
+
+    async def ask_for_topics(self, names: Iterable[str] | None) -> Any:
+        """A Metadata answer about `names` (None: all), without remembering it. kio's dataclass."""
+        message = {
+            "topics": None if names is None else [{"name": name, "topic_id": None} for name in names],
+            "allow_auto_topic_creation": self._allow_auto_topic_creation,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        connection = await self.any_connection()
+        try:
+            return await connection.request(ApiKey.METADATA, message)
+        except UnavailableError:
+            # Asked once more: that connection is closed now, so another broker's turn comes.
+            connection = await self.any_connection()
+            return await connection.request(ApiKey.METADATA, message)
+
+    def _adopt(self) -> None:
+        """Make bootstrap connections those of the brokers behind them, and drop connections to brokers that moved."""
+        for (node_id, lane), connection in list(self._connections.items()):
+            node = self.metadata.nodes.get(node_id)
+            if connection.closed or (node is not None and connection.address != address_text(node.host, node.port)):
+                connection.close("the broker has moved")
+                del self._connections[node_id, lane]
+        for node in self.metadata.nodes.values():
+            adopted = self._bootstrap.pop((node.host, node.port), None)
+            if adopted is None:
+                continue
+            if (node.node_id, Lane.DATA) in self._connections:
+                adopted.close()
+            else:
+                self._connections[node.node_id, Lane.DATA] = adopted
+
+    # ---- connections --------------------------------------------------------------------------------------------
+
+    def opened(self, node_id: int, lane: Lane = Lane.DATA) -> Connection | None:
+        """The connection to a broker if it is open already."""
+        connection = self._connections.get((node_id, lane))
+        return None if connection is None or connection.closed else connection
+
+    async def connection(self, node_id: int, lane: Lane = Lane.DATA) -> Connection:
+        """A connection to a broker, opened if need be after its back-off. Raises `UnavailableError`."""
+        opened = self.opened(node_id, lane)
+        if opened is not None:
+            return opened
+        key = (node_id, lane)
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = self._opening[key] = self.spawn(self._open_node(key), f"connect to broker {node_id}")
+            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+        return await asyncio.shield(opening)
+
+    async def controller(self) -> Connection:
+        """A connection to the controller, or to any broker where there is none to speak of (KRaft forwards)."""
+        if self.metadata.controller_id in self.metadata.nodes:
+            return await self.connection(self.metadata.controller_id)
+        return await self.any_connection()
+
+    async def any_connection(self) -> Connection:
+        """The least busy open connection, else one to a broker that answers. Raises `UnavailableError` if none does."""
+        opened = [
+            connection
+            for (_, lane), connection in self._connections.items()
+            if lane is Lane.DATA and not connection.closed
+        ]
+        opened += [connection for connection in self._bootstrap.values() if not connection.closed]
+        if opened:
+            return min(opened, key=lambda connection: connection.in_flight)
+        failures: list[str] = []
+        nodes = list(self.metadata.nodes)
+        self.runtime.entropy.shuffle(nodes)
+        for node_id in nodes:
+            try:
+                return await self.connection(node_id)
+            except UnavailableError as error:
+                failures.append(str(error))
+        addresses = [parse_host_port(text) for text in self.settings.bootstrap_servers]
+        self.runtime.entropy.shuffle(addresses)
+        for host, port in addresses:
+            try:
+                connection = self._bootstrap[host, port] = await self._open(host, port)
+            except UnavailableError as error:
+                failures.append(str(error))
+            else:
+                return connection
+        raise UnavailableError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
+
+    async def _open_node(self, key: _Key) -> Connection:
+        node = self.metadata.nodes.get(key[0])
+        if node is None:
+            raise UnavailableError(f"broker {key[0]} is not part of the cluster now")
+        connection = self._connections[key] = await self._open(node.host, node.port)
+        return connection
+
+    async def _open(self, host: str, port: int) -> Connection:
+        backoff, not_before = self._reconnects.get((host, port), (None, 0.0))
+        pause = not_before - self.runtime.clock.monotonic()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        settings = self.settings
+        try:
+            connection = await open_connection(
+                self.runtime,
+                host,
+                port,
+                client_id=settings.client_id,
+                request_timeout_ms=settings.request_timeout_ms,
+                setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
+                max_response_bytes=settings.receive_message_max_bytes,
+            )
+        except UnavailableError:
+            if backoff is None:
+                backoff = Backoff(
+                    settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self.runtime.entropy
+                )
+            self._reconnects[host, port] = (backoff, self.runtime.clock.monotonic() + backoff.failed())
+            raise
+        self._reconnects.pop((host, port), None)
+        return connection
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(
+    bootstrap_servers: str | Iterable[str] = "localhost:9092", *, runtime: Runtime | None = None, **settings: object
+) -> AsyncIterator[Cluster]:
+    """A started `Cluster` for the length of a block: for code that needs the pieces below Producer and Consumer.
+
+    `settings` are those of `ClientSettings`. Raises `UnavailableError` if none of the addresses answers.
+    """
+    addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
+    made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses})
+    cluster = Cluster(made, runtime or system_runtime())
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def _topic_error(name: str, code: ErrorCode) -> str:
+    if code in _PENDING_TOPIC:
+        return f"there is no topic {name!r}, or none of its partitions has a leader"
+    return f"topic {name!r}: {code.name.upper()}"

@@ -1,0 +1,344 @@
+"""One TCP connection to a broker: frames, correlation ids, time-outs, and which version of an API both sides speak.
+
+```
+frame   length int32 | header | body
+```
+A frame is read in place: small ones out of a buffer of the connection, large ones straight into memory of their own,
+which the caller then owns. What a request means is not known here. When anything is wrong with a connection (closed,
+silent for too long, an answer that nobody asked for), everything in flight fails with `UnavailableError` and the
+connection is of no more use: whether a request in flight was carried out is not known.
+"""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from odradek import __version__
+from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.protocol.api import ApiKey, schema_versions
+from odradek.protocol.encoder import Message
+from odradek.protocol.headers import decode_response_header, encode_request_header
+from odradek.protocol.messages import decode_response, encode_request
+from odradek.runtime import Buffer, Runtime
+
+_log = logging.getLogger("odradek.clients")
+_LENGTH: Final = struct.Struct(">i")
+_UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
+_BUFFER_BYTES: Final = 64 << 10
+_LARGE_FRAME_BYTES: Final = 8 << 10
+"""From here on a frame gets memory of its own: a second copy would cost more than a second read."""
+
+
+class Reply(NamedTuple):
+    """A response as it came: its frame, where the body starts in it, and the version it is in."""
+
+    frame: bytes | memoryview
+    offset: int
+    version: int
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request without an answer yet."""
+
+    api_key: ApiKey
+    version: int
+    future: asyncio.Future[Reply]
+    timer: asyncio.TimerHandle
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An open connection; `open_connection` makes one. Several requests may be in flight; brokers answer in order."""
+
+    def __init__(self, address: str, *, client_id: str, request_timeout_ms: int, max_response_bytes: int) -> None:
+        self.address = address
+        self.closed = False
+        self.writable = True
+        self._reason = ""
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._max_response_bytes = max_response_bytes
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._correlation_id = 0
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._filled = 0
+        self._large: memoryview | None = None
+        self._large_filled = 0
+
+    # ---- asking -------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._pending)
+
+    def version(self, api_key: ApiKey, *, at_most: int | None = None) -> int:
+        """The highest version that both sides know. Raises `KafkaError` UNSUPPORTED_VERSION if there is none."""
+        ours = schema_versions(api_key)
+        lowest, highest = self._versions.get(api_key, (0, -1))
+        best = min(highest, ours[-1] if at_most is None else at_most)
+        if best < max(lowest, ours[0]):
+            raise KafkaError(
+                ErrorCode.unsupported_version,
+                f"broker {self.address} has no {api_key.name} in the versions {ours[0]} to {ours[-1]}",
+            )
+        return best
+
+    def supports(self, api_key: ApiKey) -> bool:
+        """Whether there is a version of `api_key` that both sides know."""
+        lowest, highest = self._versions.get(api_key, (0, -1))
+        ours = schema_versions(api_key)
+        return max(lowest, ours[0]) <= min(highest, ours[-1])
+
+    async def request(
+        self, api_key: ApiKey, message: Message, *, at_most: int | None = None, timeout_ms: int | None = None
+    ) -> Any:
+        """Send `message` in the highest common version (`at_most` limits it); kio's dataclass of the answer.
+
+        Raises `UnavailableError` if none comes, and `KafkaError` UNSUPPORTED_VERSION. Errors inside of the answer are
+        the caller's to find.
+        """
+        version = self.version(api_key, at_most=at_most)
+        body = encode_request(api_key, version, message)
+        reply = await self.exchange(api_key, version, (body,), timeout_ms=timeout_ms)
+        return self.decode(api_key, reply)
+
+    def decode(self, api_key: ApiKey, reply: Reply) -> Any:
+        """A reply as kio's dataclass. A malformed one ends the connection with `UnavailableError`."""
+        try:
+            return decode_response(api_key, reply.version, reply.frame, reply.offset)
+        except KafkaError as error:
+            raise self.malformed(api_key, error) from error
+
+    def malformed(self, api_key: ApiKey, error: KafkaError) -> UnavailableError:
+        """Close because an answer could not be decoded; the error to raise."""
+        self.close(f"its {api_key.name} answer is malformed ({error})")
+        return self._unavailable()
+
+    def exchange(
+        self, api_key: ApiKey, version: int, body: Sequence[Buffer], *, timeout_ms: int | None = None
+    ) -> asyncio.Future[Reply]:
+        """Send a body that is encoded already; the answer, undecoded. The future fails with `UnavailableError`.
+
+        An answer that takes longer than `timeout_ms` (`request.timeout.ms` by default) closes the connection, because
+        all later answers wait behind it.
+        """
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(self._unavailable())
+            return future
+        correlation_id = self._write(api_key, version, body)
+        limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        timer = self._loop.call_later(limit_ms / 1000, self._timed_out, api_key, limit_ms)
+        self._pending[correlation_id] = _Pending(api_key, version, future, timer)
+        return future
+
+    def post(self, api_key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
+        """Send a body that gets no answer: a produce request with `acks=0`. Raises `UnavailableError` if closed."""
+        if self.closed:
+            raise self._unavailable()
+        self._write(api_key, version, body)
+
+    def _write(self, api_key: ApiKey, version: int, body: Sequence[Buffer]) -> int:
+        assert self._transport is not None
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api_key, version, correlation_id, self._client_id)
+        size = len(header) + sum(map(len, body))
+        self._transport.writelines((_LENGTH.pack(size) + header, *body))
+        return correlation_id
+
+    async def negotiate(self) -> None:
+        """Ask for the broker's versions (KIP-35), in our highest version first and then in the broker's (KIP-511)."""
+        version = schema_versions(ApiKey.API_VERSIONS)[-1]
+        message = {"client_software_name": "odradek", "client_software_version": __version__}
+        for _ in range(2):
+            body = encode_request(ApiKey.API_VERSIONS, version, message)
+            reply = await self.exchange(ApiKey.API_VERSIONS, version, (body,))
+            if reply.frame[reply.offset : reply.offset + 2] != _UNSUPPORTED_VERSION:
+                break
+            version = self._lower_version(reply)
+        response = self.decode(ApiKey.API_VERSIONS, reply)
+        if response.error_code != ErrorCode.none:
+            self.close(f"it refused to say its versions ({response.error_code.name})")
+            raise self._unavailable()
+        self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+
+    @staticmethod
+    def _lower_version(refusal: Reply) -> int:
+        """The ApiVersions that a broker knows who answered, in version 0, that it does not know ours."""
+        try:
+            response = decode_response(ApiKey.API_VERSIONS, 0, refusal.frame, refusal.offset)
+        except KafkaError:
+            # librdkafka's mock says it in bytes that nothing reads, its own client included.
+            return 0
+        return next((int(key.max_version) for key in response.api_keys if key.api_key == ApiKey.API_VERSIONS), 0)
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol`."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See `asyncio.BufferedProtocol`."""
+        del sizehint
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `asyncio.BufferedProtocol`."""
+        if self._large is None:
+            self._filled += nbytes
+            self._take_frames()
+            return
+        self._large_filled += nbytes
+        if self._large_filled == len(self._large):
+            frame, self._large = self._large, None
+            self._answered(frame)
+
+    def _take_frames(self) -> None:
+        """Hand on what is whole in the buffer, and make room for what is not."""
+        buffer, start, end = self._buffer, 0, self._filled
+        while end - start >= _LENGTH.size and not self.closed:
+            (size,) = _LENGTH.unpack_from(buffer, start)
+            if not _LENGTH.size <= size <= self._max_response_bytes:
+                self.close(f"it sent a frame of {size:,} bytes")
+                return
+            body = start + _LENGTH.size
+            if body + size <= end:
+                start = body + size
+                self._answered(bytes(buffer[body:start]))
+                continue
+            if size >= _LARGE_FRAME_BYTES:
+                self._large = memoryview(bytearray(size))
+                self._large_filled = end - body
+                self._large[: end - body] = buffer[body:end]
+                start = end
+            break
+        buffer[: end - start] = bytes(buffer[start:end])
+        self._filled = end - start
+
+    def _answered(self, frame: bytes | memoryview) -> None:
+        (correlation_id,) = _LENGTH.unpack_from(frame)
+        pending = self._pending.pop(correlation_id, None)
+        if pending is None:
+            self.close(f"it answered a request {correlation_id} that was not sent")
+            return
+        pending.timer.cancel()
+        if pending.future.done():
+            return
+        try:
+            _, offset = decode_response_header(pending.api_key, pending.version, frame)
+        except (KafkaError, IndexError) as error:
+            self._pending[correlation_id] = pending
+            self.close(f"its {pending.api_key.name} answer is malformed ({error})")
+            return
+        pending.future.set_result(Reply(frame, offset, pending.version))
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """The socket is full; see `writable`."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """The socket has room again."""
+        self.writable = True
+
+    def eof_received(self) -> bool:
+        """The broker will send no more: the connection closes."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._fail(f"the connection was lost ({exc})" if exc else "it closed the connection")
+
+    def close(self, reason: str = "the client is closed") -> None:
+        """End the connection now; what is in flight fails with `reason`."""
+        silent = bool(self._pending)
+        self._fail(reason)
+        if self._transport is not None:
+            # To a broker that owes an answer the rest of our data may never be sent; to others it is.
+            self._transport.abort() if silent else self._transport.close()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection is closed."""
+        await asyncio.shield(self._closed)
+
+    def on_close(self, callback: Callable[[object], object]) -> None:
+        """Call `callback(future)` when the connection is closed, for whatever reason."""
+        self._closed.add_done_callback(callback)
+
+    def _timed_out(self, api_key: ApiKey, limit_ms: int) -> None:
+        self.close(f"it did not answer {api_key.name} within {limit_ms} ms")
+
+    def _fail(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._reason = reason
+        _log.debug("broker %s: %s", self.address, reason)
+        pending, self._pending = self._pending, {}
+        for each in pending.values():
+            each.timer.cancel()
+            if not each.future.done():
+                each.future.set_exception(self._unavailable())
+        self._closed.set_result(None)
+
+    def _unavailable(self) -> UnavailableError:
+        return UnavailableError(f"broker {self.address}: {self._reason}")
+
+
+async def open_connection(
+    runtime: Runtime,
+    host: str,
+    port: int,
+    *,
+    client_id: str,
+    request_timeout_ms: int,
+    setup_timeout_ms: int,
+    max_response_bytes: int,
+) -> Connection:
+    """Connect and learn the broker's versions; `UnavailableError` if that fails or takes over `setup_timeout_ms`."""
+    address = address_text(host, port)
+    connection: Connection | None = None
+
+    def factory() -> Connection:
+        return Connection(
+            address, client_id=client_id, request_timeout_ms=request_timeout_ms, max_response_bytes=max_response_bytes
+        )
+
+    try:
+        async with asyncio.timeout(setup_timeout_ms / 1000):
+            _, connection = await runtime.network.connect(factory, host, port)
+            await connection.negotiate()
+    except TimeoutError:
+        if connection is not None:
+            connection.close()
+        raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms") from None
+    except OSError as error:
+        raise UnavailableError(f"broker {address}: {_reason(error)}") from error
+    except BaseException:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def address_text(host: str, port: int) -> str:
+    """`HOST:PORT`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reason(error: OSError) -> str:
+    """`connection refused` rather than asyncio's sentence with the address in it once more."""
+    return "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)

@@ -1,0 +1,115 @@
+"""One fetch from one broker, and which of the batches that it brings a reader may see.
+
+Records stay views of the response's frame all the way; nothing here looks into a batch past its header.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.connection import Connection
+from odradek.clients.offsets import ISOLATION_LEVELS, by_topic
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
+from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, decode_fetch_response
+from odradek.protocol.messages import encode_request
+from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
+
+_NO_SESSION: Final = {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
+
+
+class FetchPosition(NamedTuple):
+    """From where to fetch a partition, and how much of it."""
+
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """What holds for a whole fetch: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `isolation.level`."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 << 20
+    isolation_level: str = "read_uncommitted"
+
+
+async def fetch(
+    cluster: Cluster, connection: Connection, positions: Mapping[TopicPartition, FetchPosition], limits: FetchLimits
+) -> dict[TopicPartition, FetchedPartition]:
+    """What the broker has from `positions` on; the errors of partitions are in the result.
+
+    Raises `KafkaError` for an error of the whole response, `UnavailableError` when there is none.
+    """
+    metadata = cluster.metadata
+    topic_ids = {topic: metadata.topics[topic].topic_id for topic, _ in by_topic(positions) if topic in metadata.topics}
+    named = any(topic_ids.get(partition.topic) is None for partition in positions)
+    version = connection.version(ApiKey.FETCH, at_most=TOPIC_IDS_FROM - 1 if named else None)
+    topics = [
+        {
+            "topic": topic,
+            "topic_id": topic_ids.get(topic),
+            "partitions": [_position(cluster, partition, positions[partition]) for partition in some],
+        }
+        for topic, some in by_topic(positions)
+    ]
+    message = _NO_SESSION | {
+        "replica_id": -1,
+        "max_wait": limits.max_wait_ms,
+        "min_bytes": limits.min_bytes,
+        "max_bytes": limits.max_bytes,
+        "isolation_level": ISOLATION_LEVELS[limits.isolation_level],
+        "topics": topics,
+    }
+    body = encode_request(ApiKey.FETCH, version, message)
+    timeout_ms = cluster.settings.request_timeout_ms + limits.max_wait_ms
+    reply = await connection.exchange(ApiKey.FETCH, version, (body,), timeout_ms=timeout_ms)
+    try:
+        response = decode_fetch_response(version, reply.frame, reply.offset)
+    except MalformedMessageError as error:
+        raise connection.malformed(ApiKey.FETCH, error) from error
+    if response.error_code:
+        raise KafkaError(ErrorCode(response.error_code))
+    names = {topic_id: topic for topic, topic_id in topic_ids.items()}
+    return {
+        TopicPartition(topic.name or names[topic.topic_id], partition.partition): partition
+        for topic in response.topics
+        if topic.name or topic.topic_id in names
+        for partition in topic.partitions
+    }
+
+
+def _position(cluster: Cluster, partition: TopicPartition, position: FetchPosition) -> dict[str, int | None]:
+    known = cluster.metadata.partition(partition)
+    return {
+        "partition": partition.partition,
+        "current_leader_epoch": known.leader_epoch if known is not None else -1,
+        "fetch_offset": position.offset,
+        "partition_max_bytes": position.max_bytes,
+        "replica_directory_id": None,
+    }
+
+
+def readable_batches(
+    records: memoryview, aborted: Sequence[tuple[int, int]] | None, *, check_crcs: bool
+) -> Iterator[tuple[int, BatchHeader, bool]]:
+    """`(position, header, readable)` of each whole batch; markers and aborted transactions are not readable.
+
+    `aborted` is the response's `(producer_id, first_offset)`; such a transaction ends at its producer's next marker.
+    Raises `CorruptBatchError` for a batch whose checksum is wrong, before it is handed out.
+    """
+    waiting = sorted(aborted or (), key=lambda each: each[1], reverse=True)
+    rolled_back: set[int] = set()
+    for position, header in iterate_batches(records):
+        if check_crcs and not verify_crc(records, position, header):
+            raise CorruptBatchError(f"the batch at offset {header.base_offset} has a wrong checksum")
+        while waiting and waiting[-1][1] <= header.last_offset:
+            rolled_back.add(waiting.pop()[0])
+        if header.is_control:
+            rolled_back.discard(header.producer_id)
+            yield position, header, False
+        else:
+            yield position, header, not (header.is_transactional and header.producer_id in rolled_back)

@@ -1,0 +1,136 @@
+"""The cluster as a client sees it: brokers, topics, leaders. Immutable; `merge` makes the next one out of an answer."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.messages import optional
+
+NO_LEADER: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A broker, and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadata:
+    """A partition: `leader` is -1 when it has none, `leader_epoch` -1 when the broker is too old to say it."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMetadata:
+    """A topic, or why there is nothing to say about it (`error_code`). Partitions are in ascending order."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    error_code: ErrorCode
+    is_internal: bool
+    partitions: Mapping[int, PartitionMetadata]
+    numbers: tuple[int, ...] = ()
+    available: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMetadata:
+    """What a Metadata answer said. `partitions_for_topic` and its sister are a partitioner's `ClusterView`."""
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
+        """The partition, if it is known."""
+        topic = self.topics.get(partition.topic)
+        return topic.partitions.get(partition.partition) if topic else None
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The broker that leads `partition` and is alive, or None."""
+        found = self.partition(partition)
+        return found.leader if found is not None and found.leader in self.nodes else None
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The topic with this id, if it is known."""
+        return next((topic.name for topic in self.topics.values() if topic.topic_id == topic_id), None)
+
+    def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
+        """Every partition's number, ascending; empty for an unknown topic."""
+        found = self.topics.get(topic)
+        return found.numbers if found else ()
+
+    def available_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
+        """The numbers of those that have a leader, ascending."""
+        found = self.topics.get(topic)
+        return found.available if found else ()
+
+
+def merge(old: ClusterMetadata, response: Any) -> ClusterMetadata:
+    """The cluster after a Metadata `response` (kio's, any version). Topics that it does not mention are forgotten.
+
+    A partition of the same topic id keeps its newer leader epoch: brokers learn at different times (KIP-320).
+    """
+    nodes = {
+        broker.node_id: Node(
+            node_id=broker.node_id, host=broker.host, port=broker.port, rack=optional(broker, "rack", None)
+        )
+        for broker in response.brokers
+    }
+    topics = {topic.name: _topic(topic, old.topics.get(topic.name), nodes) for topic in response.topics if topic.name}
+    return ClusterMetadata(
+        cluster_id=optional(response, "cluster_id", None),
+        controller_id=optional(response, "controller_id", -1),
+        nodes=nodes,
+        topics=topics,
+    )
+
+
+def with_topics(metadata: ClusterMetadata, kept: Iterable[TopicMetadata]) -> ClusterMetadata:
+    """`metadata`, and of `kept` those topics that it does not have."""
+    return replace(metadata, topics={topic.name: topic for topic in kept} | dict(metadata.topics))
+
+
+def _topic(topic: Any, old: TopicMetadata | None, nodes: Mapping[int, Node]) -> TopicMetadata:
+    topic_id = optional(topic, "topic_id", None)
+    known = old.partitions if old is not None and old.topic_id == topic_id else {}
+    partitions = {
+        each.partition_index: _newer(known.get(each.partition_index), _partition(each))
+        for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+    }
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=topic_id,
+        error_code=topic.error_code,
+        is_internal=optional(topic, "is_internal", False),
+        partitions=partitions,
+        numbers=tuple(partitions),
+        available=tuple(number for number, partition in partitions.items() if partition.leader in nodes),
+    )
+
+
+def _partition(partition: Any) -> PartitionMetadata:
+    return PartitionMetadata(
+        leader=partition.leader_id,
+        leader_epoch=optional(partition, "leader_epoch", -1),
+        replicas=tuple(partition.replica_nodes),
+        isr=tuple(partition.isr_nodes),
+        offline_replicas=tuple(optional(partition, "offline_replicas", ())),
+    )
+
+
+def _newer(old: PartitionMetadata | None, new: PartitionMetadata) -> PartitionMetadata:
+    return old if old is not None and 0 <= new.leader_epoch < old.leader_epoch else new

@@ -1,0 +1,141 @@
+"""Where partitions begin and end, and where a moment is in them; by the wire, without a consumer."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
+
+EARLIEST: Final = -2
+"""In place of a timestamp: the first offset that is kept."""
+LATEST: Final = -1
+"""In place of a timestamp: the offset after the last record that may be read."""
+MAX_TIMESTAMP: Final = -3
+"""In place of a timestamp: the record with the greatest one (KIP-734)."""
+
+ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """An offset, the timestamp in ms of the record there, and the leader epoch it was written in; -1 is unknown."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+async def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation_level: str = "read_uncommitted",
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Offsets by partition. `wanted` has `EARLIEST`, `LATEST` or a time in ms: the first record at it or later.
+
+    An offset of -1 says that no record is that late. With `read_committed`, `LATEST` is the last stable offset.
+    Raises `KafkaError` for a partition that does not exist, `UnavailableError` when its leader cannot be reached.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+
+    async def attempt() -> None:
+        missing = {partition: at for partition, at in wanted.items() if partition not in found}
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for partition, at in missing.items():
+            leader = cluster.metadata.leader(partition)
+            if leader is None:
+                await _locate(cluster, partition, timeout_ms)
+                leader = cluster.metadata.leader(partition)
+            if leader is None:
+                raise KafkaError(ErrorCode.leader_not_available, f"partition {partition} has no leader now")
+            by_leader.setdefault(leader, {})[partition] = at
+        answers = await asyncio.gather(
+            *(_ask(cluster, leader, some, isolation_level) for leader, some in by_leader.items()),
+            return_exceptions=True,
+        )
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        for answer in answers:
+            if not isinstance(answer, BaseException):
+                found.update(answer[0])
+                failures += answer[1]
+        if failures:
+            # A final error is the one to tell; others may pass.
+            raise min(failures, key=lambda failure: getattr(failure, "retriable", False))
+
+    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return {partition: found[partition] for partition in wanted}
+
+
+async def partitions_of(
+    cluster: Cluster, topics: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> dict[str, tuple[int, ...]]:
+    """Partition numbers by topic, ascending; `KafkaError` UNKNOWN_TOPIC_OR_PARTITION for a topic that is not there."""
+    return {name: (await cluster.topic(name, timeout_ms=timeout_ms)).numbers for name in topics}
+
+
+async def _locate(cluster: Cluster, partition: TopicPartition, timeout_ms: int) -> None:
+    """Learn of the topic; raise if it has no such partition."""
+    topic = await cluster.topic(partition.topic, timeout_ms=timeout_ms)
+    if partition.partition not in topic.partitions:
+        raise KafkaError(
+            ErrorCode.invalid_partitions,
+            f"topic {partition.topic!r} has no partition {partition.partition}, only {len(topic.partitions)} of them",
+        )
+
+
+async def _ask(
+    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], isolation_level: str
+) -> tuple[dict[TopicPartition, OffsetAndTimestamp], list[KafkaError | UnavailableError]]:
+    """One ListOffsets to one broker: what it found, and what is wrong with the rest."""
+    connection = await cluster.connection(leader)
+    topics = [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": partition.partition,
+                    "current_leader_epoch": _leader_epoch(cluster, partition),
+                    "timestamp": wanted[partition],
+                }
+                for partition in some
+            ],
+        }
+        for name, some in by_topic(wanted)
+    ]
+    response = await connection.request(
+        ApiKey.LIST_OFFSETS,
+        {
+            "replica_id": -1,
+            "isolation_level": ISOLATION_LEVELS[isolation_level],
+            "topics": topics,
+            "timeout": cluster.settings.request_timeout_ms,
+        },
+    )
+    found = {}
+    failures: list[KafkaError | UnavailableError] = []
+    for topic in response.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if each.error_code == ErrorCode.none:
+                found[partition] = _offset(each)
+            else:
+                failures.append(KafkaError(each.error_code, f"partition {partition}: {each.error_code.name.upper()}"))
+    return found, failures
+
+
+def _offset(partition: Any) -> OffsetAndTimestamp:
+    return OffsetAndTimestamp(partition.offset, partition.timestamp, getattr(partition, "leader_epoch", -1))
+
+
+def _leader_epoch(cluster: Cluster, partition: TopicPartition) -> int:
+    known = cluster.metadata.partition(partition)
+    return known.leader_epoch if known is not None else -1
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
+    """Partitions under their topics, in order: the shape that most requests have."""
+    return [(topic, list(some)) for topic, some in groupby(sorted(partitions), key=lambda partition: partition.topic)]

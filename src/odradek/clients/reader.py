@@ -1,0 +1,142 @@
+"""An offset range of one partition as raw record batches: what a Spark task reads.
+
+    async with open_cluster(bootstrap_servers="localhost:9092") as cluster:
+        async for batches in PartitionReader(cluster, TopicPartition("flights", 0), 1000, 2000):
+            columns.decode_batches(batches, ...)
+
+While one buffer is worked on, the next is under way.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.fetch import FetchLimits, FetchPosition, fetch, readable_batches
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.fetch import FetchedPartition
+
+DEFAULT_FETCH_BYTES: Final = 4 << 20
+"""Large enough that a fetch's fixed cost is nothing beside its records', small enough for two per task."""
+
+
+class PartitionReader:
+    """Iterates over buffers of whole record batches that hold every record from `start` up to, not including, `end`.
+
+    Nothing is copied. The first batch may begin before `start` and the last may go on past `end`: whoever decodes them
+    drops those records. With `read_committed`, aborted transactions are left out and `end` is at most the last stable
+    offset. Control batches are left out, so a range may be over without a buffer.
+
+    Raises `KafkaError` OFFSET_OUT_OF_RANGE if the log has lost a part of the range or never had it, and the last
+    error, or `UnavailableError`, when nothing has come for `timeout_ms`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        isolation_level: str = "read_uncommitted",
+        max_bytes: int = DEFAULT_FETCH_BYTES,
+        max_wait_ms: int = 500,
+        timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+        check_crcs: bool = True,
+    ) -> None:
+        self.partition = partition
+        self.position = start
+        """The first offset that no buffer so far covers."""
+        self.end = end
+        self._cluster = cluster
+        self._max_bytes = max_bytes
+        self._limits = FetchLimits(
+            max_wait_ms=max_wait_ms, max_bytes=max(max_bytes, 1), isolation_level=isolation_level
+        )
+        self._timeout_ms = timeout_ms
+        self._check_crcs = check_crcs
+
+    async def __aiter__(self) -> AsyncIterator[memoryview]:
+        """See the class. One iteration only: a second goes on from `position`."""
+        if self.position >= self.end:
+            return
+        following: asyncio.Task[FetchedPartition] | None = asyncio.ensure_future(self._fetch(self.position))
+        try:
+            while following is not None:
+                fetched = await following
+                following = None
+                buffers = self._take(fetched)
+                if self.position < self.end:
+                    following = asyncio.ensure_future(self._fetch(self.position))
+                for buffer in buffers:
+                    yield buffer
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+    def _take(self, fetched: FetchedPartition) -> list[memoryview]:
+        """Move on past the fetched batches; the runs of those that may be read."""
+        records = memoryview(fetched.records or b"")
+        runs: list[memoryview] = []
+        run_start = run_end = 0
+        for position, header, readable in readable_batches(
+            records, fetched.aborted_transactions, check_crcs=self._check_crcs
+        ):
+            if header.base_offset >= self.end:
+                self.position = self.end
+                break
+            self.position = max(self.position, header.next_offset)
+            if not readable:
+                continue
+            if position != run_end and run_end > run_start:
+                runs.append(records[run_start:run_end])
+            if position != run_end or run_end == run_start:
+                run_start = position
+            run_end = position + header.size
+        if run_end > run_start:
+            runs.append(records[run_start:run_end])
+        return runs
+
+    async def _fetch(self, offset: int) -> FetchedPartition:
+        """What comes from `offset` on, at least one batch of it."""
+        clock = self._cluster.runtime.clock
+        deadline = clock.monotonic() + self._timeout_ms / 1000
+        while True:
+            fetched = await retrying(self._cluster, lambda: self._fetch_once(offset), timeout_ms=self._timeout_ms)
+            if fetched.records:
+                return fetched
+            if clock.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"partition {self.partition}: nothing came at offset {offset} within {self._timeout_ms} ms; "
+                    f"the log ends at {fetched.high_watermark}"
+                )
+
+    async def _fetch_once(self, offset: int) -> FetchedPartition:
+        topic = await self._cluster.topic(self.partition.topic, timeout_ms=self._timeout_ms)
+        leader = self._cluster.metadata.leader(self.partition)
+        if self.partition.partition not in topic.partitions:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"partition {self.partition} does not exist")
+        if leader is None:
+            raise KafkaError(ErrorCode.leader_not_available, f"partition {self.partition} has no leader now")
+        connection = await self._cluster.connection(leader)
+        positions = {self.partition: FetchPosition(offset, self._max_bytes)}
+        answer = await fetch(self._cluster, connection, positions, self._limits)
+        fetched = answer.get(self.partition)
+        if fetched is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"partition {self.partition} is not in the answer")
+        if fetched.error_code:
+            raise _error(self.partition, offset, fetched)
+        return fetched
+
+
+def _error(partition: TopicPartition, offset: int, fetched: FetchedPartition) -> KafkaError:
+    code = ErrorCode(fetched.error_code)
+    if code == ErrorCode.offset_out_of_range:
+        return KafkaError(
+            code,
+            f"partition {partition}: the log does not hold offset {offset}; "
+            f"it starts at {fetched.log_start_offset} and ends at {fetched.high_watermark}",
+        )
+    return KafkaError(code, f"partition {partition}: {code.name.upper()}")

@@ -1,0 +1,110 @@
+"""What every client can be told: Kafka's keys, with `_` for `.`, as keyword arguments or as texts of a properties file.
+
+A key is a field of a frozen dataclass, declared as in `odradek.config`. The producer's and the consumer's own keys
+stand beside their code.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from odradek.config import ConfigType, Definition, parse_host_port
+from odradek.config.definition import definitions, integer, names, text, unknown_key
+from odradek.model import ConfigurationError
+
+_INTEGERS = {ConfigType.INT, ConfigType.SHORT, ConfigType.LONG}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """The keys that all clients share."""
+
+    bootstrap_servers: tuple[str, ...] = names(
+        "bootstrap.servers", ("localhost:9092",), "HOST:PORT of brokers to ask first; one that answers is enough."
+    )
+    client_id: str = text("client.id", "odradek", "The name that brokers write into their logs.")
+    security_protocol: str = text(
+        "security.protocol", "PLAINTEXT", "How connections are secured.", choices=("PLAINTEXT",)
+    )
+    request_timeout_ms: int = integer(
+        "request.timeout.ms",
+        30_000,
+        "How long a broker may take to answer before its connection is given up.",
+        minimum=1,
+    )
+    socket_connection_setup_timeout_ms: int = integer(
+        "socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1
+    )
+    reconnect_backoff_ms: int = integer(
+        "reconnect.backoff.ms", 50, "The first pause before a broker is connected to again; it doubles.", minimum=0
+    )
+    reconnect_backoff_max_ms: int = integer(
+        "reconnect.backoff.max.ms", 1_000, "The longest pause before a broker is connected to again.", minimum=0
+    )
+    retry_backoff_ms: int = integer(
+        "retry.backoff.ms", 100, "The first pause before a failed request is sent again; it doubles.", minimum=0
+    )
+    retry_backoff_max_ms: int = integer(
+        "retry.backoff.max.ms", 1_000, "The longest pause before a failed request is sent again.", minimum=0
+    )
+    metadata_max_age_ms: int = integer(
+        "metadata.max.age.ms", 300_000, "When the cluster's shape is asked for again though nothing failed.", minimum=1
+    )
+    receive_message_max_bytes: int = integer(
+        "receive.message.max.bytes", 256 << 20, "The largest answer that is believed to be one (librdkafka's key).",
+        minimum=1024,
+    )  # fmt: skip
+
+
+S = TypeVar("S", bound=ClientSettings)
+
+
+def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
+    """Settings out of keywords. A text stands for what a properties file would mean by it.
+
+    Raises `ConfigurationError` for a key that `cls` lacks (it names close ones) and for a value outside its limits.
+    """
+    known = {definition.attribute: definition for definition in definitions(cls).values()}
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        definition = known.get(key)
+        if definition is None:
+            raise unknown_key(key, known)
+        made[key] = _value(definition, value)
+    settings = cls(**made)
+    for address in settings.bootstrap_servers:
+        parse_host_port(address)
+    return settings
+
+
+def settings_of_properties(properties: Mapping[str, str], *classes: type[ClientSettings]) -> dict[str, str]:
+    """Keywords for the first of `classes`, out of a properties file that may serve all of them.
+
+    Raises `ConfigurationError` for a key that none has, so that a slip of the pen is no silent default.
+    """
+    everything = {name for cls in classes for name in definitions(cls)}
+    for name in properties:
+        if name not in everything:
+            raise unknown_key(name, everything)
+    own = definitions(classes[0])
+    return {own[name].attribute: value for name, value in properties.items() if name in own}
+
+
+def _value(definition: Definition, value: object) -> Any:
+    """`value`, checked, as the field's own type."""
+    if isinstance(value, str):
+        return definition.parse(value)
+    if definition.type is ConfigType.LIST and isinstance(value, list | tuple):
+        value = tuple(str(item) for item in value)
+    fits = {
+        ConfigType.BOOLEAN: isinstance(value, bool),
+        ConfigType.STRING: value is None,
+        ConfigType.LIST: value is None or isinstance(value, tuple),
+        ConfigType.DOUBLE: isinstance(value, int | float) and not isinstance(value, bool),
+    }.get(definition.type, isinstance(value, int) and not isinstance(value, bool))
+    if not fits and value is not None:
+        raise ConfigurationError(
+            f"{definition.attribute} can't be {value!r}: it is of type {definition.type.name.lower()}"
+        )
+    definition.check(value)  # type: ignore[arg-type]
+    return value

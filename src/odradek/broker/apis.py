@@ -1,0 +1,61 @@
+"""Which APIs are there, in which versions, and where their handlers are.
+
+An API is there when its handler's file is. ApiVersions tells of Produce from version 0 as Kafka 4 does, although 0 to 2
+are refused: without it some librdkafka releases silently stop compressing (KAFKA-18659).
+"""
+
+import importlib.util
+from functools import cache
+from typing import Final, NamedTuple
+
+from odradek.protocol.api import ApiKey, schema_versions
+
+
+class Api(NamedTuple):
+    """One API. `raw`: its handler takes and gives frames."""
+
+    key: ApiKey
+    module: str
+    served: range
+    advertised: range
+    raw: bool = False
+
+
+_RAW: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA})
+_KEYS: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_CLUSTER,
+)
+_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5}
+"""Where we stop before the schemas do: version 6 is two-phase commit (KIP-939)."""
+HANDLERS: Final = "odradek.broker.handlers"
+
+
+@cache
+def apis() -> dict[int, Api]:
+    """Every API that has a handler, by its key."""
+    return {key: _api(key) for key in _KEYS if importlib.util.find_spec(f"{HANDLERS}.{key.name.lower()}")}
+
+
+def _api(key: ApiKey) -> Api:
+    schemas = schema_versions(key)
+    served = range(schemas.start, _LAST_VERSION.get(key, schemas.stop - 1) + 1)
+    advertised = range(served.stop) if key is ApiKey.PRODUCE else served
+    return Api(key=key, module=key.name.lower(), served=served, advertised=advertised, raw=key in _RAW)

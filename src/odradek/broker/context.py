@@ -1,0 +1,53 @@
+"""Who asks, and how: what a handler knows of a request beside its body."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.protocol.headers import RequestHeader
+from odradek.security import ANONYMOUS, Principal
+from odradek.wire import Connection
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One connection's: where it came in, and who it is."""
+
+    connection: Connection
+    listener: str
+    client_host: str
+    client_port: int
+    principal: Principal = ANONYMOUS
+    client_software: str = ""
+    """Name and version, if the client said so in ApiVersions (KIP-511)."""
+
+
+class RequestContext(NamedTuple):
+    """One request's header, on its connection's session."""
+
+    header: RequestHeader
+    session: Session
+
+    @property
+    def api_version(self) -> int:
+        """The version that request and response are written in."""
+        return self.header.api_version
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself; empty if it doesn't say."""
+        return self.header.client_id or ""
+
+    @property
+    def client_host(self) -> str:
+        """The client's address."""
+        return self.session.client_host
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the request came through."""
+        return self.session.listener
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.session.principal

@@ -1,0 +1,137 @@
+"""From a frame to its handler, and from what that gives to a reply.
+
+A handler is imported when its API is first asked for. What a client sends wrongly, or a bug of ours, costs that
+connection and one entry in the log; nothing that a handler raises passes through here.
+"""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.apis import HANDLERS, Api, apis
+from odradek.broker.context import RequestContext, Session
+from odradek.broker.responses import frame as to_frame
+from odradek.broker.responses import message_frame
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.headers import RequestHeader, decode_request_header
+from odradek.protocol.messages import decode_request as decode
+from odradek.protocol.messages import encode_response, request_decoder
+from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+
+Handler = Callable[["Broker", RequestContext, memoryview], Reply]
+
+
+def overlaps(frame: memoryview) -> bool:
+    """Whether a request may be served while others of its connection are unanswered: Produce (0) and Fetch (1)."""
+    return len(frame) > 1 and frame[0] == 0 and frame[1] <= ApiKey.FETCH
+
+
+class Dispatcher:
+    """The table of handlers, filled as requests come, and the tasks of those that could not answer at once."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._handlers: dict[tuple[int, int], Handler] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def serve(self, session: Session, frame: memoryview) -> Reply:
+        """Answer one request. Never raises."""
+        header: RequestHeader | None = None
+        try:
+            header = decode_request_header(frame)
+            key = header.api_key, header.api_version
+            handler = self._handlers.get(key)
+            if handler is None:
+                handler = self._handlers[key] = self._find_handler(header)
+            return handler(self._broker, RequestContext(header, session), frame)
+        except KafkaError as error:
+            session.connection.abort(f"{_describe(header)}{error}")
+        except Exception:
+            _log.exception("%sfailed; closing the connection from %s", _describe(header), session.client_host)
+            session.connection.abort()
+        return NO_REPLY
+
+    def answer_later(self, context: RequestContext, answer: Coroutine[Any, Any, Buffers]) -> PendingReply:
+        """Run `answer` as a task; its result is the reply. Later requests of the connection wait for it."""
+        reply = PendingReply(exclusive=True)
+        task = asyncio.get_running_loop().create_task(answer)
+        self._tasks.add(task)
+
+        def finish(task: asyncio.Task[Buffers]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                reply.refuse(f"{_describe(context.header)}given up: the broker stops")
+            elif (error := task.exception()) is None:
+                reply.complete(task.result())
+            else:
+                if not isinstance(error, KafkaError):
+                    _log.error("%sfailed", _describe(context.header), exc_info=error)
+                reply.refuse(f"{_describe(context.header)}{error}")
+
+        task.add_done_callback(finish)
+        return reply
+
+    async def stop(self) -> None:
+        """Give up what is still being worked on."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _find_handler(self, header: RequestHeader) -> Handler:
+        api = apis().get(header.api_key)
+        if api is not None and header.api_version in api.served:
+            handle = importlib.import_module(f"{HANDLERS}.{api.module}").handle
+            return handle if api.raw else self._message_handler(api, header.api_version, handle)
+        if header.api_key == ApiKey.API_VERSIONS:
+            return _unsupported_api_versions
+        raise KafkaError(ErrorCode.unsupported_version, "there is no such version")
+
+    def _message_handler(self, api: Api, version: int, handle: Callable[..., Any]) -> Handler:
+        """A handler of messages as one of frames."""
+        key = api.key
+        request_decoder(key, version)
+
+        async def encode_later(context: RequestContext, answer: Coroutine[Any, Any, dict[str, Any]]) -> Buffers:
+            return message_frame(context.header, await answer)
+
+        def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+            message = decode(key, version, frame, context.header.body_offset)
+            answer = handle(broker, context, message)
+            if isinstance(answer, dict):
+                return message_frame(context.header, answer)
+            return self.answer_later(context, encode_later(context, answer))
+
+        return serve
+
+
+def _unsupported_api_versions(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+    """A client newer than we are: version 0's answer says which versions it may ask in (KIP-511)."""
+    del broker, frame
+    versions = apis()[ApiKey.API_VERSIONS].advertised
+    body = encode_response(
+        ApiKey.API_VERSIONS,
+        0,
+        {
+            "error_code": ErrorCode.unsupported_version,
+            "api_keys": [
+                {"api_key": ApiKey.API_VERSIONS, "min_version": versions.start, "max_version": versions.stop - 1}
+            ],
+        },
+    )
+    return to_frame(context.header._replace(api_version=0), body)
+
+
+def _describe(header: RequestHeader | None) -> str:
+    if header is None:
+        return ""
+    name = ApiKey(header.api_key).name if header.api_key in set(ApiKey) else f"API {header.api_key}"
+    return f"{name} version {header.api_version}: "

@@ -1,0 +1,32 @@
+"""From a response's body to the frame that leaves: size, header, body."""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.protocol.headers import RequestHeader, response_is_flexible
+from odradek.protocol.messages import encode_response
+from odradek.wire import Buffers
+
+_PLAIN: Final = struct.Struct(">ii")
+_FLEXIBLE: Final = struct.Struct(">iix")
+
+
+def frame(header: RequestHeader, body: bytes | bytearray) -> Buffers:
+    """The frame in one piece, for bodies that are small."""
+    if response_is_flexible(header.api_key, header.api_version):
+        return (_FLEXIBLE.pack(len(body) + 5, header.correlation_id) + body,)
+    return (_PLAIN.pack(len(body) + 4, header.correlation_id) + body,)
+
+
+def gathered_frame(header: RequestHeader, pieces: Sequence[bytes | bytearray | memoryview]) -> Buffers:
+    """The frame in pieces, none of which is copied."""
+    size = sum(map(len, pieces))
+    if response_is_flexible(header.api_key, header.api_version):
+        return (_FLEXIBLE.pack(size + 5, header.correlation_id), *pieces)
+    return (_PLAIN.pack(size + 4, header.correlation_id), *pieces)
+
+
+def message_frame(header: RequestHeader, message: dict[str, object]) -> Buffers:
+    """The frame of a message in the version that was asked for."""
+    return frame(header, encode_response(header.api_key, header.api_version, message))

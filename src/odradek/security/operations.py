@@ -1,0 +1,50 @@
+"""Kafka's ACL operations, and the bit fields of them that responses carry (KIP-430)."""
+
+from enum import IntEnum
+from typing import Final
+
+
+class Operation(IntEnum):
+    """What can be allowed, numbered as on the wire."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(*operations: Operation) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+NOT_ASKED_FOR: Final = -(2**31)
+"""What stands in the field when the client did not ask."""
+TOPIC_OPERATIONS: Final = _bits(
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+"""All that can be done with a topic; without an authorizer everybody may."""
+CLUSTER_OPERATIONS: Final = _bits(
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+"""All that can be done with a cluster."""
+GROUP_OPERATIONS: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+"""All that can be done with a group."""

@@ -1,0 +1,17 @@
+"""Who is at the other end of a connection."""
+
+from typing import Final, NamedTuple
+
+
+class Principal(NamedTuple):
+    """Kafka's principal: a type and a name."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+"""Whoever comes through a listener without authentication."""

@@ -6,7 +6,8 @@
     sequence    the store appends ten digits, the parent's next number, to the path
 
 A watch is a callback without arguments, called on the event loop after the node changed at least once since the last
-call: several changes may be one call, and the callee reads what it needs. It stays until it is cancelled.
+call: several changes may be one call, one call may be for nothing, and the callee reads what it needs. It stays until
+it is cancelled.
 A session that was lost is begun anew by the store itself; `on_session_lost` says that all ephemeral nodes are gone.
 """
 
@@ -165,3 +166,6 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """End the session: its ephemeral nodes go, its watches are called no more. Twice does no harm."""
+
+    def abandon(self) -> None:
+        """End as a killed process would, for tests that kill a broker: the tree learns nothing, others find out."""

@@ -1,0 +1,22 @@
+"""Which store a URL means."""
+
+from odradek.metadata.store import Store
+from odradek.model import ConfigurationError
+from odradek.runtime import Runtime
+from odradek.stores.memory import MemoryStore, MemoryTree
+from odradek.stores.sqlite import DEFAULT_SESSION_TIMEOUT_MS, SqliteStore
+
+
+def open_store(url: str, runtime: Runtime, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> Store:
+    """Begin a session with the tree at `url`: `sqlite:///PATH` (four slashes: absolute), or `memory:`, a new tree.
+
+    `session_timeout_ms`: how long a silent session keeps its ephemeral nodes. Raises `ConfigurationError` for another
+    URL, `StorageError` if the file is not a tree or cannot be had.
+    """
+    if url == "memory:":
+        return MemoryStore(MemoryTree())
+    if url.startswith("sqlite:///") and url != "sqlite:///":
+        return SqliteStore(url.removeprefix("sqlite:///"), runtime, session_timeout_ms=session_timeout_ms)
+    if url.startswith("zookeeper://"):
+        raise ConfigurationError("this release has no ZooKeeper store: use sqlite:///PATH")
+    raise ConfigurationError(f"the metadata tree is sqlite:///PATH or memory:, not {url!r}")

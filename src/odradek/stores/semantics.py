@@ -1,0 +1,131 @@
+"""What the tree's operations mean, for every store that keeps its nodes itself: ZooKeeper's rules, no more.
+
+`apply` runs operations against a `Tree` that is inside a transaction, and tells which nodes changed; when it raises,
+the caller undoes the transaction. Ephemeral nodes belong to a session's number, which is never 0.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from odradek.metadata.paths import parent
+from odradek.metadata.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SetData,
+    StoreError,
+)
+
+ROOT: Final = "/"
+PERSISTENT: Final = 0
+"""The owner of a node that outlives its session."""
+
+
+class Record(NamedTuple):
+    """A node as it is kept. `next_sequence`: the number of its next sequence child."""
+
+    data: bytes
+    version: int
+    owner: int
+    created: int
+    next_sequence: int
+
+
+class Change(NamedTuple):
+    """A node that changed. `existence`: created or deleted, which its parent's watches hear of too."""
+
+    path: str
+    existence: bool
+
+
+class Tree(Protocol):
+    """Nodes by path, inside a transaction."""
+
+    def find(self, path: str) -> Record | None:
+        """The node, or `None`."""
+
+    def save(self, path: str, record: Record) -> None:
+        """Put a node there, in place of the one that was."""
+
+    def remove(self, path: str) -> None:
+        """Take the node away."""
+
+    def has_children(self, path: str) -> bool:
+        """Whether there are nodes below."""
+
+
+def check_path(path: str) -> str:
+    """Return `path`, or raise `StoreError` if it can't be one of a tree."""
+    parts = path.split("/")[1:] if path.startswith("/") else [""]
+    if path != ROOT and ("\0" in path or any(part in {"", ".", ".."} for part in parts)):
+        raise StoreError(path, f"{path!r} is no path of a metadata tree")
+    return path
+
+
+def apply(
+    tree: Tree, operations: Sequence[Operation], *, session: int, transaction: int
+) -> tuple[list[Result], list[Change]]:
+    """Do all operations; `transaction` is the number that new nodes are marked with.
+
+    Raises the `StoreError` of the first operation that fails; the caller undoes those before it.
+    """
+    results: list[Result] = []
+    changes: list[Change] = []
+    for operation in operations:
+        check_path(operation.path)
+        match operation:
+            case Create():
+                path = _create(tree, operation, session=session, transaction=transaction)
+                results.append(path)
+                changes.append(Change(path, existence=True))
+            case SetData():
+                record = _existing(tree, operation.path, operation.version)
+                tree.save(operation.path, record._replace(data=bytes(operation.data), version=record.version + 1))
+                results.append(record.version + 1)
+                changes.append(Change(operation.path, existence=False))
+            case Delete():
+                _existing(tree, operation.path, operation.version)
+                if operation.path == ROOT or tree.has_children(operation.path):
+                    raise NotEmpty(operation.path)
+                tree.remove(operation.path)
+                results.append(None)
+                changes.append(Change(operation.path, existence=True))
+            case Check():
+                _existing(tree, operation.path, operation.version)
+                results.append(None)
+    return results, changes
+
+
+def _create(tree: Tree, operation: Create, *, session: int, transaction: int) -> str:
+    path = operation.path
+    above = parent(path)
+    holder = tree.find(above)
+    if holder is None:
+        raise NoNode(above)
+    if holder.owner != PERSISTENT:
+        raise NoChildrenForEphemerals(above)
+    if operation.sequence:
+        path = f"{path}{holder.next_sequence:010d}"
+        tree.save(above, holder._replace(next_sequence=holder.next_sequence + 1))
+    if tree.find(path) is not None:
+        raise NodeExists(path)
+    owner = session if operation.ephemeral else PERSISTENT
+    tree.save(path, Record(data=bytes(operation.data), version=0, owner=owner, created=transaction, next_sequence=0))
+    return path
+
+
+def _existing(tree: Tree, path: str, version: int) -> Record:
+    record = tree.find(path)
+    if record is None:
+        raise NoNode(path)
+    if version not in {ANY_VERSION, record.version}:
+        raise BadVersion(path, version, record.version)
+    return record

@@ -1,0 +1,220 @@
+"""The SQLite file of a tree: its tables, and transactions on it. No sessions' rules, no watches, no waiting.
+
+    nodes     path (key), parent, data, version, owner (session or 0), created (transaction), next_sequence
+    sessions  id, lease_ms (by the machine's monotonic clock), holder (a note for people)
+    changes   number (rises by 1, never used twice), path, existence; only the newest CHANGES_KEPT
+
+A file is a tree if its `application_id` is ours; `user_version` is the version of these tables. Every commit is synced,
+so that what the tree said before a power failure it says after it.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from odradek.metadata.paths import name_of, parent
+from odradek.metadata.store import Node, NoNode
+from odradek.model import StorageError
+from odradek.stores.semantics import PERSISTENT, ROOT, Change, Record
+
+T = TypeVar("T")
+APPLICATION_ID: Final = 0x4F445244
+SCHEMA_VERSION: Final = 1
+CHANGES_KEPT: Final = 10_000
+"""A session that has missed more than this is told that anything may have changed."""
+_PRUNE_EVERY: Final = 1_000
+_OPENING_TIMEOUT_S: Final = 5.0
+
+_SCHEMA: Final = (
+    """CREATE TABLE nodes (
+        path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL,
+        owner INTEGER NOT NULL, created INTEGER NOT NULL, next_sequence INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    "CREATE INDEX nodes_by_parent ON nodes (parent, path)",
+    "CREATE INDEX nodes_by_owner ON nodes (owner) WHERE owner <> 0",
+    "CREATE TABLE sessions (id INTEGER PRIMARY KEY, lease_ms INTEGER NOT NULL, holder TEXT NOT NULL)",
+    "CREATE TABLE changes (number INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL, existence INTEGER NOT NULL)",
+    f"INSERT INTO nodes VALUES ('{ROOT}', '', x'', 0, {PERSISTENT}, 0, 0)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+class Session(NamedTuple):
+    """Another session: until when it need not be heard of, and who it is."""
+
+    session_id: int
+    lease_ms: int
+    holder: str
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another process is in the way, for now."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class SqliteTree:
+    """One connection. Methods raise `sqlite3.Error`; those that read or write nodes need a transaction of `write`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=_OPENING_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=64
+            )
+        except sqlite3.Error as error:
+            raise StorageError(f"can't open the metadata database {path}: {error}") from None
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise StorageError(f"{path} is not a metadata database that can be used: {error}") from None
+        except StorageError:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def write(self, work: Callable[[], T]) -> T:
+        """Run `work` in a transaction that is committed if it returns and undone if it raises."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work()
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        return result
+
+    def find(self, path: str) -> Record | None:
+        """See `Tree`."""
+        found = self._connection.execute(
+            "SELECT data, version, owner, created, next_sequence FROM nodes WHERE path = ?", (path,)
+        ).fetchone()
+        return None if found is None else Record._make(found)
+
+    def save(self, path: str, record: Record) -> None:
+        """See `Tree`."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (path, "" if path == ROOT else parent(path), *record),
+        )
+
+    def remove(self, path: str) -> None:
+        """See `Tree`."""
+        self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
+
+    def has_children(self, path: str) -> bool:
+        """See `Tree`."""
+        return self._connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)).fetchone() is not None
+
+    def nodes(self, paths: Iterable[str]) -> list[Node | None]:
+        """Nodes as `Store.get_many` gives them, all of one moment."""
+        self._connection.execute("BEGIN")
+        try:
+            records = [self.find(path) for path in paths]
+        finally:
+            self._connection.execute("ROLLBACK")
+        return [None if record is None else Node(*record[:4]) for record in records]
+
+    def names(self, path: str) -> list[str]:
+        """Names of a node's children, sorted; raises `NoNode`."""
+        rows = self._connection.execute("SELECT path FROM nodes WHERE parent = ? ORDER BY path", (path,)).fetchall()
+        if not rows and self.find(path) is None:
+            raise NoNode(path)
+        return [name_of(row[0]) for row in rows]
+
+    def owned(self, session: int) -> list[str]:
+        """Paths of a session's ephemeral nodes."""
+        rows = self._connection.execute("SELECT path FROM nodes WHERE owner = ?", (session,)).fetchall()
+        return [row[0] for row in rows]
+
+    def last_change(self) -> int:
+        """The number of the newest change."""
+        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
+        return 0 if row is None else int(row[0])
+
+    def changes_since(self, number: int) -> tuple[int, list[Change] | None]:
+        """The newest number, and the changes after `number`; `None` if some of them are no longer kept."""
+        rows = self._connection.execute(
+            "SELECT number, path, existence FROM changes WHERE number > ? ORDER BY number", (number,)
+        ).fetchall()
+        if not rows:
+            return number, []
+        changes = [Change(path, bool(existence)) for _, path, existence in rows]
+        return rows[-1][0], changes if rows[0][0] == number + 1 else None
+
+    def record_changes(self, changes: Sequence[Change]) -> None:
+        """Tell the other sessions what this transaction changed."""
+        before = self.last_change()
+        self._connection.executemany("INSERT INTO changes (path, existence) VALUES (?, ?)", changes)
+        if before // _PRUNE_EVERY != (before + len(changes)) // _PRUNE_EVERY:
+            oldest = before + len(changes) - CHANGES_KEPT
+            self._connection.execute("DELETE FROM changes WHERE number <= ?", (oldest,))
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has committed something."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def sessions(self) -> list[Session]:
+        """All sessions, dead ones too."""
+        rows = self._connection.execute("SELECT id, lease_ms, holder FROM sessions").fetchall()
+        return [Session._make(row) for row in rows]
+
+    def session(self, session_id: int) -> Session | None:
+        """One session, if it is still there."""
+        row = self._connection.execute(
+            "SELECT id, lease_ms, holder FROM sessions WHERE id = ?", (session_id,)
+        ).fetchone()
+        return None if row is None else Session._make(row)
+
+    def save_session(self, session: Session) -> None:
+        """Begin a session or prolong its lease."""
+        self._connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session)
+
+    def remove_session(self, session_id: int) -> None:
+        """End a session; its nodes are the caller's to delete."""
+        self._connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+
+    def _prepare(self) -> None:
+        if self._pragma("application_id") != APPLICATION_ID:
+            self._use_write_ahead_log()
+            self.write(self._create_tables)
+        if self._pragma("user_version") != SCHEMA_VERSION:
+            raise StorageError(
+                f"the metadata database {self.path} has format {self._pragma('user_version')}; "
+                f"this release reads {SCHEMA_VERSION}"
+            )
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA busy_timeout = 0")
+
+    def _create_tables(self) -> None:
+        """Make a new file a tree, unless somebody else just did; a file with tables of others is left alone."""
+        if self._pragma("application_id") == APPLICATION_ID:
+            return
+        if self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
+            raise StorageError(f"{self.path} is a SQLite database of something else, not a metadata tree")
+        for statement in _SCHEMA:
+            self._connection.execute(statement)
+
+    def _use_write_ahead_log(self) -> None:
+        """SQLite does not wait for its busy time-out here when two processes create one file at once."""
+        if self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
+            return
+        deadline = time.monotonic() + _OPENING_TIMEOUT_S
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])

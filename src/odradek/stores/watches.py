@@ -1,0 +1,79 @@
+"""The watches of one session: who wants to hear of which path, and that each hears once for many changes."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from odradek.metadata.paths import parent
+from odradek.stores.semantics import Change
+
+
+class _Watch:
+    """One callback under one path. `_due`: a call is on its way already."""
+
+    __slots__ = ("_callback", "_due", "_path", "_table")
+
+    def __init__(self, table: dict[str, list["_Watch"]], path: str, callback: Callable[[], None]) -> None:
+        self._table = table
+        self._path = path
+        self._callback: Callable[[], None] | None = callback
+        self._due = False
+        table.setdefault(path, []).append(self)
+
+    def cancel(self) -> None:
+        """See `Watch`."""
+        if self._callback is None:
+            return
+        self._callback = None
+        watches = self._table[self._path]
+        watches.remove(self)
+        if not watches:
+            del self._table[self._path]
+
+    def fire(self) -> None:
+        """Call back in the loop's next turn, once."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._call)
+
+    def _call(self) -> None:
+        self._due = False
+        if self._callback is not None:
+            self._callback()
+
+
+class Watches:
+    """All watches of a session."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, list[_Watch]] = {}
+        self._children: dict[str, list[_Watch]] = {}
+
+    def add_data(self, path: str, callback: Callable[[], None]) -> _Watch:
+        """See `Store.watch_data`."""
+        return _Watch(self._data, path, callback)
+
+    def add_children(self, path: str, callback: Callable[[], None]) -> _Watch:
+        """See `Store.watch_children`."""
+        return _Watch(self._children, path, callback)
+
+    def fire(self, changes: Iterable[Change]) -> None:
+        """Call back whoever watches what changed."""
+        for path, existence in changes:
+            for watch in self._data.get(path, ()):
+                watch.fire()
+            if existence:
+                for watch in self._children.get(parent(path), ()):
+                    watch.fire()
+
+    def fire_all(self) -> None:
+        """Call back everybody: what changed is not known."""
+        for table in (self._data, self._children):
+            for watches in table.values():
+                for watch in watches:
+                    watch.fire()
+
+    def clear(self) -> None:
+        """Call back nobody from now on."""
+        for table in (self._data, self._children):
+            for watch in [watch for watches in table.values() for watch in watches]:
+                watch.cancel()

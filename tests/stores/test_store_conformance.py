@@ -1,0 +1,320 @@
+"""What every store of the tree does (M9): one suite, run against each."""
+
+import asyncio
+
+import pytest
+
+from odradek.metadata.store import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SetData,
+    StoreError,
+)
+from odradek.model import StorageError
+
+pytestmark = pytest.mark.asyncio
+
+
+class Calls:
+    """A callback that counts, and can be awaited."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._event = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._event.set()
+
+    async def next(self) -> None:
+        async with asyncio.timeout(10):
+            await self._event.wait()
+        self._event.clear()
+
+
+async def test_a_node_is_read_by_every_session_as_it_was_written(sessions) -> None:
+    one, two = sessions(), sessions()
+    assert await one.create("/a", b"1") == "/a"
+    node = await two.get("/a")
+    assert (node.data, node.version, node.owner) == (b"1", 0, 0)
+    assert await two.get("/b") is None
+    assert await two.get_many(["/b", "/a", "/b"]) == [None, node, None]
+
+
+async def test_versions_count_sets_and_stop_whoever_read_an_older_one(sessions) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/a")
+    assert await one.set("/a", b"1") == 1
+    assert await two.set("/a", b"2", version=1) == 2
+    with pytest.raises(BadVersion, match="version 2, not 1"):
+        await one.set("/a", b"3", version=1)
+    with pytest.raises(BadVersion):
+        await one.delete("/a", version=1)
+    assert (await one.get("/a")).data == b"2"
+    await one.delete("/a", version=2)
+    assert await two.get("/a") is None
+
+
+async def test_what_is_not_there_cannot_be_changed(sessions) -> None:
+    store = sessions()
+    with pytest.raises(NoNode):
+        await store.set("/a", b"")
+    with pytest.raises(NoNode):
+        await store.delete("/a")
+    with pytest.raises(NoNode):
+        await store.children("/a")
+    with pytest.raises(NoNode) as error:
+        await store.create("/a/b")
+    assert error.value.path == "/a"
+
+
+async def test_what_is_there_is_not_created_again(sessions) -> None:
+    store = sessions()
+    await store.create("/a", b"first")
+    with pytest.raises(NodeExists):
+        await store.create("/a", b"second")
+    assert (await store.get("/a")).data == b"first"
+
+
+async def test_children_are_sorted_names_of_one_level(sessions) -> None:
+    store = sessions()
+    for path in ("/b", "/a", "/a/z", "/a/y", "/a/y/deep", "/ab"):
+        await store.create(path)
+    assert await store.children("/") == ["a", "ab", "b"]
+    assert await store.children("/a") == ["y", "z"]
+    assert await store.children("/b") == []
+
+
+async def test_a_node_with_children_is_not_deleted(sessions) -> None:
+    store = sessions()
+    await store.create("/a")
+    await store.create("/a/b")
+    with pytest.raises(NotEmpty):
+        await store.delete("/a")
+    await store.delete("/a/b")
+    await store.delete("/a")
+    with pytest.raises(NotEmpty):
+        await store.delete("/")
+
+
+@pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/.", "/a/..", "/a\0b"])
+async def test_a_path_that_is_none_is_refused(sessions, path) -> None:
+    store = sessions()
+    with pytest.raises(StoreError, match="no path"):
+        await store.create(path)
+    with pytest.raises(StoreError, match="no path"):
+        await store.get(path)
+
+
+async def test_sequence_numbers_rise_and_are_never_used_twice(sessions) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/queue")
+    first = await one.create("/queue/n_", sequence=True)
+    second = await two.create("/queue/n_", sequence=True)
+    assert len(first) == len("/queue/n_") + 10
+    assert first < second
+    await one.delete(second)
+    assert await one.create("/queue/n_", sequence=True) > second
+
+
+async def test_created_rises_when_a_node_is_made_again(sessions) -> None:
+    store = sessions()
+    await store.create("/a")
+    before = (await store.get("/a")).created
+    await store.delete("/a")
+    await store.create("/a")
+    assert (await store.get("/a")).created > before
+
+
+async def test_an_ephemeral_node_shows_its_session_and_ends_with_it(sessions) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/a", ephemeral=True)
+    await one.create("/b")
+    assert (await two.get("/a")).owner == one.session_id != two.session_id
+    with pytest.raises(NoChildrenForEphemerals):
+        await two.create("/a/b")
+    await one.close()
+    await one.close()
+    assert await two.get("/a") is None
+    assert await two.get("/b") is not None
+    with pytest.raises(StorageError, match="closed"):
+        await one.get("/b")
+
+
+async def test_an_ephemeral_node_may_be_deleted_and_taken_by_another_session(sessions) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/a", ephemeral=True)
+    await two.delete("/a")
+    await two.create("/a", ephemeral=True)
+    await one.close()
+    assert (await two.get("/a")).owner == two.session_id
+
+
+async def test_operations_are_done_together(sessions) -> None:
+    store = sessions()
+    results = await store.multi(
+        [
+            Create(path="/a", data=b"0"),
+            Create(path="/a/b"),
+            SetData(path="/a", data=b"1", version=0),
+            Check(path="/a", version=1),
+            Delete(path="/a/b"),
+            Create(path="/a/s", sequence=True),
+        ]
+    )
+    assert results[:5] == ["/a", "/a/b", 1, None, None]
+    assert (await store.get("/a")).data == b"1"
+    assert await store.children("/a") == [results[5].removeprefix("/a/")]
+
+
+@pytest.mark.parametrize(
+    ("failing", "error"),
+    [
+        (Check(path="/old", version=7), BadVersion),
+        (Check(path="/none"), NoNode),
+        (Create(path="/old"), NodeExists),
+        (Create(path="/none/child"), NoNode),
+        (Delete(path="/old"), NotEmpty),
+        (SetData(path="/old", data=b"", version=3), BadVersion),
+    ],
+)
+async def test_operations_are_undone_together(sessions, failing, error) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/old", b"old")
+    await one.create("/old/child", ephemeral=True)
+    calls = Calls()
+    one.watch_data("/old", calls)
+    one.watch_children("/", calls)
+    undone = [
+        SetData(path="/old", data=b"new"),
+        Create(path="/new"),
+        Create(path="/new/child"),
+        Create(path="/old/s", sequence=True),
+        failing,
+    ]
+    with pytest.raises(error):
+        await one.multi([Delete(path="/old/child"), Create(path="/old/child"), *undone])
+    assert (await two.get("/old"))[:2] == (b"old", 0)
+    assert await two.children("/") == ["old"]
+    assert await two.children("/old") == ["child"]
+    assert (await two.get("/old/child")).owner == one.session_id
+    first = await one.create("/old/s", sequence=True)
+    assert first == "/old/s0000000000"
+    await one.set("/old", b"end")
+    await calls.next()
+    assert calls.count == 1
+
+
+async def test_a_data_watch_hears_of_creation_change_and_deletion_by_others(sessions) -> None:
+    one, two = sessions(), sessions()
+    calls = Calls()
+    two.watch_data("/a", calls)
+    await one.create("/a")
+    await calls.next()
+    await one.set("/a", b"1")
+    await calls.next()
+    await one.delete("/a")
+    await calls.next()
+    assert calls.count == 3
+
+
+async def test_a_session_hears_of_its_own_changes_too(sessions) -> None:
+    store = sessions()
+    calls = Calls()
+    store.watch_data("/a", calls)
+    await store.create("/a")
+    await calls.next()
+    assert calls.count == 1
+
+
+async def test_a_children_watch_hears_of_children_only(sessions) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/a")
+    children, data = Calls(), Calls()
+    two.watch_children("/a", children)
+    two.watch_data("/a/b", data)
+    await one.create("/a/b")
+    await children.next()
+    await data.next()
+    await one.set("/a/b", b"1")
+    await data.next()
+    await one.set("/a", b"1")
+    await one.delete("/a/b")
+    await children.next()
+    await data.next()
+    assert (children.count, data.count) == (2, 3)
+
+
+async def test_many_changes_may_be_one_call(sessions) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/a")
+    calls = Calls()
+    two.watch_data("/a", calls)
+    await one.multi([SetData(path="/a", data=str(number).encode()) for number in range(100)])
+    await calls.next()
+    assert calls.count == 1
+    assert (await two.get("/a")).data == b"99"
+
+
+async def test_a_cancelled_watch_is_silent_even_for_what_happened_before(sessions) -> None:
+    store = sessions()
+    calls, other = Calls(), Calls()
+    watch = store.watch_data("/a", calls)
+    store.watch_data("/a", other)
+    await store.create("/a")
+    watch.cancel()
+    watch.cancel()
+    await other.next()
+    await store.set("/a", b"")
+    await other.next()
+    assert calls.count <= 1
+    count = calls.count
+    await store.set("/a", b"")
+    await other.next()
+    assert calls.count == count
+
+
+async def test_a_watch_hears_that_a_session_took_its_nodes_along(sessions) -> None:
+    one, two = sessions(), sessions()
+    await one.create("/a", ephemeral=True)
+    data, children = Calls(), Calls()
+    two.watch_data("/a", data)
+    two.watch_children("/", children)
+    await one.close()
+    await data.next()
+    await children.next()
+    assert await two.get("/a") is None
+
+
+async def test_only_one_of_many_racers_wins(sessions) -> None:
+    stores = [sessions() for _ in range(5)]
+    results = await asyncio.gather(
+        *(store.create("/controller", ephemeral=True) for store in stores), return_exceptions=True
+    )
+    winners = [result for result in results if isinstance(result, str)]
+    assert winners == ["/controller"]
+    assert sum(isinstance(result, NodeExists) for result in results) == 4
+
+
+async def test_a_counter_raised_by_many_sessions_loses_nothing(sessions) -> None:
+    stores = [sessions() for _ in range(4)]
+    await stores[0].create("/counter", b"0")
+
+    async def raise_it(store) -> None:
+        for _ in range(10):
+            while True:
+                node = await store.get("/counter")
+                try:
+                    await store.set("/counter", str(int(node.data) + 1).encode(), node.version)
+                except BadVersion:
+                    continue
+                break
+
+    await asyncio.gather(*(raise_it(store) for store in stores))
+    assert (await stores[0].get("/counter"))[:2] == (b"40", 40)

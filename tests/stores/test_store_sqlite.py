@@ -1,0 +1,297 @@
+"""What only the SQLite store has: other processes that are killed or stopped, and files that are not trees (M9)."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from odradek.metadata.store import SessionExpired
+from odradek.model import ConfigurationError, StorageError, UnavailableError
+from odradek.runtime import Runtime, system_runtime
+from odradek.stores import MemoryStore, SqliteStore, open_store, sqlite, sqlite_tree
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def session_process(path: Path, node: str, *, session_timeout_ms: int = 60_000):
+    script = Path(__file__).with_name("session_process.py")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), f"sqlite:///{path}", node, str(session_timeout_ms), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def gone(store, path: str) -> None:
+    """Return when the watch said so and the node is gone."""
+    changed = asyncio.Event()
+    watch = store.watch_data(path, changed.set)
+    async with asyncio.timeout(30):
+        while await store.get(path) is not None:
+            await changed.wait()
+            changed.clear()
+    watch.cancel()
+
+
+def directory(path: Path) -> Path:
+    return Path(f"{path}.sessions")
+
+
+def locks(path: Path) -> list[str]:
+    return sorted(each.name for each in directory(path).iterdir())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "metadata.sqlite"
+
+
+async def test_changes_are_looked_for_often_enough() -> None:
+    assert sqlite.POLL_INTERVAL_S <= 0.05
+
+
+async def test_a_killed_process_loses_its_ephemeral_nodes_at_once(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    async with session_process(path, "/a") as process:
+        assert (await store.get("/a")).owner not in {0, store.session_id}
+        os.kill(process.pid, signal.SIGKILL)
+        await gone(store, "/a")
+    await store.close()
+    assert locks(path) == []
+
+
+async def test_a_process_killed_while_nobody_looked_is_buried_when_the_next_one_begins(path) -> None:
+    async with session_process(path, "/a"):
+        pass
+    store = SqliteStore(str(path), system_runtime())
+    assert await store.get("/a") is None
+    await store.create("/a", ephemeral=True)
+    await store.close()
+
+
+async def test_a_stopped_process_loses_its_nodes_with_its_lease_and_notices_when_it_goes_on(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    async with session_process(path, "/a", session_timeout_ms=300) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        await gone(store, "/a")
+        os.kill(process.pid, signal.SIGCONT)
+        async with asyncio.timeout(30):
+            assert await process.stdout.readline() == b"lost True\n"
+    await store.close()
+
+
+async def test_a_living_session_is_not_buried_however_short_its_lease(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    rows = sqlite3.connect(path)
+    async with session_process(path, "/a", session_timeout_ms=300):
+        other = (await store.get("/a")).owner
+
+        def lease() -> int:
+            return rows.execute("SELECT lease_ms FROM sessions WHERE id = ?", (other,)).fetchone()[0]
+
+        first = lease()
+        async with asyncio.timeout(30):
+            while lease() < first + 600:
+                await asyncio.sleep(0.01)
+        assert (await store.get("/a")).owner == other
+    rows.close()
+    await store.close()
+
+
+async def test_a_change_by_another_process_reaches_a_watch(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    changed = asyncio.Event()
+    store.watch_children("/", changed.set)
+    async with session_process(path, "/a"), asyncio.timeout(30):
+        await changed.wait()
+        assert await store.children("/") == ["a"]
+    await store.close()
+
+
+def bury(path: Path, session_id: int) -> None:
+    """What another process does with a session it takes for dead."""
+    with sqlite3.connect(path) as rows:
+        rows.execute("DELETE FROM nodes WHERE owner = ?", (session_id,))
+        rows.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+    rows.close()
+
+
+async def test_a_buried_session_writes_nothing_more_and_begins_anew(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    lost, watched = asyncio.Event(), asyncio.Event()
+    store.on_session_lost(lost.set)
+    store.watch_data("/watched", watched.set)
+    await store.create("/a")
+    first = store.session_id
+    bury(path, first)
+    with pytest.raises(SessionExpired) as error:
+        await store.set("/a", b"late")
+    assert error.value.retriable
+    assert (await store.get("/a")).data == b""
+    assert store.session_id != first
+    async with asyncio.timeout(30):
+        await lost.wait()
+        await watched.wait()
+    await store.set("/a", b"again")
+    await store.close()
+
+
+async def test_an_idle_session_notices_by_itself_that_it_was_buried(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    lost = asyncio.Event()
+    store.on_session_lost(lost.set)
+    bury(path, store.session_id)
+    async with asyncio.timeout(30):
+        await lost.wait()
+    await store.create("/a", ephemeral=True)
+    await store.close()
+
+
+async def test_another_process_in_the_way_is_waited_for_without_blocking_the_loop(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    creation = asyncio.create_task(store.create("/a"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not creation.done()
+    other.execute("COMMIT")
+    other.close()
+    assert await creation == "/a"
+    await store.close()
+
+
+class SkippingClock:
+    """Every look at the clock is a second later."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+async def test_a_process_that_stays_in_the_way_is_an_error_that_says_so(path) -> None:
+    real = system_runtime()
+    runtime = Runtime(clock=SkippingClock(), entropy=real.entropy, disk=real.disk, network=real.network)
+    store = SqliteStore(str(path), runtime)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(UnavailableError, match="another process holds the metadata database"):
+        await store.create("/a")
+    other.execute("ROLLBACK")
+    other.close()
+    await store.close()
+
+
+async def test_whoever_missed_more_changes_than_are_kept_is_told_of_everything(path, monkeypatch) -> None:
+    monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 10)
+    monkeypatch.setattr(sqlite_tree, "_PRUNE_EVERY", 5)
+    one, two = (SqliteStore(str(path), system_runtime()) for _ in range(2))
+    changed = asyncio.Event()
+    await one.create("/counter")
+    two.watch_data("/never", changed.set)
+    for _ in range(30):
+        await one.set("/counter", b"")
+    async with asyncio.timeout(30):
+        await changed.wait()
+    with sqlite3.connect(path) as rows:
+        assert rows.execute("SELECT count(*) FROM changes").fetchone()[0] <= 15
+    rows.close()
+    await one.close()
+    await two.close()
+
+
+async def test_an_abandoned_session_is_buried_by_the_others(path) -> None:
+    one, two = (SqliteStore(str(path), system_runtime()) for _ in range(2))
+    await one.create("/a", ephemeral=True)
+    one.abandon()
+    await gone(two, "/a")
+    await two.close()
+
+
+async def test_what_was_committed_is_there_when_the_file_is_opened_again(path) -> None:
+    one = SqliteStore(str(path), system_runtime())
+    await one.create("/a", b"1")
+    one.abandon()
+    two = SqliteStore(str(path), system_runtime())
+    assert (await two.get("/a")).data == b"1"
+    await two.close()
+
+
+async def test_locks_without_a_session_are_swept(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    orphan = f"{1:016x}"
+    (directory(path) / orphan).touch()
+    (directory(path) / "notes").touch()
+    other = SqliteStore(str(path), system_runtime())
+    assert locks(path) == sorted(["notes", f"{store.session_id:016x}", f"{other.session_id:016x}"])
+    await store.close()
+    await other.close()
+
+
+async def test_a_file_that_is_no_database_is_left_alone(tmp_path) -> None:
+    file = tmp_path / "text"
+    file.write_text("these are my notes, and they are long enough to be taken for a header of something " * 20)
+    before = file.read_bytes()
+    with pytest.raises(StorageError, match="not a metadata database"):
+        open_store(f"sqlite:///{file}", system_runtime())
+    assert file.read_bytes() == before
+
+
+async def test_a_database_of_something_else_is_left_alone(tmp_path) -> None:
+    file = tmp_path / "other.sqlite"
+    rows = sqlite3.connect(file)
+    rows.execute("CREATE TABLE theirs (x)")
+    rows.close()
+    before = file.read_bytes()
+    with pytest.raises(StorageError, match="something else"):
+        open_store(f"sqlite:///{file}", system_runtime())
+    assert file.read_bytes() == before
+
+
+async def test_a_tree_of_a_later_release_is_refused(path) -> None:
+    await SqliteStore(str(path), system_runtime()).close()
+    rows = sqlite3.connect(path)
+    rows.execute("PRAGMA user_version = 99")
+    rows.close()
+    with pytest.raises(StorageError, match="format 99"):
+        SqliteStore(str(path), system_runtime())
+
+
+async def test_a_place_where_nothing_can_be_written_is_one_sentence(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="can't create a directory"):
+        open_store(f"sqlite:///{tmp_path}/file/metadata.sqlite", system_runtime())
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(StorageError, match="can't open"):
+        open_store(f"sqlite:///{tmp_path}/directory", system_runtime())
+
+
+async def test_a_url_says_which_store(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(open_store("memory:", system_runtime()), MemoryStore)
+    relative = open_store("sqlite:///here.sqlite", system_runtime())
+    await relative.close()
+    assert (tmp_path / "here.sqlite").exists()
+    with pytest.raises(ConfigurationError, match="no ZooKeeper store"):
+        open_store("zookeeper://localhost:2181/kafka", system_runtime())
+    for url in ("sqlite://x", "sqlite:///", "file:x", ""):
+        with pytest.raises(ConfigurationError, match="sqlite:///PATH"):
+            open_store(url, system_runtime())

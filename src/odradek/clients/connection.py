@@ -57,6 +57,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.closed = False
         self.writable = True
+        """Whether the socket takes data at once; what is sent while it does not waits in memory."""
+        self.on_writable: Callable[[], None] | None = None
         self._reason = ""
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
@@ -253,6 +255,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The socket has room again."""
         self.writable = True
+        if self.on_writable is not None:
+            self.on_writable()
 
     def eof_received(self) -> bool:
         """The broker will send no more: the connection closes."""

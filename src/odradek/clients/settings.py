@@ -94,6 +94,9 @@ def _value(definition: Definition, value: object) -> Any:
     """`value`, checked, as the field's own type."""
     if isinstance(value, str):
         return definition.parse(value)
+    if definition.type is ConfigType.STRING and isinstance(value, int) and not isinstance(value, bool):
+        # acks=1 is how everybody writes it.
+        return definition.parse(str(value))
     if definition.type is ConfigType.LIST and isinstance(value, list | tuple):
         value = tuple(str(item) for item in value)
     fits = {

@@ -1,0 +1,255 @@
+"""Records wait here, in batches per partition, until the sender takes them. Values and `now` in; nothing is sent.
+
+```
+append → open batch ─ full, or linger over, or flush ─→ taken (in flight) ─→ done
+                                                            └─ retriable ─→ retrying, by sequence ─→ taken again
+```
+A partition that has batches to retry sends nothing else, and one batch at a time: that is what keeps the order.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from odradek.clients.backoff import Backoff
+from odradek.model import OdradekError, TopicPartition
+from odradek.protocol.compression import Codec
+from odradek.protocol.record_batch import read_header, write_header
+from odradek.protocol.records import BatchBuilder, Headers
+
+TIMER_SLACK_S: Final = 0.001
+"""Loops' timers are that coarse (uvloop's): what is due within it is due."""
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went. `offset` is -1 if the broker did not say (`acks=0`); `timestamp` is in ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records for one partition, and the futures of those who sent them.
+
+    `number` counts a producer's batches; `created_at` and `retry_at` are monotonic seconds.
+    """
+
+    partition: TopicPartition
+    number: int
+    builder: BatchBuilder
+    created_at: float
+    futures: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    size: int = 0
+    attempts: int = 0
+    backoff: Backoff | None = None
+    retry_at: float = 0.0
+    last_error: OdradekError | None = None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    records: bytearray | None = None
+    is_done: bool = False
+    finished: asyncio.Future[None] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return len(self.futures)
+
+    def encode(self, codec: Codec) -> bytearray:
+        """The batch as it travels, with the sequence that it has now."""
+        if self.records is None:
+            self.records = self.builder.build(
+                codec,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
+        return self.records
+
+    def resequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Take other numbers, also in bytes that are encoded already."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        if self.records is not None:
+            header = read_header(self.records)._replace(
+                producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+            )
+            write_header(self.records, header)
+
+    def succeed(self, base_offset: int, log_append_time: int) -> None:
+        """Tell everybody where their record is. `log_append_time` is -1 if records keep their own timestamps."""
+        topic, partition = self.partition
+        for index, future in enumerate(self.futures):
+            if not future.done():
+                offset = -1 if base_offset < 0 else base_offset + index
+                timestamp = self.timestamps[index] if log_append_time < 0 else log_append_time
+                future.set_result(RecordMetadata(topic, partition, offset, timestamp))
+        self._finish()
+
+    def fail(self, error: OdradekError) -> None:
+        """Tell everybody that their record was given up."""
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                # Looked at on behalf of callers who only flush: the sender logs it once per batch, not once per record.
+                future.exception()
+        self._finish()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        if self.finished is not None and not self.finished.done():
+            self.finished.set_result(None)
+
+
+class PartitionQueue:
+    """A partition's batches by what they wait for. `waiting` ends with the one that is still open."""
+
+    __slots__ = ("in_flight", "partition", "retrying", "waiting")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.waiting: deque[Batch] = deque()
+        self.retrying: list[Batch] = []
+        self.in_flight: list[Batch] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was sent that is not answered for good."""
+        return not self.in_flight and not self.retrying
+
+    def retry(self, batch: Batch) -> None:
+        """Put a batch back that was in flight, where its sequence belongs."""
+        self.retrying.append(batch)
+        self.retrying.sort(key=lambda each: each.number)
+
+
+class Accumulator:
+    """All queues, and how many bytes they hold."""
+
+    def __init__(self, *, batch_size: int, linger_ms: int, buffer_memory: int) -> None:
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.incomplete: dict[Batch, None] = {}
+        self.used_bytes = 0
+        self._batches = 0
+        self._batch_size = batch_size
+        self._linger_s = linger_ms / 1000
+        self._buffer_memory = buffer_memory
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    # ---- records in ---------------------------------------------------------------------------------------------
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes more fit; a record larger than the whole buffer fits when it is empty."""
+        return not self._waiters and self._fits(size)
+
+    def wait_for_room(self, size: int, waiter: asyncio.Future[None]) -> None:
+        """Set `waiter`'s result when `size` bytes have room; who waits longer comes first."""
+        self._waiters.append((size, waiter))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether somebody waits for room: then batches are sent before they are full."""
+        return bool(self._waiters)
+
+    def append(
+        self,
+        partition: TopicPartition,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        future: asyncio.Future[RecordMetadata],
+        now: float,
+        *,
+        may_open: bool = True,
+    ) -> Batch | None:
+        """Put a record into the partition's open batch, or into a new one if `may_open`. None if it did not fit.
+
+        A batch of one record is a new one.
+        """
+        queue = self.queues.get(partition)
+        if queue is None:
+            queue = self.queues[partition] = PartitionQueue(partition)
+        batch = queue.waiting[-1] if queue.waiting else None
+        if batch is None or not batch.builder.append(timestamp, key, value, headers):
+            if not may_open:
+                return None
+            self._batches += 1
+            batch = Batch(partition, self._batches, BatchBuilder(self._batch_size), now)
+            batch.builder.append(timestamp, key, value, headers)
+            queue.waiting.append(batch)
+            self.incomplete[batch] = None
+        batch.futures.append(future)
+        batch.timestamps.append(timestamp)
+        grown = batch.builder.size - batch.size
+        batch.size += grown
+        self.used_bytes += grown
+        return batch
+
+    # ---- batches out --------------------------------------------------------------------------------------------
+
+    def is_full(self, queue: PartitionQueue) -> bool:
+        """Whether the first waiting batch takes no more records."""
+        return len(queue.waiting) > 1 or queue.waiting[0].size >= self._batch_size
+
+    def due_at(self, queue: PartitionQueue, *, hurry: bool) -> float:
+        """The monotonic second when the queue has a batch to take; infinite if it has to wait for an answer.
+
+        `hurry`: do not wait for more records (a flush, or no memory left).
+        """
+        if queue.retrying:
+            return float("inf") if queue.in_flight else queue.retrying[0].retry_at
+        if not queue.waiting:
+            return float("inf")
+        first = queue.waiting[0]
+        return first.created_at if hurry or self.is_full(queue) else first.created_at + self._linger_s
+
+    def take(self, queue: PartitionQueue) -> Batch:
+        """Move the first batch that is due into flight."""
+        batch = queue.retrying.pop(0) if queue.retrying else queue.waiting.popleft()
+        queue.in_flight.append(batch)
+        return batch
+
+    def completed(self, batch: Batch) -> None:
+        """Forget a batch that succeeded or failed, and let those in who wait for its memory."""
+        assert batch.is_done
+        if batch not in self.incomplete:
+            return
+        del self.incomplete[batch]
+        self.used_bytes -= batch.size
+        room = self.used_bytes
+        while self._waiters:
+            size, waiter = self._waiters[0]
+            if waiter.done():
+                self._waiters.popleft()
+                continue
+            if room and room + size > self._buffer_memory:
+                break
+            self._waiters.popleft()
+            waiter.set_result(None)
+            # Those let in append in the next turn; their bytes count from now on.
+            room += size
+
+    def expired(self, now: float, delivery_timeout_s: float) -> list[Batch]:
+        """Batches whose records must have had their answer by now, out of every queue but not out of flight."""
+        late: list[Batch] = []
+        for batch in self.incomplete:
+            # In the order of creation, so the first that is not late ends it.
+            if batch.created_at + delivery_timeout_s > now + TIMER_SLACK_S:
+                break
+            late.append(batch)
+        for batch in late:
+            queue = self.queues[batch.partition]
+            if batch in queue.retrying:
+                queue.retrying.remove(batch)
+            elif batch not in queue.in_flight:
+                queue.waiting.remove(batch)
+        return late
+
+    def _fits(self, size: int) -> bool:
+        return not self.used_bytes or self.used_bytes + size <= self._buffer_memory

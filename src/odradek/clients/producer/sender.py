@@ -1,0 +1,364 @@
+"""Takes batches that are due to the leaders of their partitions, and sees to it that each has an end.
+
+No task waits here: `wake` schedules one pass over the queues, replies and timers do the same. A pass sends everything
+that is due and for which there is a connection with room; what stands in the way (no leader, no connection, no producer
+id) is seen to in the background, which wakes the sender again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
+from uuid import UUID
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.connection import Connection, Reply
+from odradek.clients.producer.accumulator import TIMER_SLACK_S, Accumulator, Batch, PartitionQueue
+from odradek.clients.producer.idempotence import Idempotence, ProducerIdentity
+from odradek.clients.producer.settings import ProducerSettings
+from odradek.clients.retry import MOVED, retrying
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.partitioners import LoadAware, Partitioner
+from odradek.protocol.api import ApiKey
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.produce import (
+    TOPIC_IDS_FROM,
+    PartitionResponse,
+    ProduceTopic,
+    decode_produce_response,
+    encode_produce_request,
+)
+
+_log = logging.getLogger("odradek.clients")
+_START_OVER = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}
+"""The broker does not know our numbers any more: nothing was taken, and it can be sent again under new ones."""
+
+
+class Sender:
+    """See the module. `hurry` makes everything due at once."""
+
+    def __init__(
+        self, cluster: Cluster, settings: ProducerSettings, accumulator: Accumulator, partitioner: Partitioner
+    ) -> None:
+        self.hurry = False
+        self.fatal: OdradekError | None = None
+        """Why nothing will ever be sent again."""
+        self._cluster = cluster
+        self._clock = cluster.runtime.clock
+        self._settings = settings
+        self._accumulator = accumulator
+        self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
+        self._idempotence = Idempotence() if settings.enable_idempotence else None
+        self._delivery_timeout_s = settings.delivery_timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._scheduled: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting: set[int] = set()
+        self._identifying = False
+        self._closed = False
+        cluster.on_metadata.append(self.wake)
+
+    def wake(self) -> None:
+        """Look at the queues in the next turn of the loop."""
+        if self._scheduled is None and not self._closed:
+            self._scheduled = self._loop.call_soon(self._pass)
+
+    def close(self, error: OdradekError) -> None:
+        """Stop, and fail what is not finished."""
+        self._closed = True
+        for handle in (self._scheduled, self._timer):
+            if handle is not None:
+                handle.cancel()
+        self._fail_all(error)
+
+    # ---- one pass -----------------------------------------------------------------------------------------------
+
+    def _pass(self) -> None:
+        self._scheduled = None
+        if self._closed:
+            return
+        now = self._clock.monotonic()
+        self._cluster.refresh_if_old()
+        for batch in self._accumulator.expired(now, self._delivery_timeout_s):
+            self._give_up(batch, self._too_late(batch))
+        self._set_timer(now, self._send_due(now) if self._is_identified() else inf)
+        if self._load_aware is not None:
+            self._tell_load(self._load_aware)
+
+    def _send_due(self, now: float) -> float:
+        """Send what can be sent; when the next batch is due."""
+        hurry = self.hurry or self._accumulator.is_exhausted
+        next_at = inf
+        by_leader: dict[int, list[PartitionQueue]] = {}
+        for queue in self._accumulator.queues.values():
+            if not self._is_sound(queue):
+                continue
+            due_at = self._accumulator.due_at(queue, hurry=hurry)
+            if due_at > now + TIMER_SLACK_S:
+                next_at = min(next_at, due_at)
+                continue
+            leader = self._cluster.metadata.leader(queue.partition)
+            if leader is None:
+                self._cluster.request_refresh()
+            else:
+                by_leader.setdefault(leader, []).append(queue)
+        for leader, queues in by_leader.items():
+            connection = self._cluster.opened(leader)
+            if connection is None:
+                self._connect(leader)
+            else:
+                next_at = min(next_at, self._send_to(connection, queues, now, hurry=hurry))
+        return next_at
+
+    def _send_to(self, connection: Connection, queues: list[PartitionQueue], now: float, *, hurry: bool) -> float:
+        """Fill the connection with requests, a batch per partition in each; when one of `queues` is due again."""
+        connection.on_writable = self.wake
+        while connection.writable and connection.in_flight < self._settings.max_in_flight_requests_per_connection:
+            batches: list[Batch] = []
+            size = 0
+            for queue in queues:
+                if self._accumulator.due_at(queue, hurry=hurry) > now + TIMER_SLACK_S:
+                    continue
+                size += (queue.retrying or queue.waiting)[0].size
+                if batches and size > self._settings.max_request_size:
+                    break
+                batches.append(self._take(queue))
+            if not batches:
+                break
+            # Who was served goes to the end of the line.
+            for batch in batches:
+                self._accumulator.queues[batch.partition] = self._accumulator.queues.pop(batch.partition)
+            self._post(connection, batches)
+        later = (self._accumulator.due_at(queue, hurry=hurry) for queue in queues)
+        return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
+
+    def _is_sound(self, queue: PartitionQueue) -> bool:
+        """Whether the partition's sequences are whole; those with a hole start over as soon as nothing is in flight."""
+        idempotence = self._idempotence
+        if idempotence is None or not idempotence.is_broken(queue.partition):
+            return True
+        if queue.in_flight:
+            return False
+        idempotence.start_over(queue.partition)
+        for batch in queue.retrying:
+            batch.resequence(-1, -1, -1)
+        return True
+
+    def _take(self, queue: PartitionQueue) -> Batch:
+        is_idle = queue.is_idle
+        batch = self._accumulator.take(queue)
+        if self._idempotence is not None and batch.base_sequence < 0:
+            identity, base = self._idempotence.take(queue.partition, batch.count, is_idle=is_idle)
+            batch.resequence(identity.producer_id, identity.epoch, base)
+        batch.attempts += 1
+        return batch
+
+    def _post(self, connection: Connection, batches: list[Batch]) -> None:
+        """One Produce request."""
+        acks = self._settings.required_acks
+        topic_ids = {
+            batch.partition.topic: self._cluster.metadata.topics[batch.partition.topic].topic_id for batch in batches
+        }
+        by_topic: dict[str, list[tuple[int, bytearray]]] = {}
+        for batch in batches:
+            records = batch.encode(self._settings.codec)
+            by_topic.setdefault(batch.partition.topic, []).append((batch.partition.partition, records))
+        topics = [ProduceTopic(topic, topic_ids[topic], partitions) for topic, partitions in by_topic.items()]
+        try:
+            version = connection.version(
+                ApiKey.PRODUCE, at_most=None if all(topic_ids.values()) else TOPIC_IDS_FROM - 1
+            )
+            body = encode_produce_request(version, topics, acks=acks, timeout_ms=self._settings.request_timeout_ms)
+            if acks == 0:
+                connection.post(ApiKey.PRODUCE, version, body)
+                for batch in batches:
+                    self._succeed(batch, -1, -1)
+                return
+        except OdradekError as error:
+            for batch in batches:
+                self._failed(batch, error)
+            return
+        names = {topic_id: topic for topic, topic_id in topic_ids.items()}
+        answers = {batch.partition: batch for batch in batches}
+        future = connection.exchange(ApiKey.PRODUCE, version, body)
+        future.add_done_callback(partial(self._answered, connection, answers, names))
+
+    # ---- answers ------------------------------------------------------------------------------------------------
+
+    def _answered(
+        self,
+        connection: Connection,
+        batches: dict[TopicPartition, Batch],
+        names: Mapping[UUID | None, str],
+        future: asyncio.Future[Reply],
+    ) -> None:
+        self.wake()
+        error: OdradekError = KafkaError(ErrorCode.unknown_server_error, "the broker's answer leaves the partition out")
+        try:
+            reply = future.result()
+            response = decode_produce_response(reply.version, reply.frame, reply.offset)
+            for topic in response.topics:
+                for answer in topic.partitions:
+                    batch = batches.pop(
+                        TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.partition), None
+                    )
+                    if batch is not None:
+                        self._judge(batch, answer)
+        except MalformedMessageError as malformed:
+            error = connection.malformed(ApiKey.PRODUCE, malformed)
+        except UnavailableError as unavailable:
+            error = unavailable
+            self._cluster.request_refresh()
+        for batch in batches.values():
+            self._failed(batch, error)
+
+    def _judge(self, batch: Batch, answer: PartitionResponse) -> None:
+        """What becomes of a batch, by what the broker says of it."""
+        code = ErrorCode(answer.error_code)
+        if code == ErrorCode.none:
+            self._succeed(batch, answer.base_offset, answer.log_append_time)
+        elif code == ErrorCode.duplicate_sequence_number:
+            # It was taken before, too long ago for the broker to know where.
+            self._succeed(batch, -1, -1)
+        else:
+            if code in MOVED:
+                self._cluster.request_refresh()
+            self._failed(batch, KafkaError(code, _message(batch.partition, code, answer)))
+
+    def _succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        self._accumulator.queues[batch.partition].in_flight.remove(batch)
+        if self._idempotence is not None:
+            self._idempotence.acknowledge(batch.partition, batch.base_sequence, batch.count)
+        if not batch.is_done:
+            batch.succeed(base_offset, log_append_time)
+        self._accumulator.completed(batch)
+
+    def _failed(self, batch: Batch, error: OdradekError) -> None:
+        """Send a batch again, or give it up."""
+        queue = self._accumulator.queues[batch.partition]
+        queue.in_flight.remove(batch)
+        if batch.is_done:
+            return
+        batch.last_error = error
+        if not self._may_retry(batch, error) or batch.attempts > self._settings.retries:
+            self._give_up(batch, error)
+            return
+        _log.debug("%s: sending %d records again: %s", batch.partition, batch.count, error)
+        batch.backoff = batch.backoff or self._cluster.backoff()
+        batch.retry_at = self._clock.monotonic() + batch.backoff.failed()
+        queue.retry(batch)
+
+    def _may_retry(self, batch: Batch, error: OdradekError) -> bool:
+        code = error.code if isinstance(error, KafkaError) else None
+        if self._idempotence is None or code is None:
+            return error.retriable
+        if code == ErrorCode.out_of_order_sequence_number:
+            # Either an earlier batch is to be sent again first, or the broker has lost what it acknowledged. In both
+            # cases it did not take this one.
+            if self._idempotence.is_next(batch.partition, batch.base_sequence):
+                self._idempotence.broke(batch.partition)
+            return True
+        if code in _START_OVER:
+            self._idempotence.broke(batch.partition)
+            return True
+        return error.retriable
+
+    def _give_up(self, batch: Batch, error: OdradekError) -> None:
+        _log.warning("%s: %d records were not delivered: %s", batch.partition, batch.count, error)
+        if self._idempotence is not None and batch.base_sequence >= 0:
+            self._idempotence.broke(batch.partition)
+        batch.fail(error)
+        self._accumulator.completed(batch)
+
+    def _fail_all(self, error: OdradekError) -> None:
+        for batch in list(self._accumulator.incomplete):
+            batch.fail(error)
+            self._accumulator.completed(batch)
+        for queue in self._accumulator.queues.values():
+            queue.waiting.clear()
+            queue.retrying.clear()
+
+    def _too_late(self, batch: Batch) -> KafkaError:
+        limit_ms = self._settings.delivery_timeout_ms
+        why = f": {batch.last_error}" if batch.last_error is not None else ""
+        return KafkaError(
+            ErrorCode.request_timed_out, f"partition {batch.partition}: not delivered within {limit_ms:,} ms{why}"
+        )
+
+    # ---- what stands in the way ---------------------------------------------------------------------------------
+
+    def _is_identified(self) -> bool:
+        """Whether there is a producer id, if one is needed; asks for one."""
+        if self._idempotence is None or self._idempotence.identity is not None:
+            return True
+        if not self._identifying and self._accumulator.incomplete:
+            self._identifying = True
+            self._cluster.spawn(self._identify(self._idempotence), "producer id")
+        return False
+
+    async def _identify(self, idempotence: Idempotence) -> None:
+        async def attempt() -> ProducerIdentity:
+            connection = await self._cluster.any_connection()
+            message = {"transactional_id": None, "transaction_timeout": self._settings.request_timeout_ms}
+            response = await connection.request(ApiKey.INIT_PRODUCER_ID, message)
+            if response.error_code != ErrorCode.none:
+                raise KafkaError(response.error_code)
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+        try:
+            identity = await retrying(self._cluster, attempt, timeout_ms=self._settings.delivery_timeout_ms)
+            idempotence.identified(identity)
+        except OdradekError as error:
+            if not error.retriable:
+                self.fatal = error
+                self._fail_all(error)
+        finally:
+            self._identifying = False
+            self.wake()
+
+    def _connect(self, node_id: int) -> None:
+        if node_id not in self._connecting:
+            self._connecting.add(node_id)
+            self._cluster.spawn(self._open(node_id), f"producer's connection to broker {node_id}")
+
+    async def _open(self, node_id: int) -> None:
+        try:
+            await self._cluster.connection(node_id)
+        except UnavailableError as error:
+            _log.debug("%s", error)
+            for queue in self._accumulator.queues.values():
+                if queue.waiting and self._cluster.metadata.leader(queue.partition) == node_id:
+                    queue.waiting[0].last_error = error
+            self._cluster.request_refresh()
+        finally:
+            self._connecting.discard(node_id)
+            self.wake()
+
+    def _set_timer(self, now: float, due_at: float) -> None:
+        """One timer for the next batch that is due, or too late."""
+        first = next(iter(self._accumulator.incomplete), None)
+        if first is not None:
+            due_at = min(due_at, first.created_at + self._delivery_timeout_s)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due_at < inf:
+            self._timer = self._loop.call_later(max(due_at - now, 0), self.wake)
+
+    def _tell_load(self, partitioner: LoadAware) -> None:
+        """How many batches wait for each partition, by topic, to whoever shares the load out by it."""
+        queues = self._accumulator.queues
+        for topic in {partition.topic for partition in queues}:
+            available: Sequence[int] = self._cluster.metadata.available_partitions_for_topic(topic)
+            sizes = dict.fromkeys(available, 0)
+            for number in available:
+                queue = queues.get(TopicPartition(topic, number))
+                if queue is not None:
+                    sizes[number] = len(queue.waiting) + len(queue.retrying)
+            partitioner.update_load(topic, sizes, partition_count=len(available))
+
+
+def _message(partition: TopicPartition, code: ErrorCode, answer: PartitionResponse) -> str:
+    reason = answer.error_message or next((each.message for each in answer.record_errors if each.message), None)
+    return f"partition {partition}: {code.name.upper()}{f' ({reason})' if reason else ''}"

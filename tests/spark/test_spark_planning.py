@@ -75,15 +75,25 @@ def test_nothing_new_gives_the_same_offset_mark_and_all() -> None:
 
 
 def test_a_batch_reads_from_start_to_end_and_leaves_out_empty_partitions() -> None:
-    plan = plan_batch({A0: 2, A1: 5}, {A0: 9, A1: 5}, {A0: 0, A1: 0})
+    plan = plan_batch({A0: 2, A1: 5}, {A0: 9, A1: 5}, {A0: 0, A1: 0}, {A0: 9, A1: 5})
     assert plan.ranges == (piece(A0, 2, 9),)
     assert plan.losses == ()
 
 
 def test_a_batch_says_what_retention_took() -> None:
-    plan = plan_batch({A0: 2}, {A0: 9}, {A0: 4})
+    plan = plan_batch({A0: 2}, {A0: 9}, {A0: 4}, {A0: 9})
     assert plan.ranges == (piece(A0, 4, 9),)
     assert plan.losses == ("offsets 2 to 3 of a-0 were deleted before they were read",)
+
+
+def test_a_batch_does_not_wait_for_offsets_that_a_user_made_up() -> None:
+    plan = plan_batch({A0: 2, A1: 70}, {A0: 90, A1: 80}, {A0: 0, A1: 0}, {A0: 9, A1: 50})
+    assert plan.ranges == (piece(A0, 2, 9),)
+    assert plan.losses == (
+        "a-0 ends at offset 9, before 90 where reading is to end",
+        "a-1 ends at offset 50, before 70 where reading is to begin",
+        "a-1 ends at offset 50, before 80 where reading is to end",
+    )
 
 
 def test_a_range_that_is_gone_altogether_leaves_nothing_to_read() -> None:

@@ -88,12 +88,20 @@ def decode_offset(encoded: Mapping[str, Any]) -> StreamOffset:
     return StreamOffset(offsets=offsets, mark=mark)
 
 
-def plan_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
-    """Ranges of a batch read, and what retention has taken between the wanted start and the log's."""
+def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets) -> Plan:
+    """Ranges of a batch read, and what the log has lost of them, or never had. All four have every partition."""
     ranges, losses = [], []
     for partition in sorted(end):
-        wanted = OffsetRange(partition=partition, start=start[partition], end=end[partition])
-        some, lost = _what_is_left(wanted, earliest.get(partition, 0))
+        log_end_offset = latest[partition]
+        for what, offset in (("begin", start[partition]), ("end", end[partition])):
+            if offset > log_end_offset:
+                losses.append(
+                    f"{partition} ends at offset {log_end_offset}, before {offset} where reading is to {what}"
+                )
+        wanted = OffsetRange(
+            partition=partition, start=min(start[partition], log_end_offset), end=min(end[partition], log_end_offset)
+        )
+        some, lost = _what_is_left(wanted, earliest[partition])
         ranges.append(some)
         losses.extend(lost)
     return Plan(ranges=_non_empty(ranges), losses=tuple(losses))

@@ -1,0 +1,78 @@
+"""From what a user asked for (`earliest`, offsets, a moment) to an offset for every partition."""
+
+from collections.abc import Collection, Sequence
+
+from odradek.model import ConfigurationError, TopicPartition
+from odradek.spark.lookup import Lookup
+from odradek.spark.options import Assign, AtTimestamp, Boundary, Edge, GivenOffsets, ReadOptions, Strategy, Subscribe
+from odradek.spark.planning import missing_partitions
+
+
+def find_partitions(lookup: Lookup, strategy: Strategy) -> list[TopicPartition]:
+    """The partitions to read, sorted.
+
+    Raises `ConfigurationError` if a topic or a partition that was named is not there; a pattern may match nothing yet.
+    """
+    found = lookup.partitions(strategy)
+    if isinstance(strategy, Subscribe):
+        there = {partition.topic for partition in found}
+        missing = [topic for topic in strategy.topics if topic not in there]
+        if missing:
+            raise ConfigurationError(f"there is no topic {' and no topic '.join(map(repr, missing))}")
+    if isinstance(strategy, Assign) and (gone := [each for each in strategy.partitions if each not in found]):
+        raise ConfigurationError(f"there is no partition {' and no partition '.join(map(str, gone))}")
+    return found
+
+
+def starting_offsets(
+    lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where every partition begins.
+
+    Raises `ConfigurationError` if one has no entry, or no record at or after a moment.
+    """
+    found = _resolve(lookup, options.starting, partitions, "startingOffsets")
+    late = [partition for partition, offset in found.items() if offset < 0]
+    if late and not options.starting_timestamp_falls_back:
+        raise ConfigurationError(
+            f"{late[0]} has no record at or after the starting timestamp: "
+            "startingOffsetsByTimestampStrategy = latest begins at its end"
+        )
+    return found | lookup.offsets(dict.fromkeys(late, Edge.LATEST.value))
+
+
+def ending_offsets(
+    lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where every partition ends; its last record, if none is as late as the ending timestamp."""
+    found = _resolve(lookup, options.ending, partitions, "endingOffsets")
+    late = [partition for partition, offset in found.items() if offset < 0]
+    return found | lookup.offsets(dict.fromkeys(late, Edge.LATEST.value))
+
+
+def edge_offsets(lookup: Lookup, edge: Edge, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The first offset kept, or the one after the last."""
+    return lookup.offsets(dict.fromkeys(partitions, edge.value))
+
+
+def _resolve(
+    lookup: Lookup, boundary: Boundary, partitions: Sequence[TopicPartition], name: str
+) -> dict[TopicPartition, int]:
+    """-1 for a partition without a record that late."""
+    if isinstance(boundary, Edge):
+        return edge_offsets(lookup, boundary, partitions)
+    if isinstance(boundary, AtTimestamp):
+        return lookup.offsets(dict.fromkeys(partitions, boundary.timestamp_ms))
+    if isinstance(boundary, GivenOffsets):
+        _must_fit(boundary.offsets.keys(), partitions, name)
+        asked = {each: offset.value for each, offset in boundary.offsets.items() if isinstance(offset, Edge)}
+        given = {each: offset for each, offset in boundary.offsets.items() if not isinstance(offset, Edge)}
+        return given | lookup.offsets(asked)
+    _must_fit(boundary.timestamps_ms.keys(), partitions, f"{name}ByTimestamp")
+    return lookup.offsets(boundary.timestamps_ms)
+
+
+def _must_fit(given: Collection[TopicPartition], partitions: Sequence[TopicPartition], name: str) -> None:
+    problem = missing_partitions(given, partitions)
+    if problem:
+        raise ConfigurationError(f"{name}: {problem}")

@@ -1,0 +1,119 @@
+"""A task's work: an offset range of one partition, fetched and handed to Spark as Arrow record batches.
+
+    broker → PartitionReader (asyncio) → raw record batches → columns.iterate_columns (numba) → Arrow → Spark's socket
+
+Only the columns that were asked for are decoded. The first batch that Spark sees must have its schema to the letter.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.offsets import EARLIEST, list_offsets
+from odradek.clients.reader import PartitionReader
+from odradek.model import ErrorCode, KafkaError
+from odradek.runtime import system_runtime
+from odradek.spark.options import ReadOptions
+from odradek.spark.planning import DataLossError, OffsetRange
+from odradek.spark.settings import ScanSettings, client_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("odradek.spark")
+
+MOST_ROWS: Final = 50_000
+"""Rows per Arrow batch: below 10,000 the batch's own cost shows, above 50,000 the JVM's memory does (measured)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanTask:
+    """What to read, from where, into which columns."""
+
+    range: OffsetRange
+    options: ReadOptions
+    columns: tuple[str, ...]
+
+
+def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
+    """The records of the range. Raises `DataLossError` if the log has lost some and `failOnDataLoss` is on."""
+    loop = asyncio.new_event_loop()
+    batches = _batches(task)
+    try:
+        while (batch := loop.run_until_complete(anext(batches, None))) is not None:
+            yield batch
+    finally:
+        # A query with a limit stops in the middle.
+        loop.run_until_complete(batches.aclose())
+        loop.close()
+
+
+async def _batches(task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
+    # numba and pyarrow take their time, and the driver plans without them.
+    from odradek.columns import RecordColumns, iterate_columns
+
+    names = tuple("timestamp_type" if name == "timestampType" else name for name in task.columns)
+    columns = RecordColumns(names=names, timestamp_unit="us")
+    partition = task.range.partition
+    async with aclosing(_buffers(task)) as buffers:
+        async for buffer in buffers:
+            for batch in iterate_columns(
+                buffer,
+                columns,
+                topic=partition.topic,
+                partition=partition.partition,
+                from_offset=task.range.start,
+                up_to_offset=task.range.end,
+                check_crcs=False,
+            ):
+                renamed = batch.rename_columns(list(task.columns))
+                for start in range(0, batch.num_rows, MOST_ROWS):
+                    yield renamed.slice(start, MOST_ROWS)
+
+
+async def _buffers(task: ScanTask) -> AsyncGenerator[memoryview, None]:
+    """Raw record batches of the range; after a loss that is allowed, from where the log goes on."""
+    options, range_ = task.options, task.range
+    settings = client_settings(ScanSettings, options.bootstrap_servers, options.client)
+    cluster = Cluster(settings, system_runtime())
+    try:
+        await cluster.start()
+        position = range_.start
+        while position < range_.end:
+            reader = PartitionReader(
+                cluster,
+                range_.partition,
+                position,
+                range_.end,
+                isolation_level=settings.isolation_level,
+                max_bytes=settings.max_partition_fetch_bytes,
+                max_wait_ms=settings.fetch_max_wait_ms,
+                timeout_ms=settings.default_api_timeout_ms,
+                check_crcs=settings.check_crcs,
+            )
+            try:
+                # Its fetch that is under way must end with it, and not when the garbage is collected.
+                async with aclosing(aiter(reader)) as buffers:  # type: ignore[type-var]
+                    async for buffer in buffers:
+                        yield buffer
+                return
+            except KafkaError as error:
+                if error.code != ErrorCode.offset_out_of_range:
+                    raise
+                position = await _after_loss(cluster, task, reader.position, error)
+    finally:
+        await cluster.close()
+
+
+async def _after_loss(cluster: Cluster, task: ScanTask, position: int, error: KafkaError) -> int:
+    """Where the log goes on; the range's end if it does not."""
+    if task.options.fail_on_data_loss:
+        raise DataLossError(f"{error}; failOnDataLoss = false reads what is left") from error
+    _log.warning("%s", error)
+    answer = await list_offsets(cluster, {task.range.partition: EARLIEST})
+    log_start_offset = answer[task.range.partition].offset
+    return log_start_offset if log_start_offset > position else task.range.end

@@ -1,0 +1,93 @@
+"""The columns of the source and of the sink: names, types and order of the JVM connector, in Spark's terms.
+
+Two extensions: a read may ask for some of the columns only (a user-given schema; what isn't asked for isn't sent to the
+JVM), and the sink takes a column `timestamp`, so that a mirror keeps it.
+"""
+
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from odradek.model import ConfigurationError
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+_SOURCE: Final = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+}
+_SINK: Final = {
+    "key": (BinaryType, StringType),
+    "value": (BinaryType, StringType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "headers": (ArrayType,),
+    "timestamp": (TimestampType,),
+}
+
+
+def source_schema(*, include_headers: bool) -> Any:
+    """The `StructType` that a read gives."""
+    return StructType(
+        [StructField(name, kind) for name, kind in _SOURCE.items() if include_headers or name != "headers"]
+    )
+
+
+def check_source_schema(schema: Any, *, include_headers: bool) -> None:
+    """Raise `ConfigurationError` unless `schema` is made of the source's columns, in any order."""
+    offered = {field.name: field.dataType for field in source_schema(include_headers=include_headers)}
+    if not schema.fields:
+        raise ConfigurationError("the schema has no column")
+    for field in schema:
+        if field.name == "headers" and not include_headers:
+            raise ConfigurationError("the column headers needs the option includeHeaders = true")
+        if field.name not in offered:
+            raise ConfigurationError(f"there is no column {field.name!r}: there are {', '.join(offered)}")
+        if field.dataType != offered[field.name]:
+            wanted = offered[field.name].simpleString()
+            raise ConfigurationError(
+                f"the column {field.name} is of type {wanted}, not {field.dataType.simpleString()}"
+            )
+        if not field.nullable:
+            raise ConfigurationError(f"the column {field.name} must be nullable")
+
+
+def check_sink_schema(schema: Any, *, topic: str | None) -> None:
+    """Raise `ConfigurationError` unless rows of `schema` can be written; `topic` is where the option sends them."""
+    kinds = {field.name: field.dataType for field in schema}
+    if "value" not in kinds:
+        raise ConfigurationError("a row to write needs a column value")
+    if topic is None and "topic" not in kinds:
+        raise ConfigurationError("say where to write: the option topic, or a column topic")
+    for name, kind in kinds.items():
+        accepted = _SINK.get(name)
+        if accepted is None:
+            raise ConfigurationError(f"a column {name!r} can't be written: there are {', '.join(_SINK)}")
+        if not isinstance(kind, accepted) or (name == "headers" and not _is_headers(kind)):
+            wanted = (
+                HEADERS.simpleString() if name == "headers" else " or ".join(each().simpleString() for each in accepted)
+            )
+            raise ConfigurationError(f"the column {name} must be of type {wanted}, not {kind.simpleString()}")
+
+
+def _is_headers(kind: Any) -> bool:
+    """Whether it is an array of (key, value), whatever is nullable in it."""
+    element = kind.elementType
+    if not isinstance(element, StructType) or element.fieldNames() != ["key", "value"]:
+        return False
+    return isinstance(element["key"].dataType, StringType) and isinstance(element["value"].dataType, BinaryType)

@@ -1,0 +1,82 @@
+"""Which of Kafka's client keys a read and a write know: what stands behind `kafka.` in their options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from odradek.clients.settings import ClientSettings, make_settings
+from odradek.config.definition import boolean, integer, text
+from odradek.model import ConfigurationError
+
+_IGNORED: Final = frozenset(
+    {
+        "group.id",
+        "linger.ms",
+        "buffer.memory",
+        "max.poll.records",
+        "max.poll.interval.ms",
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "auto.commit.interval.ms",
+        "max.in.flight.requests.per.connection",
+        "retries",
+    }
+)
+"""Keys of the JVM's clients that jobs carry around and that mean nothing here: no group is joined, nothing lingers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanSettings(ClientSettings):
+    """The keys of a read."""
+
+    isolation_level: str = text(
+        "isolation.level",
+        "read_uncommitted",
+        "Whether records of transactions that did not end well are left out.",
+        choices=("read_uncommitted", "read_committed"),
+    )
+    max_partition_fetch_bytes: int = integer(
+        "max.partition.fetch.bytes", 4 << 20, "How much one fetch brings; a larger batch comes whole.", minimum=1
+    )
+    fetch_max_wait_ms: int = integer(
+        "fetch.max.wait.ms", 500, "How long a broker waits for records that it does not have yet.", minimum=0
+    )
+    check_crcs: bool = boolean("check.crcs", True, "Whether the checksum of every batch is compared.")
+    default_api_timeout_ms: int = integer(
+        "default.api.timeout.ms", 60_000, "How long a question is asked again before the task fails.", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings(ClientSettings):
+    """The keys of a write."""
+
+    acks: str = text("acks", "all", "Which replicas have a batch before it counts.", choices=("all", "-1", "1"))
+    compression_type: str = text(
+        "compression.type",
+        "none",
+        "The codec of record batches.",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+    )
+    batch_size: int = integer("batch.size", 512 << 10, "About how many bytes a record batch has.", minimum=1)
+    delivery_timeout_ms: int = integer(
+        "delivery.timeout.ms", 120_000, "How long a batch is sent again before the task fails.", minimum=1
+    )
+    enable_idempotence: bool = boolean(
+        "enable.idempotence", True, "Whether brokers drop a batch that a task sends a second time."
+    )
+
+
+S = TypeVar("S", bound=ClientSettings)
+
+
+def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, str]) -> S:
+    """Settings out of an option's `kafka.*` keys, without their prefix.
+
+    Raises `ConfigurationError` for a key that this side does not know, naming close ones, or a value out of range.
+    """
+    values: dict[str, object] = {key.replace(".", "_"): value for key, value in client.items() if key not in _IGNORED}
+    try:
+        return make_settings(cls, values | {"bootstrap_servers": bootstrap_servers})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"an option kafka.*: {error}") from None

@@ -1,0 +1,74 @@
+"""The data source that PySpark finds: `spark.read.format("odradek")` and its three sisters.
+
+PySpark makes an object of this class in a short-lived process per step (schema, plan, commit), so imports that only one
+step needs are made there.
+"""
+
+from functools import partial
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from odradek.spark.options import parse_read_options, parse_write_options
+
+
+class OdradekDataSource(DataSource):  # type: ignore[misc]
+    """Topics of any Kafka cluster as a source and a sink; options and columns of Spark's own Kafka connector."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "odradek"
+
+    def schema(self) -> Any:
+        """The columns of a read. Raises `ConfigurationError`, one sentence."""
+        from odradek.spark.schema import source_schema
+
+        include_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        return source_schema(include_headers=include_headers)
+
+    def reader(self, schema: Any) -> Any:
+        """A batch read. Raises `ConfigurationError`, one sentence."""
+        from odradek.spark.batch_reader import BatchReader
+        from odradek.spark.schema import check_source_schema
+
+        options = parse_read_options(self.options, streaming=False)
+        check_source_schema(schema, include_headers=options.include_headers)
+        return BatchReader(options, schema, _lookup(options))
+
+    def streamReader(self, schema: Any) -> Any:  # noqa: N802
+        """A micro-batch stream read. Raises `ConfigurationError`, one sentence."""
+        from odradek.spark.schema import check_source_schema
+        from odradek.spark.stream_reader import StreamReader
+
+        options = parse_read_options(self.options, streaming=True)
+        check_source_schema(schema, include_headers=options.include_headers)
+        return StreamReader(options, schema, _lookup(options))
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001
+        """A batch write. Raises `ConfigurationError`, one sentence."""
+        del overwrite
+        from odradek.spark.schema import check_sink_schema
+        from odradek.spark.writers import BatchWriter
+
+        options = parse_write_options(self.options)
+        check_sink_schema(schema, topic=options.topic)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, FBT001
+        """A stream write. Raises `ConfigurationError`, one sentence."""
+        del overwrite
+        from odradek.spark.schema import check_sink_schema
+        from odradek.spark.writers import StreamWriter
+
+        options = parse_write_options(self.options)
+        check_sink_schema(schema, topic=options.topic)
+        return StreamWriter(options)
+
+
+def _lookup(options: Any) -> Any:
+    """How to reach the cluster, picklable. Checks the `kafka.*` keys now, not in a task."""
+    from odradek.spark.lookup import ClusterLookup
+    from odradek.spark.settings import ScanSettings, client_settings
+
+    return partial(ClusterLookup, client_settings(ScanSettings, options.bootstrap_servers, options.client))

@@ -1,0 +1,120 @@
+"""A micro-batch stream read. Spark's checkpoint holds the offsets; this says how far the next batch goes.
+
+One reader lives on the driver for as long as the query. What Spark calls, and when:
+
+    prepareForTriggerAvailableNow()    at the start of an AvailableNow query, before anything else
+    initialOffset()                    for the first batch, several times, and again after a restart while batch 0 is
+                                       not committed: hence the anchor of `planning`
+    latestOffset(start, limit)         at every trigger; the same offset back means that nothing is new
+    partitions(start, end)             for every batch, also for one that is done again after a restart
+    commit(end)                        when the batch after the one that ended there begins
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from odradek.model import TopicPartition
+from odradek.spark.boundaries import edge_offsets, find_partitions, starting_offsets
+from odradek.spark.lookup import Lookup
+from odradek.spark.options import Edge, ReadOptions
+from odradek.spark.planning import (
+    Mark,
+    Offsets,
+    StreamOffset,
+    advance,
+    cap_offsets,
+    decode_offset,
+    encode_offset,
+    limit_offsets,
+    plan_micro_batch,
+)
+from odradek.spark.scan import scan
+from odradek.spark.tasks import scan_partitions
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """See the module."""
+
+    def __init__(self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup]) -> None:
+        self._options = options
+        self._columns = tuple(schema.fieldNames())
+        self._open_lookup = open_lookup
+        self._opened: Lookup | None = None
+        self._target: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """See `DataSourceStreamReader`. Raises `OdradekError`, one sentence."""
+        partitions = find_partitions(self._lookup, self._options.strategy)
+        offsets = starting_offsets(self._lookup, self._options, partitions)
+        return encode_offset(StreamOffset(offsets=offsets, mark=Mark.INITIAL))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """See `SupportsTriggerAvailableNow`: what comes later is left to the next run."""
+        self._target = self._latest()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """See `DataSourceStreamReader`: `maxOffsetsPerTrigger`."""
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """See `DataSourceStreamReader`."""
+        since = decode_offset(start)
+        if since.mark is Mark.INITIAL:
+            return encode_offset(advance(since, {}))
+        latest = self._latest()
+        if self._target is not None:
+            latest = cap_offsets(latest, self._target)
+        if isinstance(limit, ReadMaxRows):
+            new = [partition for partition in latest if partition not in since.offsets]
+            begin = {**since.offsets, **edge_offsets(self._lookup, Edge.EARLIEST, new)}
+            latest = limit_offsets(begin, latest, limit.max_rows)
+        following = advance(since, latest)
+        # The text that Spark gave, not one of equal meaning: Spark compares texts.
+        return start if following is since else encode_offset(following)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """See `DataSourceStreamReader`: for the query's progress reports."""
+        return encode_offset(StreamOffset(offsets=self._latest()))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """See `DataSourceStreamReader`. Raises `DataLossError`."""
+        until = decode_offset(end)
+        if until.mark is Mark.ANCHOR:
+            # Whatever `initialOffset` says this time: the first batch is empty.
+            return []
+        since = decode_offset(start).offsets
+        there = set(self._lookup.partitions(self._options.strategy))
+        earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in until.offsets if each in there])
+        return scan_partitions(plan_micro_batch(since, until.offsets, earliest), self._options, self._columns)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """See `DataSourceStreamReader`: Arrow record batches. Runs in a task, on a copy of this object."""
+        return scan(partition.value) if partition.value is not None else iter(())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """See `DataSourceStreamReader`. Nothing is held for offsets that are done with."""
+
+    def stop(self) -> None:
+        """See `DataSourceStreamReader`."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _latest(self) -> dict[TopicPartition, int]:
+        return edge_offsets(self._lookup, Edge.LATEST, self._lookup.partitions(self._options.strategy))
+
+    @property
+    def _lookup(self) -> Lookup:
+        """Opened when first used: the copy that goes to the tasks has none."""
+        if self._opened is None:
+            self._opened = self._open_lookup()
+        return self._opened

@@ -21,6 +21,7 @@ from odradek.protocol.varint import encode_unsigned_varint, read_unsigned_varint
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
 NO_UUID: Final = bytes(16)
+_SMALL: Final = tuple(bytes([n]) for n in range(0x80))
 DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError)
 """What a reader raises, beside `MalformedMessageError`, when bytes are missing or are no text."""
 
@@ -33,14 +34,20 @@ def malformed(what: str, error: Exception) -> MalformedMessageError:
 def read_string(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str | None, int]:
     """A nullable string."""
     if flexible:
-        length, offset = read_unsigned_varint(buffer, offset)
-        length -= 1
+        length = buffer[offset] - 1
+        if length < 0x7F:
+            offset += 1
+        else:
+            length, offset = read_unsigned_varint(buffer, offset)
+            length -= 1
     else:
         (length,) = INT16.unpack_from(buffer, offset)
         offset += 2
     if length < 0:
         return None, offset
-    end = _end(buffer, offset, length)
+    end = offset + length
+    if end > len(buffer):
+        raise _beyond(buffer, offset, length)
     return str(buffer[offset:end], "utf-8"), end
 
 
@@ -55,14 +62,20 @@ def read_text(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str, int]
 def read_view(buffer: memoryview, offset: int, *, flexible: bool) -> tuple[memoryview | None, int]:
     """Nullable bytes, not copied."""
     if flexible:
-        length, offset = read_unsigned_varint(buffer, offset)
-        length -= 1
+        length = buffer[offset] - 1
+        if length < 0x7F:
+            offset += 1
+        else:
+            length, offset = read_unsigned_varint(buffer, offset)
+            length -= 1
     else:
         (length,) = INT32.unpack_from(buffer, offset)
         offset += 4
     if length < 0:
         return None, offset
-    end = _end(buffer, offset, length)
+    end = offset + length
+    if end > len(buffer):
+        raise _beyond(buffer, offset, length)
     return buffer[offset:end], end
 
 
@@ -88,8 +101,10 @@ def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
 
 def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, tuple[int, int]], int]:
     """Where each tagged field's bytes are: `{tag: (start, end)}`."""
+    tags: dict[int, tuple[int, int]] = {}
+    if buffer[offset] == 0:
+        return tags, offset + 1
     count, offset = read_unsigned_varint(buffer, offset)
-    tags = {}
     for _ in range(count):
         tag, offset = read_unsigned_varint(buffer, offset)
         size, offset = read_unsigned_varint(buffer, offset)
@@ -101,6 +116,8 @@ def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, tuple[int, int]], 
 
 def skip_tags(buffer: Buffer, offset: int) -> int:
     """The offset after a section of tagged fields, which are all unknown here."""
+    if buffer[offset] == 0:
+        return offset + 1
     count, offset = read_unsigned_varint(buffer, offset)
     for _ in range(count):
         _, offset = read_unsigned_varint(buffer, offset)
@@ -114,11 +131,13 @@ def encode_string(value: str | None, *, flexible: bool) -> bytes:
     if value is None:
         return b"\x00" if flexible else b"\xff\xff"
     data = value.encode()
-    return (encode_unsigned_varint(len(data) + 1) if flexible else INT16.pack(len(data))) + data
+    return (encode_length(len(data), flexible=True) if flexible else INT16.pack(len(data))) + data
 
 
 def encode_length(length: int, *, flexible: bool) -> bytes:
     """What stands before bytes, records and arrays; -1 is null."""
+    if flexible and length < 0x7F:
+        return _SMALL[length + 1]
     return encode_unsigned_varint(length + 1) if flexible else INT32.pack(length)
 
 
@@ -138,5 +157,9 @@ def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
 def _end(buffer: Buffer, offset: int, length: int) -> int:
     end = offset + length
     if end > len(buffer):
-        raise MalformedMessageError(f"malformed message: {length} bytes at {offset} where {len(buffer)} are all")
+        raise _beyond(buffer, offset, length)
     return end
+
+
+def _beyond(buffer: Buffer, offset: int, length: int) -> MalformedMessageError:
+    return MalformedMessageError(f"malformed message: {length} bytes at {offset} where {len(buffer)} are all")

@@ -1,0 +1,274 @@
+"""Record batches to Arrow columns: what a Spark task and `poll_arrow` read."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.columns import decode_kernel as kernel
+from odradek.columns.memory import address
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.compression import MAX_DECOMPRESSED_BYTES, Buffer, Codec, decompress
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.record_batch import HEADER_SIZE, BatchHeader, iterate_batches, verify_crc
+
+MAX_OFFSET: Final = (1 << 63) - 1
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
+HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_MAX_COLUMN_BYTES: Final = (1 << 31) - 1
+_CHUNK_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordColumns:
+    """Which columns, in which order; only what is asked for is copied.
+
+    `timestamp_type` is 0 for the producer's time, 1 for the broker's. Spark's timestamps are `us`, Kafka's are `ms`.
+    """
+
+    names: tuple[str, ...] = ("key", "value", "partition", "offset", "timestamp")
+    timestamp_unit: Literal["ms", "us"] = "ms"
+
+    def __post_init__(self) -> None:
+        unknown = set(self.names) - set(COLUMNS)
+        if unknown or len(set(self.names)) != len(self.names):
+            raise ValueError(f"columns are some of {', '.join(COLUMNS)}, each once: {', '.join(self.names)}")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow's schema; every column is nullable, as Spark wants it. Timestamps are in UTC."""
+        types = {
+            "key": pa.binary(),
+            "value": pa.binary(),
+            "topic": pa.string(),
+            "partition": pa.int32(),
+            "offset": pa.int64(),
+            "timestamp": pa.timestamp(self.timestamp_unit, "UTC"),
+            "timestamp_type": pa.int32(),
+            "headers": HEADERS_TYPE,
+        }
+        return pa.schema([pa.field(name, types[name]) for name in self.names])
+
+
+DEFAULT_COLUMNS: Final = RecordColumns()
+
+
+class _Section(NamedTuple):
+    """A batch's records, decompressed; `place` is the address of their first byte."""
+
+    header: BatchHeader
+    place: int
+    data: Buffer
+
+
+def decode_batches(
+    buffer: Buffer,
+    columns: RecordColumns = DEFAULT_COLUMNS,
+    *,
+    topic: str = "",
+    partition: int = 0,
+    from_offset: int = 0,
+    up_to_offset: int = MAX_OFFSET,
+    batches: Iterable[tuple[int, BatchHeader]] | None = None,
+    check_crcs: bool = True,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> pa.RecordBatch:
+    """The records of all whole batches in `buffer` whose offsets are in `[from_offset, up_to_offset)`.
+
+    Control batches are left out. `batches`, of `iterate_batches`' kind, says which others are to be decoded, for
+    instance those that no transaction aborted; None means all. `max_bytes` bounds one batch decompressed.
+
+    Raises `CorruptBatchError`; and `KafkaError` RECORD_LIST_TOO_LARGE for more than 2 GiB, Arrow's limit for one
+    column: `iterate_columns` has no such limit.
+    """
+    sections = list(_sections(buffer, batches, from_offset, up_to_offset, max_bytes, check_crcs=check_crcs))
+    return _decode_sections(sections, columns, topic, partition, from_offset, up_to_offset)
+
+
+def iterate_columns(
+    buffer: Buffer,
+    columns: RecordColumns = DEFAULT_COLUMNS,
+    *,
+    topic: str = "",
+    partition: int = 0,
+    from_offset: int = 0,
+    up_to_offset: int = MAX_OFFSET,
+    batches: Iterable[tuple[int, BatchHeader]] | None = None,
+    check_crcs: bool = True,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    chunk_bytes: int = _CHUNK_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """`decode_batches` in pieces of about `chunk_bytes` of records, decompressed when their turn comes.
+
+    A piece that fits the processor's cache is decoded faster than one large one. Empty pieces are left out.
+    """
+    pending: list[_Section] = []
+    size = 0
+    for section in _sections(buffer, batches, from_offset, up_to_offset, max_bytes, check_crcs=check_crcs):
+        if pending and size + len(section.data) > chunk_bytes:
+            piece = _decode_sections(pending, columns, topic, partition, from_offset, up_to_offset)
+            if piece.num_rows:
+                yield piece
+            pending, size = [], 0
+        pending.append(section)
+        size += len(section.data)
+    piece = _decode_sections(pending, columns, topic, partition, from_offset, up_to_offset)
+    if piece.num_rows:
+        yield piece
+
+
+def _sections(
+    buffer: Buffer,
+    batches: Iterable[tuple[int, BatchHeader]] | None,
+    from_offset: int,
+    up_to_offset: int,
+    max_bytes: int,
+    *,
+    check_crcs: bool,
+) -> Iterator[_Section]:
+    """The decompressed records of every batch that is wanted."""
+    view = memoryview(buffer)
+    start = address(view)
+    for position, header in iterate_batches(view) if batches is None else batches:
+        if header.is_control or header.next_offset <= from_offset or header.base_offset >= up_to_offset:
+            continue
+        if check_crcs and not verify_crc(view, position, header):
+            raise CorruptBatchError(f"the batch at offset {header.base_offset} has another CRC than it says")
+        data = view[position + HEADER_SIZE : position + header.size]
+        if header.codec == Codec.NONE:
+            section = _Section(header, start + position + HEADER_SIZE, data)
+        else:
+            plain = decompress(header.codec, data, max_bytes=max_bytes)
+            section = _Section(header, address(plain), plain)
+        # A record has seven bytes at least, so a number that lies can't ask for much memory.
+        if not 0 <= header.record_count * kernel.MIN_RECORD_BYTES <= len(section.data):
+            raise CorruptBatchError(
+                f"the batch at offset {header.base_offset} can't have {header.record_count} records"
+            )
+        yield section
+
+
+class _Bytes:
+    """A binary column that is being filled: ends, data and nulls, in memory of Arrow's."""
+
+    def __init__(self, rows: int, room: int) -> None:
+        self._ends = pa.allocate_buffer(4 * (rows + 1), resizable=True)
+        self._data = pa.allocate_buffer(max(room, 1), resizable=True)
+        self._nulls = np.zeros(rows // 8 + 1, np.uint8)
+        np.frombuffer(self._ends, np.int32)[0] = 0
+
+    @property
+    def column(self) -> tuple[int, int, int]:
+        """The addresses that the kernel writes to."""
+        return self._ends.address, self._data.address, address(self._nulls.data)
+
+    def finish(self, kind: pa.DataType, rows: int, size: int, null_count: int) -> pa.Array:
+        """The array of the first `rows`; memory beyond them is given back."""
+        self._ends.resize(4 * (rows + 1), shrink_to_fit=True)
+        self._data.resize(size, shrink_to_fit=True)
+        valid = pa.py_buffer(~self._nulls) if null_count else None
+        return pa.Array.from_buffers(kind, rows, [valid, self._ends, self._data], null_count)
+
+
+_NO_COLUMN: Final = (0, 0, 0)
+
+
+def _decode_sections(
+    sections: list[_Section], columns: RecordColumns, topic: str, partition: int, from_offset: int, up_to_offset: int
+) -> pa.RecordBatch:
+    names = columns.names
+    most_rows = sum(section.header.record_count for section in sections)
+    room = sum(len(section.data) for section in sections)
+    if room > _MAX_COLUMN_BYTES:
+        raise KafkaError(ErrorCode.record_list_too_large, f"{room} bytes of records are too many for one Arrow column")
+    offsets, timestamps = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64)
+    keys = _Bytes(most_rows, room) if "key" in names else None
+    values = _Bytes(most_rows, room) if "value" in names else None
+    places = np.empty((most_rows, 2), np.int64) if "headers" in names else kernel.EMPTY_PLACES
+    result = np.zeros(6, np.int64)
+    table = _table(sections)
+    rows = kernel.decode(
+        table,
+        (from_offset, up_to_offset),
+        1 if columns.timestamp_unit == "ms" else 1000,
+        offsets,
+        timestamps,
+        keys.column if keys else _NO_COLUMN,
+        values.column if values else _NO_COLUMN,
+        places,
+        result,
+    )
+    if rows < 0:
+        raise CorruptBatchError(f"the batch at offset {sections[-1 - rows].header.base_offset} is malformed")
+    null_keys, null_values, key_size, value_size, header_count, header_bytes = result.tolist()
+    arrays: dict[str, pa.Array] = {}
+    for name in names:
+        if name == "key" and keys:
+            arrays[name] = keys.finish(pa.binary(), rows, key_size, null_keys)
+        elif name == "value" and values:
+            arrays[name] = values.finish(pa.binary(), rows, value_size, null_values)
+        elif name == "topic":
+            arrays[name] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+        elif name == "partition":
+            arrays[name] = _integers(pa.int32(), rows, np.full(rows, partition, np.int32))
+        elif name == "offset":
+            arrays[name] = _integers(pa.int64(), rows, offsets)
+        elif name == "timestamp":
+            arrays[name] = _integers(pa.timestamp(columns.timestamp_unit, "UTC"), rows, timestamps)
+        elif name == "timestamp_type":
+            arrays[name] = _integers(pa.int32(), rows, _timestamp_types(sections, table))
+        elif name == "headers":
+            arrays[name] = _headers(places, rows, header_count, header_bytes)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=columns.schema)
+
+
+def _table(sections: list[_Section]) -> Any:
+    table = np.empty((len(sections), kernel.TABLE_WIDTH), np.int64)
+    for row, (header, place, data) in enumerate(sections):
+        fixed = header.is_log_append_time
+        table[row] = (
+            place,
+            len(data),
+            header.record_count,
+            header.base_offset,
+            header.max_timestamp if fixed else header.base_timestamp,
+            fixed,
+            0,
+        )
+    return table
+
+
+def _timestamp_types(sections: list[_Section], table: Any) -> Any:
+    """1 in the rows of every batch whose timestamps are the broker's."""
+    types = np.array([section.header.is_log_append_time for section in sections], np.int32)
+    return np.repeat(types, np.diff(table[:, kernel.ROWS_END], prepend=0))
+
+
+def _integers(kind: pa.DataType, rows: int, data: Any) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data[:rows])], 0)
+
+
+def _headers(places: Any, rows: int, count: int, size: int) -> pa.Array:
+    list_ends = np.empty(rows + 1, np.int32)
+    keys, values = _Bytes(count, size), _Bytes(count, size)
+    result = np.zeros(3, np.int64)
+    filled = kernel.decode_headers(places, rows, list_ends, keys.column, values.column, result)
+    if filled < 0:
+        raise CorruptBatchError("a record's headers are malformed")
+    null_values, key_size, value_size = result.tolist()
+    names = _text(keys.finish(pa.binary(), count, key_size, 0))
+    contents = values.finish(pa.binary(), count, value_size, null_values)
+    pairs = pa.StructArray.from_arrays([names, contents], fields=list(HEADERS_TYPE.value_type))
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, [None, pa.py_buffer(list_ends)], 0, children=[pairs])
+
+
+def _text(data: pa.Array) -> pa.Array:
+    """Header keys as strings; what is no UTF-8 gets replacement characters, as Kafka's consumer does it."""
+    text = pa.Array.from_buffers(pa.string(), len(data), data.buffers())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([item.decode("utf-8", "replace") for item in data.to_pylist()], pa.string())
+    return text

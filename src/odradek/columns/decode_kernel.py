@@ -1,0 +1,178 @@
+"""The walk over the records of many batches, compiled by numba: it fills Arrow's buffers and makes no object.
+
+All positions are addresses. Nothing is read before it is proved to lie in its record, and its record in its batch: a
+varint that is cut or too long moves the position to `_LOST`, behind every end, where the next comparison fails.
+"""
+
+from typing import Any, Final
+
+import numba
+import numpy as np
+
+from odradek.columns.memory import copy, load, store, store_int32
+
+# A row of the table per batch.
+SECTION: Final = 0
+SECTION_SIZE: Final = 1
+RECORD_COUNT: Final = 2
+BASE_OFFSET: Final = 3
+BASE_TIMESTAMP: Final = 4
+FIXED_TIMESTAMP: Final = 5
+"""1 if every record has the batch's greatest timestamp, which then stands in `BASE_TIMESTAMP`."""
+ROWS_END: Final = 6
+"""Filled by `decode`: the number of rows up to and including this batch's."""
+TABLE_WIDTH: Final = 7
+
+MIN_RECORD_BYTES: Final = 7
+
+_LOST: Final = 1 << 62
+_LOGICAL_SHIFT: Final = (1 << 63) - 1
+
+njit = numba.njit(cache=True, nogil=True)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _varint(position: int, end: int) -> tuple[int, int]:
+    """`(value, position after it)`, zigzag, at most ten bytes."""
+    if position >= end:
+        return 0, _LOST
+    byte = load(position)
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value = byte & 0x7F
+    for shift in range(7, 70, 7):
+        if position >= end:
+            return 0, _LOST
+        byte = load(position)
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return ((value >> 1) & _LOGICAL_SHIFT) ^ -(value & 1), position
+    return 0, _LOST
+
+
+@njit  # type: ignore[untyped-decorator]
+def _append(column: Any, row: int, size: int, place: int, length: int) -> tuple[int, int]:
+    """Copy a row's bytes to a column; `(its size now, nulls added)`.
+
+    A column is `(ends, data, bitmap of nulls)`, addresses all: arrays as arguments would have their references counted
+    at every call, which costs as much as all the rest (measured: 15 against 50 M records/s).
+    """
+    ends, data, nulls = column
+    added = 0
+    if length < 0:
+        byte = nulls + (row >> 3)
+        store(byte, load(byte) | 1 << (row & 7))
+        added = 1
+    else:
+        copy(data + size, place, length)
+        size += length
+    store_int32(ends + 4 * row + 4, size)
+    return size, added
+
+
+@njit  # type: ignore[untyped-decorator]
+def decode(
+    table: Any,
+    limits: Any,
+    time_factor: int,
+    offsets: Any,
+    timestamps: Any,
+    keys: Any,
+    values: Any,
+    header_places: Any,
+    result: Any,
+) -> int:
+    """The number of rows, or -1 - b where batch b is malformed.
+
+    `limits` is `(first offset wanted, first offset not wanted)`. `keys` and `values` are columns of `_append`'s
+    kind, with room for all that the sections hold; a column that is not wanted has no data, address 0.
+    `header_places`, of two columns, takes where a row's headers start and end; without rows they are not wanted.
+    `result` takes the numbers of null keys, null values, bytes of keys, bytes of values, headers, bytes of headers.
+    """
+    row = key_size = value_size = null_keys = null_values = header_count = header_bytes = added = 0
+    first_wanted, first_unwanted = limits
+    want_headers = header_places.shape[0] > 0
+    for batch in range(table.shape[0]):
+        position = table[batch, SECTION]
+        end = position + table[batch, SECTION_SIZE]
+        for _ in range(table[batch, RECORD_COUNT]):
+            size, position = _varint(position, end)
+            if size < MIN_RECORD_BYTES - 1 or size > end - position:
+                return -1 - batch
+            record_end = position + size
+            timestamp_delta, position = _varint(position + 1, record_end)
+            offset_delta, position = _varint(position, record_end)
+            key_length, key_at = _varint(position, record_end)
+            if key_length > record_end - key_at:
+                return -1 - batch
+            value_length, value_at = _varint(key_at + max(key_length, 0), record_end)
+            headers_at = value_at + max(value_length, 0)
+            # One byte at least is left: the number of headers.
+            if value_length >= record_end - value_at or headers_at >= record_end:
+                return -1 - batch
+            position = record_end
+            offset = table[batch, BASE_OFFSET] + offset_delta
+            if offset < first_wanted or offset >= first_unwanted:
+                continue
+            offsets[row] = offset
+            timestamp = table[batch, BASE_TIMESTAMP]
+            if not table[batch, FIXED_TIMESTAMP]:
+                timestamp += timestamp_delta
+            timestamps[row] = timestamp * time_factor
+            if keys[1]:
+                key_size, added = _append(keys, row, key_size, key_at, key_length)
+                null_keys += added
+            if values[1]:
+                value_size, added = _append(values, row, value_size, value_at, value_length)
+                null_values += added
+            if want_headers:
+                count, inside = _varint(headers_at, record_end)
+                # A header takes two bytes at least, so a number that lies can't ask for much memory.
+                if count < 0 or 2 * count > record_end - inside:
+                    return -1 - batch
+                header_places[row, 0] = headers_at
+                header_places[row, 1] = record_end
+                header_count += count
+                header_bytes += record_end - inside
+            row += 1
+        if position != end:
+            return -1 - batch
+        table[batch, ROWS_END] = row
+    result[:] = (null_keys, null_values, key_size, value_size, header_count, header_bytes)
+    return row
+
+
+@njit  # type: ignore[untyped-decorator]
+def decode_headers(header_places: Any, rows: int, list_ends: Any, keys: Any, values: Any, result: Any) -> int:
+    """The number of headers in all rows, or -1 - r where row r's are malformed.
+
+    `keys` and `values` are as in `decode`. `result` takes the number of null values, the bytes of keys
+    and the bytes of values.
+    """
+    header = key_size = value_size = null_values = added = 0
+    list_ends[0] = 0
+    for row in range(rows):
+        end = header_places[row, 1]
+        count, position = _varint(header_places[row, 0], end)
+        for _ in range(count):
+            length, position = _varint(position, end)
+            if length < 0 or length > end - position:
+                return -1 - row
+            key_size, added = _append(keys, header, key_size, position, length)
+            length, position = _varint(position + length, end)
+            if length > end - position or position > end:
+                return -1 - row
+            value_size, added = _append(values, header, value_size, position, length)
+            null_values += added
+            position += max(length, 0)
+            header += 1
+        if position != end:
+            return -1 - row
+        list_ends[row + 1] = header
+    result[0], result[1], result[2] = null_values, key_size, value_size
+    return header
+
+
+EMPTY_PLACES: Final = np.empty((0, 2), np.int64)

@@ -1,0 +1,185 @@
+"""Arrow columns to record batches, and keys to partitions: what the Spark sink writes."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from odradek.columns import encode_kernel as kernel
+from odradek.columns.memory import address
+from odradek.protocol.compression import Codec
+from odradek.protocol.record_batch import HEADER_SIZE
+from odradek.protocol.records import NO_PRODUCER_ID, finish_batch
+
+DEFAULT_BATCH_BYTES: Final = 1_000_000
+"""A little less than the `max.message.bytes` of a broker that nobody configured."""
+_NO_ENDS: Final = np.empty(0, np.int32)
+_US_PER_MS: Final = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}
+
+
+class EncodedBatch(NamedTuple):
+    """A record batch as it travels, and how many rows are in it."""
+
+    batch: bytearray
+    record_count: int
+
+
+class _Bytes(NamedTuple):
+    """A binary column as the kernel takes it: row i begins at `ends[i]`. `owner` keeps the buffers alive."""
+
+    ends: Any
+    data: int = 0
+    valid: int = 0
+    first_bit: int = 0
+    owner: Any = None
+
+    @property
+    def places(self) -> tuple[int, int, int]:
+        return self.data, self.valid, self.first_bit
+
+
+def encode_columns(
+    batch: pa.RecordBatch,
+    *,
+    default_timestamp_ms: int,
+    rows: Any = None,
+    codec: Codec = Codec.NONE,
+    max_bytes: int = DEFAULT_BATCH_BYTES,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> Iterator[EncodedBatch]:
+    """The rows of `batch` as record batches of at most `max_bytes` each, before compression.
+
+    Columns, all optional, by name: `key` and `value` (binary or string), `timestamp` (any unit; null takes
+    `default_timestamp_ms`) and `headers` (list of struct of `key` and `value`). Others are not looked at. `rows` is a
+    numpy array with the row numbers to take, in order; None takes all. A row larger than `max_bytes` is a batch of its
+    own. With a `base_sequence`, each batch begins where the last one ended.
+
+    Raises `ValueError` for a header without a key, and pyarrow's errors for a column of another type.
+    """
+    wanted = np.arange(batch.num_rows, dtype=np.int64) if rows is None else np.ascontiguousarray(rows, np.int64)
+    if len(wanted) and not (wanted.min() >= 0 and wanted.max() < batch.num_rows):
+        raise ValueError(f"row numbers are 0 … {batch.num_rows - 1}")
+    timestamps = _timestamps(batch, default_timestamp_ms)
+    key, value = _binary(_column(batch, "key")), _binary(_column(batch, "value"))
+    lists, header_key, header_value = _headers(_column(batch, "headers"))
+    places = np.array([part.places for part in (key, value, header_key, header_value, lists)], np.int64)
+    room = max_bytes
+    records = np.empty(room, np.uint8)
+    result = np.zeros(3, np.int64)
+    start = 0
+    while start < len(wanted):
+        count = kernel.encode(
+            wanted,
+            start,
+            timestamps,
+            (key.ends, value.ends),
+            lists.ends,
+            (header_key.ends, header_value.ends),
+            places,
+            address(records.data),
+            room,
+            max_bytes - HEADER_SIZE,
+            result,
+        )
+        size, base_timestamp, max_timestamp = result.tolist()
+        if not count:
+            room = size
+            records = np.empty(room, np.uint8)
+            continue
+        buffer = bytearray(HEADER_SIZE)
+        buffer += records.data[:size]
+        finished = finish_batch(
+            buffer,
+            codec=codec,
+            count=count,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        yield EncodedBatch(finished, count)
+        start += count
+        if base_sequence >= 0:
+            # Sequences wrap to 0 after the greatest int32, as in Kafka's DefaultRecordBatch.
+            base_sequence = (base_sequence + count) & 0x7FFFFFFF
+
+
+def key_partitions(keys: pa.Array, partition_count: int) -> Any:
+    """The partition of every key by Kafka's rule, `(murmur2(key) & 0x7fffffff) % partition_count`; -1 for null keys.
+
+    An int32 numpy array; strings are hashed as UTF-8.
+    """
+    column = _binary(keys)
+    partitions = np.empty(len(keys), np.int32)
+    kernel.murmur2(column.ends, column.data, column.valid, column.first_bit, partition_count, partitions)
+    return partitions
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    index = batch.schema.get_field_index(name)
+    return None if index < 0 else batch.column(index)
+
+
+def _binary(array: pa.Array | None) -> _Bytes:
+    if array is None:
+        return _Bytes(_NO_ENDS)
+    if array.type not in (pa.binary(), pa.string()):
+        array = array.cast(pa.binary())
+    valid, ends, data = array.buffers()
+    return _Bytes(
+        _ends(ends, array),
+        data.address if data else 0,
+        valid.address if valid and array.null_count else 0,
+        array.offset,
+        array,
+    )
+
+
+def _ends(buffer: pa.Buffer | None, array: pa.Array) -> Any:
+    """Where the rows of a possibly sliced array begin, and where the last one ends."""
+    if buffer is None or not buffer.size:
+        return np.zeros(1, np.int32)
+    return np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def _headers(array: pa.Array | None) -> tuple[_Bytes, _Bytes, _Bytes]:
+    """`(lists, keys, values)`."""
+    if array is None:
+        return _Bytes(_NO_ENDS), _Bytes(_NO_ENDS), _Bytes(_NO_ENDS)
+    if not pa.types.is_list(array.type):
+        array = array.cast(pa.list_(array.type.value_type))
+    pairs = array.values
+    keys, values = pairs.field("key"), pairs.field("value")
+    if pairs.null_count or keys.null_count:
+        flat = array.flatten()
+        if flat.null_count or flat.field("key").null_count:
+            raise ValueError("a header must have a key")
+    valid, ends, *_ = array.buffers()
+    lists = _Bytes(
+        _ends(ends, array), 0, valid.address if valid and array.null_count else 0, array.offset, (array, pairs)
+    )
+    return lists, _binary(keys), _binary(values)
+
+
+def _timestamps(batch: pa.RecordBatch, default_ms: int) -> Any:
+    """Every row's timestamp in ms."""
+    column = _column(batch, "timestamp")
+    if column is None:
+        return np.full(batch.num_rows, default_ms, np.int64)
+    if pa.types.is_timestamp(column.type):
+        divisor, factor = _US_PER_MS[column.type.unit]
+    else:
+        divisor, factor = 1, 1
+    numbers = column.cast(pa.int64())
+    if numbers.null_count:
+        # No timestamp is this far from now, so it can stand for null for a moment.
+        numbers = numbers.fill_null(np.iinfo(np.int64).min)
+    data = np.frombuffer(numbers.buffers()[1], np.int64)[numbers.offset : numbers.offset + len(numbers)]
+    plain = data // divisor * factor
+    if column.null_count:
+        plain[data == np.iinfo(np.int64).min] = default_ms
+    return np.ascontiguousarray(plain)

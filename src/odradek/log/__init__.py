@@ -1,0 +1,6 @@
+"""An ordered, durable log for each partition, in Kafka's own files: append, read, look up, retain, recover.
+
+`Log` is one partition's, `LogManager` all of a broker's. A batch comes in as a view of the network's buffer, gets its
+offset in place and leaves in one gathered write with all that came in the same turn of the loop; nothing in between
+copies it or looks into it. Who may append, and what counts as committed, is the broker's business.
+"""

@@ -1,0 +1,10 @@
+"""What goes wrong under a log: the disk's fault, told to clients as KAFKA_STORAGE_ERROR."""
+
+from odradek.model import ErrorCode, KafkaError, StorageError
+
+
+class LogStorageError(KafkaError, StorageError):
+    """The log could not be read or written. `KafkaError` for the wire, `StorageError` for whoever runs the broker."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.kafka_storage_error, message)

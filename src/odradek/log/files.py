@@ -1,0 +1,111 @@
+"""Files that are opened when they are used and closed when too many are: a broker may have more than the kernel allows.
+
+All of a broker's logs share one `FilePool`. It works on the event loop's thread only; what a writer thread uses is
+pinned first.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from odradek.runtime import Buffer, Disk, File
+
+DEFAULT_OPEN_FILES: Final = 512
+"""Half of the usual limit of 1,024; the other half is for connections."""
+
+
+class FilePool:
+    """Keeps up to `limit` files open, and closes those that were not used lately (a second chance for each)."""
+
+    def __init__(self, disk: Disk, limit: int = DEFAULT_OPEN_FILES) -> None:
+        self.disk = disk
+        self.limit = limit
+        self._open: dict[PooledFile, None] = {}
+
+    @property
+    def open_files(self) -> int:
+        """How many are open now."""
+        return len(self._open)
+
+    def file(self, path: str) -> "PooledFile":
+        """A file that will be opened, and created, when it is first used."""
+        return PooledFile(self, path)
+
+    def _admit(self, newcomer: "PooledFile") -> None:
+        self._open[newcomer] = None
+        chances = 2 * len(self._open)
+        while len(self._open) > self.limit and chances:
+            chances -= 1
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            if oldest.is_recent or oldest.pins or oldest is newcomer:
+                oldest.is_recent = False
+                self._open[oldest] = None
+            else:
+                oldest._release()
+
+
+class PooledFile:
+    """A path whose `File` comes and goes. Raises `OSError` where a `File` does, and when it cannot be opened."""
+
+    __slots__ = ("_file", "_pool", "is_recent", "path", "pins")
+
+    def __init__(self, pool: FilePool, path: str) -> None:
+        self.path = path
+        self.is_recent = False
+        self.pins = 0
+        self._pool = pool
+        self._file: File | None = None
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `File`."""
+        self.is_recent = True
+        return (self._file or self._opened()).read(offset, length)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """See `File`."""
+        (self._file or self._opened()).append(buffers)
+
+    def truncate(self, size: int) -> None:
+        """See `File`."""
+        (self._file or self._opened()).truncate(size)
+
+    def size(self) -> int:
+        """See `File`."""
+        return (self._file or self._opened()).size()
+
+    def sync(self) -> None:
+        """See `File`. An error of an earlier write-back is reported even if the file was closed since (Linux 4.17)."""
+        (self._file or self._opened()).sync()
+
+    def pin(self) -> File:
+        """The file, which stays open until `unpin`: for another thread."""
+        file = self._file or self._opened()
+        self.is_recent = True
+        self.pins += 1
+        return file
+
+    def unpin(self) -> None:
+        """Let the pool close it again."""
+        self.pins -= 1
+
+    def adopt(self, file: File) -> None:
+        """Take what another thread opened for this path."""
+        self.close()
+        self._file = file
+        self._pool._admit(self)
+
+    def close(self) -> None:
+        """Give the descriptor back; the next use opens the file again."""
+        if self._file is not None:
+            self._pool._open.pop(self, None)
+            self._release()
+
+    def _opened(self) -> File:
+        file = self._file = self._pool.disk.open(self.path, create=True)
+        self._pool._admit(self)
+        return file
+
+    def _release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

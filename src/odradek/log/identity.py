@@ -1,0 +1,76 @@
+"""Small text files that say whose directory this is: a broker's data directory, and a partition's folder.
+
+```
+meta.properties           version=0                       in each data directory; Java properties
+                          broker.id=1
+                          cluster.id=mEgkBPdUTcyZ9uBFk7hDJQ
+partition.metadata        version: 0                      in each partition's folder (KIP-516)
+                          topic_id: 7v5cnkUySiqEcy2UPpXUlQ    (22 characters of URL-safe base64)
+.kafka_cleanshutdown      {"version":0,"brokerEpoch":-1}  there only after a clean shutdown; its content does not matter
+```
+`meta.properties` is valid if its version is 0 or 1 (Kafka's KRaft brokers write `node.id` in 1); a broker refuses a
+directory of another broker or cluster. `partition.metadata` is valid if its version is 0 and the id has 16 bytes.
+"""
+
+import base64
+import binascii
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.config import parse_properties
+from odradek.model import ConfigurationError, StorageError
+
+META_PROPERTIES: Final = "meta.properties"
+PARTITION_METADATA: Final = "partition.metadata"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_DATA: Final = b'{"version":0,"brokerEpoch":-1}'
+LOCK: Final = ".lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryIdentity:
+    """Which broker of which cluster a data directory belongs to; None where the file does not say."""
+
+    broker_id: int | None
+    cluster_id: str | None
+
+
+def encode_meta_properties(broker_id: int, cluster_id: str) -> bytes:
+    """The file `meta.properties`."""
+    return f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n".encode()
+
+
+def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
+    """What the file says. Raises `StorageError` naming `path` if it is not valid."""
+    try:
+        values = parse_properties(data.decode())
+        version = values.get("version", "0").strip()
+        broker_id = values.get("broker.id", values.get("node.id"))
+        identity = DirectoryIdentity(
+            broker_id=None if broker_id is None else int(broker_id), cluster_id=values.get("cluster.id")
+        )
+    except (ValueError, ConfigurationError) as error:
+        raise StorageError(f"{path} cannot be read: {error}") from None
+    if version not in {"0", "1"}:
+        raise StorageError(f"{path} has version {version}; this release reads 0 and 1")
+    return identity
+
+
+def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    """The file `partition.metadata`."""
+    text = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+    return f"version: 0\ntopic_id: {text}\n".encode()
+
+
+def decode_partition_metadata(data: bytes, path: str) -> uuid.UUID:
+    """The topic's id. Raises `StorageError` naming `path` if the file is not valid."""
+    lines = dict(line.partition(":")[::2] for line in data.decode(errors="replace").splitlines())
+    text = lines.get("topic_id", "").strip()
+    try:
+        topic_id = uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except (ValueError, binascii.Error):
+        raise StorageError(f"{path} has no topic id") from None
+    if lines.get("version", "").strip() != "0":
+        raise StorageError(f"{path} has version {lines.get('version', '').strip()!r}; this release reads 0")
+    return topic_id

@@ -1,0 +1,117 @@
+"""A file of sorted pairs of numbers, all of one size: what an offset index and a time index have in common.
+
+New pairs stay in memory until there is a page of them: an index need not survive a crash, because recovery rebuilds
+those of every segment that was not flushed. What is in the file is searched where it is: a few small reads, no memory.
+"""
+
+import struct
+from bisect import bisect_right
+from operator import itemgetter
+from typing import Final
+
+from odradek.log.files import PooledFile
+from odradek.runtime import Disk
+
+Pair = tuple[int, int]
+
+PAGE_ENTRIES: Final = 512
+_COLUMNS: Final = (itemgetter(0), itemgetter(1))
+
+
+class IndexFile:
+    """Pairs that never fall, in either column; `layout` is how one is written. `stored` pairs are in `file` already."""
+
+    __slots__ = ("_is_torn", "_last", "_layout", "_stored", "_tail", "file")
+
+    def __init__(self, file: PooledFile, layout: struct.Struct, *, stored: int = 0) -> None:
+        self.file = file
+        self._layout = layout
+        self._stored = stored
+        self._tail: list[Pair] = []
+        self._last: Pair | None = None
+        self._is_torn = False
+
+    def __len__(self) -> int:
+        return self._stored + len(self._tail)
+
+    def __getitem__(self, number: int) -> Pair:
+        if number >= self._stored:
+            return self._tail[number - self._stored]
+        return self._page(number, 1)[0]
+
+    @property
+    def last(self) -> Pair | None:
+        """The last pair, or None if there is none."""
+        if self._last is None and len(self):
+            self._last = self[len(self) - 1]
+        return self._last
+
+    @property
+    def has_full_page(self) -> bool:
+        """Whether enough pairs are in memory to be worth a write."""
+        return len(self._tail) >= PAGE_ENTRIES
+
+    def append(self, pair: Pair) -> None:
+        """Add a pair that is not below the last one; in memory only."""
+        self._tail.append(pair)
+        self._last = pair
+
+    def find(self, value: int, column: int) -> int:
+        """The number of the last pair whose `column` is at most `value`, or -1. Raises `OSError`."""
+        key = _COLUMNS[column]
+        if self._tail and self._tail[0][column] <= value:
+            return self._stored + bisect_right(self._tail, value, key=key) - 1
+        low, high = 0, self._stored
+        while high - low > PAGE_ENTRIES:
+            middle = (low + high) // 2
+            if self[middle][column] <= value:
+                low = middle
+            else:
+                high = middle
+        return low + bisect_right(self._page(low, high - low), value, key=key) - 1
+
+    def clear(self) -> None:
+        """Forget all pairs; the file is left as it is until `replace`."""
+        self._stored = 0
+        self._tail.clear()
+        self._last = None
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` pairs. Raises `OSError`."""
+        if count < self._stored:
+            self.file.truncate(count * self._layout.size)
+            self._stored = count
+            self._tail.clear()
+        else:
+            del self._tail[count - self._stored :]
+        self._last = None
+
+    def flush(self) -> None:
+        """Write what is in memory; does not sync. The file exists afterwards. Raises `OSError`."""
+        if self._is_torn:
+            self.file.truncate(self._stored * self._layout.size)
+        self._is_torn = True
+        self.file.append([self._packed()])
+        self._is_torn = False
+        self._stored += len(self._tail)
+        self._tail.clear()
+
+    def replace(self, disk: Disk) -> None:
+        """Make what is in memory the whole file, in one step and synced. Raises `OSError`."""
+        assert not self._stored, "a part of the index would be lost"
+        self.file.close()
+        disk.replace_file(self.file.path, self._packed())
+        self._stored = len(self._tail)
+        self._tail.clear()
+        self._is_torn = False
+
+    def _packed(self) -> bytes:
+        return b"".join([self._layout.pack(*pair) for pair in self._tail])
+
+    def _page(self, first: int, count: int) -> list[Pair]:
+        """Pairs out of the file; fewer than `count` if the file is shorter than it should be."""
+        if not count:
+            return []
+        width = self._layout.size
+        data = self.file.read(first * width, count * width)
+        return [(a, b) for a, b in self._layout.iter_unpack(data[: len(data) // width * width])]

@@ -1,0 +1,102 @@
+"""Which leader epoch began at which offset: what replicas compare to find where their logs part (KIP-101, KIP-279).
+
+```
+leader-epoch-checkpoint, text        0                     version
+                                     2                     number of lines that follow
+                                     0 0                   epoch, first offset
+                                     3 1500                both rise
+```
+The file is valid if it parses and both columns rise. It is written when the log is flushed or closed; recovery learns
+what is missing from the batches, each of which carries its leader's epoch.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from odradek.log.checkpoints import decode_lines, encode_lines
+from odradek.model import StorageError
+
+FILE_NAME: Final = "leader-epoch-checkpoint"
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+
+class EpochStart(NamedTuple):
+    """The first offset that a leader of `epoch` wrote."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The epochs of one log in order. `is_dirty` says whether the file is behind; whoever writes it clears that."""
+
+    __slots__ = ("entries", "is_dirty", "latest")
+
+    def __init__(self, entries: Sequence[EpochStart] = ()) -> None:
+        self.entries = list(entries)
+        self.latest = self.entries[-1].epoch if self.entries else NO_EPOCH
+        self.is_dirty = False
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A leader of `epoch` writes from `start_offset` on; nothing changes if that epoch is not a new one."""
+        if epoch <= self.latest:
+            return
+        while self.entries and self.entries[-1].start_offset >= start_offset:
+            self.entries.pop()
+        self.entries.append(EpochStart(epoch, start_offset))
+        self._changed()
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """`(epoch, offset)`: the largest epoch up to `epoch` that is known, and where the next one began.
+
+        (-1, -1) if `epoch` is later than every known one. If it is earlier than all: itself, and where the first
+        began. These are the rules of OffsetForLeaderEpoch.
+        """
+        if epoch == self.latest and epoch != NO_EPOCH:
+            return epoch, log_end_offset
+        number = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        if epoch == NO_EPOCH or number == len(self.entries):
+            return NO_EPOCH, NO_OFFSET
+        return (self.entries[number - 1].epoch if number else epoch), self.entries[number].start_offset
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the leader that wrote `offset`, -1 if unknown."""
+        number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[number - 1].epoch if number else NO_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log ends at `end_offset` now: forget epochs that began there or later."""
+        if self.entries and self.entries[-1].start_offset >= end_offset:
+            self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
+            self._changed()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log begins at `start_offset` now: forget epochs that ended before; the one in force begins there."""
+        number = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
+        if number and self.entries[number - 1].start_offset < start_offset:
+            self.entries[:number] = [EpochStart(self.entries[number - 1].epoch, start_offset)]
+            self._changed()
+
+    def encode(self) -> bytes:
+        """The file."""
+        return encode_lines([f"{epoch} {offset}" for epoch, offset in self.entries])
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "LeaderEpochs":
+        """The file's epochs. Raises `StorageError` naming `path` if it is not valid."""
+        entries: list[EpochStart] = []
+        for line in decode_lines(data, path):
+            try:
+                epoch, offset = map(int, line.split())
+            except ValueError:
+                raise StorageError(f"{path} has a line that is no epoch and offset: {line!r}") from None
+            if entries and (epoch <= entries[-1].epoch or offset < entries[-1].start_offset):
+                raise StorageError(f"{path} has epochs that do not rise: {line!r} follows {entries[-1]}")
+            entries.append(EpochStart(epoch, offset))
+        return cls(entries)
+
+    def _changed(self) -> None:
+        self.latest = self.entries[-1].epoch if self.entries else NO_EPOCH
+        self.is_dirty = True

@@ -1,0 +1,516 @@
+"""One partition's log: append, read, look up, retain, truncate.
+
+```
+append      checks a batch, gives it its offset in place, keeps the view       log_end_offset   >=
+write       one gathered write of all that is pending                          written_offset   >=
+flush       a sync                                                             recovery_point
+```
+Only what is written can be read. `write` does it at once; `begin_write`, `WriteJob.run` on a writer thread and
+`finish_write` do it off the event loop, one job at a time, while appends go on. All else happens on one thread.
+
+When the disk is full, the failed write and all that was appended after it are taken back, appends go on failing until
+there is room, and reads go on. Any other failed write, and every failed sync, stops the log for good: nobody knows
+what is on the disk then, and only recovery can find out. Either is a `LogStorageError`.
+"""
+
+import errno
+import logging
+from bisect import bisect_right
+from typing import Final, NamedTuple, NoReturn
+
+from odradek.log import leader_epochs
+from odradek.log.errors import LogStorageError
+from odradek.log.files import FilePool
+from odradek.log.loading import (
+    LoadedLog,
+    create_segment,
+    load,
+    load_producers,
+    remove_segment_files,
+    remove_snapshots,
+)
+from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
+from odradek.log.names import SNAPSHOT, offset_file
+from odradek.log.producer_snapshot import encode_snapshot
+from odradek.log.retention import Trash, count_expired
+from odradek.log.segment import Segment, TimestampOffset
+from odradek.log.validation import check_batch
+from odradek.log.writing import FlushJob, PendingWrites, WriteJob, WritePart
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.record_batch import assign_offset, set_log_append_time
+from odradek.runtime import Buffer, Disk
+
+_logger = logging.getLogger("odradek.log")
+_PASSING_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+"""No room on the disk, no descriptor left: nothing is damaged, and it may be better soon."""
+_NO_TIMESTAMP: Final = -1
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch went; with `duplicate`, where it went the first time, which may still be pending.
+
+    `log_append_time` is in ms, -1 where records keep their own time.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class Log:
+    """See the module. Everything may raise `LogStorageError`.
+
+    `log_start_offset` is the first offset that may be read, `log_end_offset` the next one to be appended,
+    `written_offset` the end of what may be read, `recovery_point` the end of what is synced. `epochs` and `producers`
+    are to be read only.
+    """
+
+    def __init__(self, pool: FilePool, directory: str, config: LogConfig, loaded: LoadedLog, *, now_ms: int) -> None:
+        self.directory = directory
+        self.config = config
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = self.written_offset = loaded.segments[-1].next_offset
+        self.recovery_point = self.log_end_offset
+        self.last_flush_ms = now_ms
+        self._pool = pool
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._active = loaded.segments[-1]
+        self._pending = PendingWrites()
+        self._write: WriteJob | None = None
+        self._flush: FlushJob | None = None
+        self._failure: str | None = None
+        self._trash = Trash()
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk | FilePool,
+        directory: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> "Log":
+        """The log in `directory`, which is created if it is not there, recovered unless it was closed `clean`.
+
+        A `FilePool` shares its descriptors among logs. `recovery_point` and `log_start_offset` come from checkpoints.
+        """
+        pool = disk if isinstance(disk, FilePool) else FilePool(disk)
+        try:
+            if not pool.disk.exists(directory):
+                pool.disk.make_directories(directory)
+                pool.disk.sync_directory(directory.rpartition("/")[0] or ".")
+            loaded = load(
+                pool,
+                directory,
+                config,
+                now_ms=now_ms,
+                clean=clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+            )
+        except OSError as error:
+            raise LogStorageError(f"the log in {directory} cannot be opened: {error}") from error
+        log = cls(pool, directory, config, loaded, now_ms=now_ms)
+        if not clean:
+            log.recovery_point = min(recovery_point, log.log_end_offset)
+        return log
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log stopped, None while it runs."""
+        return self._failure
+
+    @property
+    def pending_bytes(self) -> int:
+        """What is appended and waits to be written."""
+        return self._pending.size
+
+    @property
+    def size(self) -> int:
+        """The bytes of all batches, also of those that are pending."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        """Where the segments begin."""
+        return list(self._bases)
+
+    # ---- appending ----------------------------------------------------------------------------------------------
+
+    def append(self, batches: Buffer, *, leader_epoch: int, now_ms: int, from_client: bool = True) -> AppendInfo:
+        """Take one batch, as its leader: check it, give it the next offset, and keep it to be written.
+
+        `batches` is changed in place (copied if it is read-only) and must stay as it is until it is written. The
+        answer to a client, also for a duplicate, waits until `written_offset` is beyond `last_offset`. Raises
+        `KafkaError`; nothing has changed then (see `validation` and `producer_state` for the rules).
+        """
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        view = batches if type(batches) is memoryview else memoryview(batches)
+        if view.readonly:
+            view = memoryview(bytearray(view))
+        config = self.config
+        header = check_batch(view, config, now_ms, from_client=from_client)
+        if header.producer_id >= 0:
+            known = self.producers.check(header)
+            if known is not None:
+                time_ms = known.timestamp if config.message_timestamp_type == LOG_APPEND_TIME else _NO_TIMESTAMP
+                return AppendInfo(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
+        first = self.log_end_offset
+        last = first + header.last_offset_delta
+        timestamp, append_time = header.max_timestamp, _NO_TIMESTAMP
+        if config.message_timestamp_type == LOG_APPEND_TIME:
+            set_log_append_time(view, 0, header, now_ms)
+            timestamp = append_time = now_ms
+        assign_offset(view, 0, first, leader_epoch)
+        size = len(view)
+        if not config.discard_writes:
+            segment = self._active
+            if segment.must_roll(size, last, timestamp, now_ms):
+                segment = self._roll(now_ms)
+            segment.add(first, last, size, timestamp, now_ms)
+        pending = self._pending
+        pending.buffers.append(view)
+        pending.size += size
+        self.log_end_offset = last + 1
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, first)
+        if header.producer_id >= 0:
+            self.producers.update(header, first, timestamp)
+        return AppendInfo(first, last, append_time, self.log_start_offset, False)
+
+    def _roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the log's end; its file is created when something is written to it.
+
+        It begins where the last one ends, and never later: recovery counts on it.
+        """
+        old = self._active
+        old.finish()
+        segment = Segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._active = segment
+        self._pending.roll(old, segment, encode_snapshot(self.producers))
+        return segment
+
+    def write(self) -> None:
+        """Write all that is pending, at once."""
+        job = self.begin_write()
+        if job is not None:
+            job.run()
+            self.finish_write(job)
+
+    def begin_write(self) -> WriteJob | None:
+        """All that is pending, to be run and given to `finish_write`; None if nothing is, or if a job is under way."""
+        size = self._pending.size
+        if self._write is not None or not size:
+            return None
+        config = self.config
+        parts: list[WritePart] = []
+        if config.discard_writes:
+            self._pending.clear()
+        else:
+            try:
+                parts = self._pending.take(self._active)
+            except OSError as error:
+                self._take_back(error, may_go_on=True)
+        sync = config.flush_group or self.log_end_offset - self.recovery_point >= config.flush_messages
+        self._write = WriteJob(
+            self._pool.disk, parts, size=size, end_offset=self.log_end_offset, sync=sync and bool(parts)
+        )
+        return self._write
+
+    def finish_write(self, job: WriteJob) -> None:
+        """Make what `job` wrote readable.
+
+        Raises `LogStorageError` if it failed: everything from `written_offset` on is lost then, also what was appended
+        while the job ran, and whoever waits for it must be told.
+        """
+        for part in job.parts:
+            part.give_back(keep=job.error is None and self._write is job)
+        if self._write is not job:
+            return
+        self._write = None
+        if job.error is not None:
+            self._take_back(job.error, may_go_on=not job.failed_sync)
+        self.written_offset = job.end_offset
+        for part in job.parts:
+            part.segment.written_size += part.size
+            try:
+                part.segment.flush_full_pages()
+            except OSError as error:
+                _logger.warning("%s: index entries stay in memory for now: %s", part.segment.log.path, error)
+        if job.sync and len(job.parts) == 1 and self.recovery_point >= job.parts[0].segment.base_offset:
+            self.recovery_point = job.end_offset
+
+    def _take_back(self, error: OSError, *, may_go_on: bool) -> NoReturn:
+        """Undo everything that is not written; stop the log if that, or the error, leaves doubt."""
+        lost = self.log_end_offset - self.written_offset
+        message = f"{lost} offsets from {self.written_offset} on could not be written to {self.directory}: {error}"
+        if may_go_on and error.errno in _PASSING_ERRORS:
+            try:
+                self._truncate(self.written_offset)
+            except OSError as second:
+                self._stop(f"{message}; and they could not be taken back: {second}")
+            _logger.warning("%s", message)
+            raise LogStorageError(message) from error
+        self._pending.clear()
+        self.log_end_offset = self.written_offset
+        self._stop(message)
+
+    def _stop(self, message: str) -> NoReturn:
+        self._failure = message
+        _logger.error("%s; the log takes no more until it is recovered", message)
+        raise LogStorageError(message)
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, up_to_offset: int | None = None, at_least_one: bool = True) -> bytes:
+        """Batches from the one with `offset` on, out of one segment; the first may begin earlier, the last may be cut.
+
+        Nothing at or beyond `up_to_offset` (None: `written_offset`) is returned. If the first batch has more than
+        `max_bytes`, it is returned whole with `at_least_one`, else nothing is. Raises `KafkaError`
+        OFFSET_OUT_OF_RANGE.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset} of {self.directory}",
+            )
+        limit = self.written_offset
+        is_limited = up_to_offset is not None and up_to_offset < limit
+        if is_limited and up_to_offset is not None:
+            limit = up_to_offset
+        if offset >= limit or self.config.discard_writes:
+            return b""
+        try:
+            for number in range(self._segment_number(offset), len(self._segments)):
+                segment = self._segments[number]
+                position = segment.find(offset)
+                is_cut = is_limited and limit < segment.next_offset
+                end = min(segment.find(limit), segment.written_size) if is_cut else segment.written_size
+                if position < end:
+                    return segment.read(position, max_bytes, end, at_least_one=at_least_one)
+        except OSError as error:
+            raise LogStorageError(f"the log in {self.directory} cannot be read: {error}") from error
+        return b""
+
+    def _segment_number(self, offset: int) -> int:
+        if offset >= self._active.base_offset:
+            return len(self._segments) - 1
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def find_offset(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not earlier than `timestamp` (ms), or None; as ListOffsets defines it."""
+        try:
+            for segment in self._segments:
+                if segment.max_timestamp >= timestamp:
+                    found = segment.find_time(timestamp, self.log_start_offset)
+                    if found is not None:
+                        return found
+        except OSError as error:
+            raise LogStorageError(f"the log in {self.directory} cannot be read: {error}") from error
+        return None
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp, or None without records (KIP-734)."""
+        largest = max(segment.max_timestamp for segment in self._segments)
+        found = self.find_offset(largest) if largest >= 0 else None
+        if found is None and largest >= 0:
+            # The record that has it is not written yet, or deleted and its segment not.
+            times = [
+                header.max_timestamp
+                for segment in self._segments
+                for _, header in segment.scan()
+                if header.last_offset >= self.log_start_offset
+            ]
+            found = self.find_offset(max(times, default=largest))
+        return found
+
+    # ---- flushing, cutting, retaining ---------------------------------------------------------------------------
+
+    def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
+        """What is written and not synced, to be run and given to `finish_flush`: finished segments, or all.
+
+        None if there is nothing, or if a job is under way.
+        """
+        if self._flush is not None or self._failure is not None or self.config.discard_writes:
+            return None
+        if now_ms is not None:
+            self.last_flush_ms = now_ms
+        segments = []
+        for segment in self._segments if include_active else self._segments[:-1]:
+            if segment.next_offset > self.recovery_point and segment.is_created:
+                segments.append(segment)
+                if segment.written_size < segment.size:
+                    break
+        if not include_active and segments and segments[-1].written_size < segments[-1].size:
+            segments.pop()
+        if not segments:
+            return None
+        end_offset = min(segments[-1].next_offset, self.written_offset)
+        try:
+            for segment in segments:
+                segment.flush_indexes()
+        except OSError as error:
+            _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
+            return None
+        self._flush = FlushJob(self._pool.disk, self.directory, segments, self.epochs, end_offset=end_offset)
+        return self._flush
+
+    def finish_flush(self, job: FlushJob) -> None:
+        """Move the recovery point. Raises `LogStorageError` if a sync failed: the log stops then."""
+        if self._flush is not job:
+            return
+        self._flush = None
+        if job.error is not None:
+            self._stop(f"{self.directory} could not be synced: {job.error}")
+        self.recovery_point = max(self.recovery_point, job.end_offset)
+
+    def flush(self) -> None:
+        """Write and sync everything, at once."""
+        self.write()
+        job = self.begin_flush(include_active=True)
+        if job is not None:
+            job.run()
+            self.finish_flush(job)
+
+    def truncate(self, offset: int) -> bool:
+        """Cut everything from `offset` on, also what is pending; whether there was anything. Synced on return.
+
+        A batch that begins before `offset` and ends after it goes whole. No write may be under way. The caller writes
+        the lower `recovery_point` down before it appends (a checkpoint beyond the log's end would hide torn batches).
+        """
+        assert self._write is None, "a truncation waits for the writer thread"
+        if offset >= self.log_end_offset:
+            return False
+        try:
+            self._truncate(min(offset, self.written_offset))
+            self._active.log.sync()
+            self._pool.disk.sync_directory(self.directory)
+        except OSError as error:
+            self._stop(f"{self.directory} could not be cut at offset {offset}: {error}")
+        return True
+
+    def _truncate(self, offset: int) -> None:
+        self._pending.clear()
+        self._flush = None
+        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
+            remove_segment_files(self._pool, self._segments.pop())
+            self._bases.pop()
+        self._active = self._segments[-1]
+        self._active.truncate(offset)
+        self.log_end_offset = self.written_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_from_end(offset)
+        remove_snapshots(self._pool, self.directory, after=offset)
+        self.producers = load_producers(self._pool, self.directory, self._segments)
+
+    def advance_log_start_offset(self, offset: int, *, high_watermark: int | None = None) -> None:
+        """Hide all records before `offset` (DeleteRecords). Raises `KafkaError` OFFSET_OUT_OF_RANGE beyond the end."""
+        end = self.written_offset if high_watermark is None else min(high_watermark, self.written_offset)
+        if offset > end:
+            raise KafkaError(ErrorCode.offset_out_of_range, f"offset {offset} is beyond the high watermark {end}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
+        """Delete the segments that retention takes (see `retention`); how many.
+
+        Their files are renamed now, and removed after `file.delete.delay.ms` by whoever calls `take_trash`.
+        """
+        if self._failure is not None or self.config.discard_writes:
+            return 0
+        committed = self.written_offset if high_watermark is None else min(high_watermark, self.written_offset)
+        count = count_expired(
+            self._segments,
+            self.config,
+            now_ms=now_ms,
+            committed_offset=committed,
+            log_start_offset=self.log_start_offset,
+        )
+        if not count:
+            return 0
+        try:
+            if count == len(self._segments):
+                self._roll_empty(now_ms)
+            expired = self._segments[:count]
+            del self._segments[:count]
+            del self._bases[:count]
+            self.log_start_offset = max(self.log_start_offset, self._bases[0])
+            self.epochs.truncate_from_start(self.log_start_offset)
+            for segment in expired:
+                self._trash.put(self._pool.disk, segment, now_ms + self.config.file_delete_delay_ms)
+            remove_snapshots(self._pool, self.directory, before=self._bases[0])
+        except OSError as error:
+            self._stop(f"old segments of {self.directory} could not be deleted: {error}")
+        _logger.info("%s: retention took %d segments, up to offset %d", self.directory, count, self._bases[0])
+        return count
+
+    def _roll_empty(self, now_ms: int) -> None:
+        """Begin a segment that has nothing: its name keeps the log's end offset when all others are gone."""
+        assert not self._pending.size, "a segment that waits to be written is not deleted"
+        path = offset_file(self.directory, self.log_end_offset, SNAPSHOT)
+        self._pool.disk.replace_file(path, encode_snapshot(self.producers))
+        self._active = create_segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+        self._segments.append(self._active)
+        self._bases.append(self.log_end_offset)
+        self._pool.disk.sync_directory(self.directory)
+
+    def take_trash(self, now_ms: int) -> list[str]:
+        """Files that may be removed now, by whoever asks; large ones take the disk a while."""
+        return self._trash.take(now_ms)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that were silent for `producer.id.expiration.ms`; how many."""
+        return self.producers.expire(now_ms - self.config.producer_id_expiration_ms)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Let another configuration hold from now on."""
+        self.config = config
+        self._active.config = config
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write and sync everything, so that opening it `clean` finds it as it is. No job may be under way."""
+        assert self._write is None, "closing waits for the writer thread"
+        try:
+            if self._failure is None and not self.config.discard_writes:
+                self._close_cleanly()
+        finally:
+            self.abandon()
+
+    def _close_cleanly(self) -> None:
+        self._flush = None
+        self.write()
+        self._active.finish()
+        self.recovery_point = min(self.recovery_point, self._active.base_offset)
+        self.flush()
+        disk = self._pool.disk
+        try:
+            disk.replace_file(
+                offset_file(self.directory, self.log_end_offset, SNAPSHOT), encode_snapshot(self.producers)
+            )
+            if self.epochs.is_dirty:
+                disk.replace_file(f"{self.directory}/{leader_epochs.FILE_NAME}", self.epochs.encode())
+        except OSError as error:
+            self._stop(f"{self.directory} could not be closed: {error}")
+        if self.recovery_point < self.log_end_offset:
+            self._stop(f"{self.directory} could not be synced")
+
+    def abandon(self) -> None:
+        """Give all descriptors back and write nothing, as if the process were killed."""
+        self._write = self._flush = None
+        self._pending.clear()
+        for segment in self._segments:
+            segment.close()

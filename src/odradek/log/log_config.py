@@ -1,0 +1,60 @@
+"""What a log has to know of the configuration: Kafka's topic keys, and three keys of the broker."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.config import LONG_MAX, BrokerConfig, TopicConfig
+
+LOG_APPEND_TIME: Final = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Kafka's keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 keeps for ever.
+
+    `flush_group` is `log.flush.mode=group`: every write is synced before it counts as written. `discard_writes` keeps
+    the books but not the records, to measure what a broker costs without its disk.
+    """
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    file_delete_delay_ms: int = 60_000
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    flush_group: bool = False
+    producer_id_expiration_ms: int = 86_400_000
+    discard_writes: bool = False
+
+    @classmethod
+    def of(cls, broker: BrokerConfig, topic: TopicConfig) -> "LogConfig":
+        """What holds for the logs of a topic."""
+        return cls(
+            segment_bytes=topic.segment_bytes,
+            segment_ms=topic.segment_ms,
+            segment_jitter_ms=topic.segment_jitter_ms,
+            segment_index_bytes=topic.segment_index_bytes,
+            index_interval_bytes=topic.index_interval_bytes,
+            retention_ms=topic.retention_ms,
+            retention_bytes=topic.retention_bytes,
+            cleanup_policy=topic.cleanup_policy,
+            file_delete_delay_ms=topic.file_delete_delay_ms,
+            max_message_bytes=topic.max_message_bytes,
+            message_timestamp_type=topic.message_timestamp_type,
+            message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+            message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+            flush_messages=topic.flush_messages,
+            flush_ms=topic.flush_ms,
+            flush_group=broker.log_flush_mode == "group",
+            producer_id_expiration_ms=broker.producer_id_expiration_ms,
+            discard_writes=broker.bench_discard_writes,
+        )

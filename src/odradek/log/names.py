@@ -1,0 +1,65 @@
+"""What files and folders of a log are called, as Kafka calls them.
+
+```
+{topic}-{partition}/                       one log
+    00000000000000000042.log               batches from offset 42 on
+    00000000000000000042.index             offset → position       (offset_index)
+    00000000000000000042.timeindex         time → offset           (time_index)
+    00000000000000000042.snapshot          producers as of offset 42, exclusive (producer_snapshot)
+    *.deleted                              retention took it; removed after file.delete.delay.ms
+    leader-epoch-checkpoint, partition.metadata
+{topic}-{partition}.{32 hex digits}-delete/    a deleted log on its way out
+```
+A number in a file's name is an offset in 20 digits. Files of other names are left alone.
+"""
+
+import re
+from typing import Final
+
+from odradek.model import InvalidTopicError, TopicPartition, validate_topic_name
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+"""What a compaction wrote that did not end."""
+TEMPORARY: Final = ".tmp"
+
+_OFFSET_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
+_DELETED_FOLDER: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete|.+\.[0-9a-f]{32}-delete")
+_LONGEST_FOLDER: Final = 255
+
+
+def offset_file(directory: str, offset: int, suffix: str) -> str:
+    """The path of the file of that kind that begins at `offset`."""
+    return f"{directory}/{offset:020d}{suffix}"
+
+
+def parse_offset_file(name: str) -> tuple[int, str] | None:
+    """`(offset, suffix)` of such a file's name, or None for any other name."""
+    match = _OFFSET_FILE.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def parse_folder(name: str) -> TopicPartition | None:
+    """The topic-partition whose log is in a folder of that name, or None for any other name."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not number.isascii() or not number.isdigit() or str(int(number)) != number:
+        return None
+    try:
+        return TopicPartition(validate_topic_name(topic), int(number))
+    except InvalidTopicError:
+        return None
+
+
+def deleted_folder(partition: TopicPartition, token: str) -> str:
+    """Where a deleted log is moved: unlike any log's, and unlike any other's. `token` is 32 hex digits."""
+    suffix = f"-{partition.partition}.{token}-delete"
+    return partition.topic[: _LONGEST_FOLDER - len(suffix)] + suffix
+
+
+def is_deleted_folder(name: str) -> bool:
+    """Whether a deleted log is in a folder of that name."""
+    return _DELETED_FOLDER.fullmatch(name) is not None

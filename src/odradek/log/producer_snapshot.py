@@ -1,0 +1,73 @@
+"""`.snapshot`: the producers of a log as of the offset in the file's name, so that opening need not read all of it.
+
+```
+ 0 version int16 = 1 | 2 crc uint32 (CRC-32C of all that follows) | 6 count int32 | 10 entries, 46 bytes each
+entry    producer_id int64 | epoch int16 | last_sequence int32 | last_offset int64 | offset_delta int32
+         timestamp int64 | coordinator_epoch int32 | current_txn_first_offset int64
+```
+Big-endian. `offset_delta` is the last batch's last offset less its first. Only the last batch of each producer is in
+it; `last_sequence` -1 says that there is none. Valid if version, CRC and length are right; one that is not is
+removed, and an older one or none takes its place. Written at each roll, at clean shutdown and before a truncation.
+"""
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+
+from odradek.log.producer_state import NO_SEQUENCE, AppendedBatch, ProducerEntry, ProducerState, first_sequence
+from odradek.model import StorageError
+
+VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_NO_OFFSET: Final = -1
+
+
+def encode_snapshot(state: ProducerState) -> bytes:
+    """The file."""
+    body = bytearray(_COUNT.pack(len(state.entries)))
+    for producer_id, entry in state.entries.items():
+        last = entry.batches[-1] if entry.batches else AppendedBatch(0, NO_SEQUENCE, _NO_OFFSET, _NO_OFFSET, -1)
+        body += _ENTRY.pack(
+            producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.last_offset - last.first_offset,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.transaction_start,
+        )
+    return _HEAD.pack(VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, path: str) -> ProducerState:
+    """The producers. Raises `StorageError` naming `path` if the file is not valid."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        raise StorageError(f"{path} is cut")
+    version, crc = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise StorageError(f"{path} has version {version}; this release reads {VERSION}")
+    body = memoryview(data)[_HEAD.size :]
+    if crc32c(body) != crc:
+        raise StorageError(f"{path} has a wrong checksum")
+    (count,) = _COUNT.unpack_from(body)
+    if count < 0 or len(body) != _COUNT.size + count * _ENTRY.size:
+        raise StorageError(f"{path} says that it has {count} producers, and has {len(body)} bytes")
+    entries: dict[int, ProducerEntry] = {}
+    for fields in _ENTRY.iter_unpack(body[_COUNT.size :]):
+        producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields
+        batches = []
+        if last != NO_SEQUENCE:
+            first = first_sequence(last, delta)
+            batches.append(AppendedBatch(first, last, last_offset - delta, last_offset, timestamp))
+        entries[producer_id] = ProducerEntry(
+            epoch,
+            batches,
+            last_timestamp=timestamp,
+            coordinator_epoch=coordinator_epoch,
+            transaction_start=transaction_start,
+        )
+    return ProducerState(entries)

@@ -1,0 +1,54 @@
+"""Which segments retention takes, and where their files wait for the end.
+
+Segments go from the oldest on, and only whole ones whose records are all committed: because all of their records lie
+before the log's start, because the log is larger than `retention.bytes` without them, or because even their latest
+record is older than `retention.ms`. The last two hold only where `cleanup.policy` has `delete`.
+"""
+
+from collections.abc import Sequence
+
+from odradek.log.log_config import LogConfig
+from odradek.log.names import DELETED
+from odradek.log.segment import Segment
+from odradek.runtime import Disk
+
+
+class Trash:
+    """Files of deleted segments, renamed already, until they may be removed: readers of another process may have them."""
+
+    def __init__(self) -> None:
+        self._files: list[tuple[int, str]] = []
+
+    def put(self, disk: Disk, segment: Segment, due_ms: int) -> None:
+        """Take a segment's files out of its log. Raises `OSError`."""
+        segment.close()
+        for path in segment.paths:
+            if disk.exists(path):
+                disk.rename(path, path + DELETED)
+                self._files.append((due_ms, path + DELETED))
+
+    def take(self, now_ms: int) -> list[str]:
+        """The files that are due; they are the caller's now."""
+        due = [path for due_ms, path in self._files if due_ms <= now_ms]
+        self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
+        return due
+
+
+def count_expired(
+    segments: Sequence[Segment], config: LogConfig, *, now_ms: int, committed_offset: int, log_start_offset: int
+) -> int:
+    """How many segments, from the first on, are to be deleted; possibly all."""
+    by_policy = "delete" in config.cleanup_policy
+    excess = sum(segment.size for segment in segments) - config.retention_bytes
+    count = 0
+    for segment in segments:
+        is_empty_end = segment is segments[-1] and not segment.size
+        if is_empty_end or segment.next_offset > committed_offset or segment.written_size < segment.size:
+            break
+        too_large = by_policy and config.retention_bytes >= 0 and excess >= segment.size
+        too_old = by_policy and config.retention_ms >= 0 and now_ms - segment.largest_timestamp > config.retention_ms
+        if not (too_large or too_old or segment.next_offset <= log_start_offset):
+            break
+        excess -= segment.size
+        count += 1
+    return count

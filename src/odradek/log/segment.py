@@ -1,0 +1,299 @@
+"""One segment: batches from a base offset on in a `.log` file, and its two indexes.
+
+A segment keeps the books of what was appended (`add`), also of what waits to be written; the log writes the bytes and
+moves `written_size`. Nothing beyond that is read. In the books are the last hundred batches one by one, so that readers
+at the end of the log need no look into a file.
+
+```
+NNNNNNNNNNNNNNNNNNNN.log     record batches (protocol.record_batch), end to end, offsets rising, none below the base
+                             offset N nor 2**31 or more above it
+```
+A `.log` is valid up to the first batch that is cut, has another magic than 2, a wrong CRC, or an offset that does not
+rise.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from odradek.log.files import FilePool
+from odradek.log.log_config import LogConfig
+from odradek.log.names import INDEX, LOG, TIME_INDEX, offset_file
+from odradek.log.offset_index import OffsetIndex
+from odradek.log.time_index import NO_TIMESTAMP, TimeIndex
+from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header
+from odradek.protocol.records import decode_records
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+_SCAN_BYTES: Final = 8192
+_MOST_RECENT: Final = 128
+
+
+class TimestampOffset(NamedTuple):
+    """A record that a look-up by time found. `timestamp` in ms."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Segment:
+    """See the module. Methods that read raise `OSError`, and `CorruptBatchError` where the file is not what it was.
+
+    `size` and `next_offset` count what is pending; `written_size` does not. `max_timestamp` is that of all records, -1
+    without any. `is_created` says whether the `.log` file is there.
+    """
+
+    def __init__(self, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.config = config
+        self.size = 0
+        self.written_size = 0
+        self.next_offset = base_offset
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.last_append_ms = now_ms
+        self.is_created = False
+        self.log = pool.file(offset_file(directory, base_offset, LOG))
+        self.pool = pool
+        self._first_timestamp: int | None = None
+        self._created_ms = now_ms
+        self._since_entry = 0
+        self._recent_lasts: list[int] = []
+        self._recent_positions: list[int] = []
+        self._recent_from = base_offset
+        jitter_ms = config.segment_jitter_ms and crc32(self.log.path.encode()) % config.segment_jitter_ms
+        self._roll_ms = config.segment_ms - min(jitter_ms, config.segment_ms)
+        self._make_indexes(0, 0)
+
+    @classmethod
+    def open(cls, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> "Segment":
+        """A segment that is on the disk. Its `next_offset` and `max_timestamp` are not known yet: see `load_end`."""
+        segment = cls(pool, directory, base_offset, config, now_ms=now_ms)
+        segment.size = segment.written_size = pool.disk.size(segment.log.path)
+        segment.is_created = True
+        segment._make_indexes(*segment.stored_index_bytes())
+        return segment
+
+    def _make_indexes(self, index_bytes: int, time_index_bytes: int) -> None:
+        path = self.log.path.removesuffix(LOG)
+        base, limit, pool = self.base_offset, self.config.segment_index_bytes, self.pool
+        self.offset_index = OffsetIndex(pool.file(path + INDEX), base, max_bytes=limit, stored_bytes=index_bytes)
+        self.time_index = TimeIndex(pool.file(path + TIME_INDEX), base, max_bytes=limit, stored_bytes=time_index_bytes)
+
+    def stored_index_bytes(self) -> tuple[int, int]:
+        """The sizes of the two index files, 0 where there is none."""
+        disk, path = self.pool.disk, self.log.path.removesuffix(LOG)
+        sizes = [disk.size(path + suffix) if disk.exists(path + suffix) else 0 for suffix in (INDEX, TIME_INDEX)]
+        return sizes[0], sizes[1]
+
+    # ---- the books ----------------------------------------------------------------------------------------------
+
+    def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a batch of `size` bytes that ends at `last_offset` belongs into the next segment."""
+        if not self.size:
+            return False
+        if self._first_timestamp is None:
+            self._first_timestamp = self._read_first_timestamp()
+        first, newest = self._first_timestamp, max_timestamp
+        age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._created_ms
+        return (
+            self.size + size > self.config.segment_bytes
+            or age_ms > self._roll_ms
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or self.offset_index.is_full
+            or self.time_index.is_full
+        )
+
+    def add(self, base_offset: int, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
+        """Note that a batch of `size` bytes comes next in the file."""
+        position = self.size
+        if not position:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        recent = self._recent_lasts
+        if self._since_entry > self.config.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self._since_entry = 0
+        if not recent:
+            self._recent_from = base_offset
+        recent.append(last_offset)
+        self._recent_positions.append(position)
+        if len(recent) > _MOST_RECENT:
+            half = len(recent) // 2
+            self._recent_from = recent[half - 1] + 1
+            del recent[:half]
+            del self._recent_positions[:half]
+        self._since_entry += size
+        self.size = position + size
+        self.next_offset = last_offset + 1
+        self.last_append_ms = now_ms
+
+    def finish(self) -> None:
+        """Nothing is appended any more: the time index gets its last entry."""
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset, at_end=True)
+
+    def flush_full_pages(self) -> None:
+        """Write index entries once there are enough of them."""
+        if self.offset_index.entries.has_full_page:
+            self.offset_index.entries.flush()
+        if self.time_index.entries.has_full_page:
+            self.time_index.entries.flush()
+
+    def flush_indexes(self) -> None:
+        """Write all index entries; does not sync."""
+        self.offset_index.entries.flush()
+        self.time_index.entries.flush()
+
+    def replace_indexes(self) -> None:
+        """Make the index files what `add` made of them since `clear_books`; each whole or not at all, and synced."""
+        self.offset_index.entries.replace(self.pool.disk)
+        self.time_index.entries.replace(self.pool.disk)
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        """The files of a segment, the log first."""
+        return self.log.path, self.offset_index.entries.file.path, self.time_index.entries.file.path
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The time that retention goes by: of the latest record, or of the last append if no record has one."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.last_append_ms
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> int:
+        """Where the batch begins that has `offset`, or the next one after it; `size` if there is none."""
+        if self._recent_lasts and offset >= self._recent_from:
+            number = bisect_left(self._recent_lasts, offset)
+            return self._recent_positions[number] if number < len(self._recent_lasts) else self.size
+        if offset >= self.next_offset:
+            return self.size
+        for position, header in self.scan(self.offset_index.position_below(offset)):
+            if header.last_offset >= offset:
+                return position
+        return self.written_size
+
+    def read(self, position: int, max_bytes: int, end: int, *, at_least_one: bool) -> bytes:
+        """Up to `max_bytes` from `position`, none beyond `end`; the last batch may be cut, the first is not.
+
+        If the first is larger: all of it with `at_least_one`, else nothing.
+        """
+        data = self.log.read(position, min(max_bytes, end - position))
+        if len(data) < HEADER_SIZE:
+            if not at_least_one or position >= end:
+                return b""
+            data = self.log.read(position, HEADER_SIZE)
+        size = read_header(data).size
+        if size <= len(data):
+            return data
+        return self.log.read(position, size) if at_least_one else b""
+
+    def scan(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """`(position, header)` of each batch in the file from `position` on; reads little more than headers."""
+        end = self.written_size
+        chunk, start = b"", position
+        while position + HEADER_SIZE <= end:
+            if position + HEADER_SIZE > start + len(chunk):
+                chunk, start = self.log.read(position, min(_SCAN_BYTES, end - position)), position
+            header = read_header(chunk, position - start)
+            if header.magic != MAGIC or header.size < HEADER_SIZE:
+                raise CorruptBatchError(f"there is no batch at byte {position} of {self.log.path}")
+            yield position, header
+            position += header.size
+
+    def find_time(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
+        """The first record from `from_offset` on that is not earlier than `timestamp`, among those written."""
+        start = self.offset_index.position_below(max(self.time_index.offset_below(timestamp), from_offset))
+        for position, header in self.scan(start):
+            if header.max_timestamp < timestamp or header.last_offset < from_offset:
+                continue
+            if header.is_log_append_time:
+                return TimestampOffset(
+                    header.max_timestamp, max(header.base_offset, from_offset), header.partition_leader_epoch
+                )
+            for record in decode_records(self.log.read(position, header.size)):
+                if record.timestamp >= timestamp and record.offset >= from_offset:
+                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        return None
+
+    # ---- opening and cutting ------------------------------------------------------------------------------------
+
+    def load_end(self) -> bool:
+        """Learn `next_offset` and `max_timestamp` of a segment that was opened; whether all of it is whole batches."""
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+        last = self.offset_index.entries.last
+        start = end = last[1] if last else 0
+        self.next_offset = self.base_offset
+        try:
+            for position, header in self.scan(start):
+                if header.max_timestamp > self.max_timestamp:
+                    self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+                self.next_offset = header.next_offset
+                end = position + header.size
+        except CorruptBatchError:
+            return False
+        self._since_entry = end - start
+        return end == self.written_size
+
+    def load_finished(self, next_base_offset: int) -> None:
+        """Learn the same of a segment that another one follows, from its index alone."""
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+        self.next_offset = next_base_offset
+
+    def has_valid_indexes(self, end_offset: int) -> bool:
+        """Whether both index files of a finished segment are there and may be believed, by their own rules."""
+        index_bytes, time_index_bytes = self.stored_index_bytes()
+        return (
+            self.pool.disk.exists(self.offset_index.entries.file.path)
+            and self.offset_index.is_valid(index_bytes, self.size)
+            and self.time_index.is_valid(time_index_bytes, end_offset)
+            and (time_index_bytes > 0 or not self.size)
+        )
+
+    def clear_books(self) -> None:
+        """Forget all that is known of the segment, indexes too: `add` begins anew, at the file's first byte.
+
+        The index files stay until `replace_indexes`.
+        """
+        self.offset_index.entries.clear()
+        self.time_index.entries.clear()
+        self._forget_recent()
+        self.size = 0
+        self.next_offset = self.base_offset
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self._since_entry = 0
+
+    def truncate(self, offset: int) -> None:
+        """Cut the batch that has `offset` and all after it, also what is pending and what a failed write left."""
+        self.size = self.find(offset)
+        self.log.truncate(self.size)
+        self.written_size = self.size
+        self.offset_index.truncate(self.size)
+        self.time_index.truncate(offset)
+        self._forget_recent()
+        if not self.load_end():
+            raise CorruptBatchError(f"{self.log.path} has no whole batches before offset {offset}")
+        self.next_offset = offset
+
+    def close(self) -> None:
+        """Give the descriptors back; the next use opens the files again."""
+        self.log.close()
+        self.offset_index.entries.file.close()
+        self.time_index.entries.file.close()
+
+    def _forget_recent(self) -> None:
+        self._recent_lasts.clear()
+        self._recent_positions.clear()
+        self._since_entry = 0
+        self._first_timestamp = None
+
+    def _read_first_timestamp(self) -> int:
+        if self.written_size < HEADER_SIZE:
+            return NO_TIMESTAMP
+        return read_header(self.log.read(0, HEADER_SIZE)).max_timestamp

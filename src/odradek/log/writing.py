@@ -1,0 +1,182 @@
+"""What is appended but not written, and the jobs that write and sync it on another thread.
+
+A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
+but its own files. `run` never raises an `OSError`: it is kept in `error`, and the log decides.
+"""
+
+from typing import Final
+
+from odradek.log import leader_epochs
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.names import SNAPSHOT, offset_file
+from odradek.log.segment import Segment
+from odradek.runtime import Buffer, Disk, File
+
+THREAD_BYTES: Final = 65_536
+"""From here on a write is worth a thread: fresh pages cost 3.6 ms a MiB (measured)."""
+
+
+class PendingWrites:
+    """Batches that wait to be written, in order, and the segments that begin with them.
+
+    `size` counts bytes. `buffers` is of the active segment, `finished` of those before it.
+    """
+
+    __slots__ = ("_snapshots", "buffers", "finished", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.buffers: list[Buffer] = []
+        self.finished: list[tuple[Segment, list[Buffer]]] = []
+        self._snapshots: dict[Segment, bytes] = {}
+
+    def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
+        """What comes now belongs to `new`, whose files, a snapshot among them, are created when it is written."""
+        if self.buffers:
+            self.finished.append((old, self.buffers))
+            self.buffers = []
+        self._snapshots[new] = snapshot
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.size = 0
+        self.buffers = []
+        self.finished = []
+        self._snapshots = {}
+
+    def take(self, active: Segment) -> "list[WritePart]":
+        """All of it as parts of a job, with their files pinned; nothing waits any more. Raises `OSError`."""
+        parts: list[WritePart] = []
+        try:
+            for segment, buffers in [*self.finished, (active, self.buffers)]:
+                if segment.is_created:
+                    parts.append(WritePart(segment, buffers, file=segment.log.pin()))
+                else:
+                    parts.append(WritePart(segment, buffers, snapshot=self._snapshots.pop(segment)))
+        except OSError:
+            for part in parts:
+                part.give_back(keep=False)
+            raise
+        self.clear()
+        return parts
+
+
+class WritePart:
+    """What goes to the end of one segment. Without a `file` the segment begins with it, and with a `snapshot`."""
+
+    __slots__ = ("buffers", "file", "segment", "size", "snapshot")
+
+    def __init__(
+        self, segment: Segment, buffers: list[Buffer], *, file: File | None = None, snapshot: bytes = b""
+    ) -> None:
+        self.segment = segment
+        self.buffers = buffers
+        self.size = sum(map(len, buffers))
+        self.file = file
+        self.snapshot = snapshot
+
+    def give_back(self, *, keep: bool) -> None:
+        """Let the pool have the file again; one that the job created is kept only if the job went well."""
+        if self.segment.is_created:
+            self.segment.log.unpin()
+        elif self.file is not None and keep:
+            self.segment.log.adopt(self.file)
+            self.segment.is_created = True
+        elif self.file is not None:
+            self.file.close()
+
+
+class WriteJob:
+    """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk too.
+
+    Of errors, `failed_sync` says that it was a sync which failed.
+    """
+
+    __slots__ = ("_disk", "end_offset", "error", "failed_sync", "parts", "size", "sync")
+
+    def __init__(self, disk: Disk, parts: list[WritePart], *, size: int, end_offset: int, sync: bool) -> None:
+        self._disk = disk
+        self.parts = parts
+        self.size = size
+        self.end_offset = end_offset
+        self.sync = sync
+        self.error: OSError | None = None
+        self.failed_sync = False
+
+    @property
+    def prefers_thread(self) -> bool:
+        """Whether it would keep the event loop too long: it is large, or waits for the disk."""
+        return self.sync or (self.size >= THREAD_BYTES and bool(self.parts))
+
+    def run(self) -> None:
+        """Write, part by part: a crash leaves the first so many bytes of it."""
+        try:
+            for part in self.parts:
+                file = part.file
+                if file is None:
+                    file = part.file = self._begin_segment(part)
+                file.append(part.buffers)
+                if self.sync:
+                    self._sync(file)
+        except OSError as error:
+            self.error = error
+
+    def _sync(self, file: File) -> None:
+        try:
+            file.sync()
+        except OSError:
+            self.failed_sync = True
+            raise
+
+    def _begin_segment(self, part: WritePart) -> File:
+        directory = part.segment.directory
+        snapshot = self._disk.open(offset_file(directory, part.segment.base_offset, SNAPSHOT), create=True)
+        try:
+            snapshot.truncate(0)
+            snapshot.append([part.snapshot])
+        finally:
+            snapshot.close()
+        file = self._disk.open(part.segment.log.path, create=True)
+        file.truncate(0)
+        if self.sync:
+            self._disk.sync_directory(directory)
+        return file
+
+
+class FlushJob:
+    """Syncs `segments` with their indexes and snapshots: everything below `end_offset` is on the disk then."""
+
+    __slots__ = ("_directory", "_disk", "_epochs", "end_offset", "error", "segments")
+
+    def __init__(
+        self, disk: Disk, directory: str, segments: list[Segment], epochs: LeaderEpochs, *, end_offset: int
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.segments = segments
+        self.end_offset = end_offset
+        self._epochs = epochs.encode() if epochs.is_dirty else None
+        epochs.is_dirty = False
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """Sync, and bring the leader epochs' file up to date. What retention removed meanwhile needs no sync."""
+        try:
+            if self._epochs is not None:
+                self._disk.replace_file(f"{self._directory}/{leader_epochs.FILE_NAME}", self._epochs)
+            for segment in self.segments:
+                for path in (*segment.paths, offset_file(self._directory, segment.base_offset, SNAPSHOT)):
+                    self._sync(path)
+            self._disk.sync_directory(self._directory)
+        except OSError as error:
+            self.error = error
+
+    def _sync(self, path: str) -> None:
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return
+        try:
+            file.sync()
+        finally:
+            file.close()

@@ -1,0 +1,43 @@
+"""Groups: who is a member, in which generation, with which assignment, and the offsets under a group's name.
+
+Pure machines: `ClassicGroup` (join, sync, heartbeat, leave) and `Offsets`. Requests, commits of records and time come
+in, replies and records go out; the sockets, the log and the timers are the coordinator's in `broker`.
+"""
+
+from odradek.groups.classic import ClassicGroup
+from odradek.groups.core import GroupSettings
+from odradek.groups.messages import (
+    NO_GENERATION,
+    Append,
+    Effect,
+    JoinedMember,
+    JoinReply,
+    JoinRequest,
+    Leaver,
+    LeaveReply,
+    LeaveRequest,
+    RebalanceBegan,
+    SyncReply,
+    SyncRequest,
+)
+from odradek.groups.states import TRANSITIONS, Event, State
+
+__all__ = [
+    "NO_GENERATION",
+    "TRANSITIONS",
+    "Append",
+    "ClassicGroup",
+    "Effect",
+    "Event",
+    "GroupSettings",
+    "JoinReply",
+    "JoinRequest",
+    "JoinedMember",
+    "LeaveReply",
+    "LeaveRequest",
+    "Leaver",
+    "RebalanceBegan",
+    "State",
+    "SyncReply",
+    "SyncRequest",
+]

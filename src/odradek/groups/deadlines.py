@@ -1,0 +1,76 @@
+"""Many deadlines, most of which are moved before they come: every heartbeat moves one.
+
+Moving one later costs a dict entry. Its place in the heap stays where it was; when that moment comes, it is put where
+it belongs. `next_ms` may therefore be earlier than any real deadline, never later.
+"""
+
+from collections.abc import Hashable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Deadlines(Generic[K]):
+    """Moments by key, in ms of the caller's clock."""
+
+    def __init__(self) -> None:
+        self._at_ms: dict[K, int] = {}
+        self._queued_ms: dict[K, int] = {}
+        self._heap: list[tuple[int, int, K]] = []
+        self._order = count()
+
+    def set(self, key: K, at_ms: int) -> None:
+        """Let `key` be due at `at_ms`, instead of when it was."""
+        self._at_ms[key] = at_ms
+        queued = self._queued_ms.get(key)
+        if queued is None or at_ms < queued:
+            self._queue(key, at_ms)
+
+    def clear(self, key: K) -> None:
+        """Let `key` never be due; nothing happens if it was not."""
+        self._at_ms.pop(key, None)
+
+    def clear_all(self) -> None:
+        """Forget every key."""
+        self._at_ms.clear()
+        self._queued_ms.clear()
+        self._heap.clear()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._at_ms
+
+    @property
+    def next_ms(self) -> int | None:
+        """When `pop_due` is to be asked again; None: never."""
+        while self._heap:
+            at_ms, _, key = self._heap[0]
+            if key in self._at_ms and self._queued_ms.get(key) == at_ms:
+                return at_ms
+            self._drop_first()
+        return None
+
+    def pop_due(self, now_ms: int) -> K | None:
+        """The key whose deadline came first, if it is not after `now_ms`; it is no longer set then."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            key = self._drop_first()
+            at_ms = self._at_ms.get(key)
+            if at_ms is None or key in self._queued_ms:
+                continue
+            if at_ms <= now_ms:
+                del self._at_ms[key]
+                return key
+            self._queue(key, at_ms)
+        return None
+
+    def _queue(self, key: K, at_ms: int) -> None:
+        self._queued_ms[key] = at_ms
+        heappush(self._heap, (at_ms, next(self._order), key))
+
+    def _drop_first(self) -> K:
+        """Take the heap's first entry away; the key is no longer queued unless an earlier entry replaced this one."""
+        at_ms, _, key = heappop(self._heap)
+        if self._queued_ms.get(key) == at_ms:
+            del self._queued_ms[key]
+        return key

@@ -1,0 +1,279 @@
+"""What holds for a group whatever happens to it, in any order: found by letting anything happen."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import hypothesis
+import hypothesis.strategies as st
+
+from odradek.groups import (
+    TRANSITIONS,
+    Append,
+    ClassicGroup,
+    Effect,
+    Event,
+    GroupSettings,
+    JoinReply,
+    JoinRequest,
+    Leaver,
+    LeaveRequest,
+    RebalanceBegan,
+    State,
+    SyncReply,
+    SyncRequest,
+)
+from odradek.groups.deadlines import Deadlines
+from odradek.model import ErrorCode
+from odradek.protocol.group_records import GroupMetadataValue
+
+NAMES = ("a", "b", "c", "d")
+
+
+@dataclass
+class World:
+    """A group, its log, clients that remember what they were told, and a ledger of what was asked and answered."""
+
+    settings: GroupSettings
+    group: ClassicGroup = field(init=False)
+    now_ms: int = 0
+    asked: int = 0
+    answered: Counter[object] = field(default_factory=Counter)
+    appended: list[Append] = field(default_factory=list)
+    log: list[GroupMetadataValue] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    last: dict[str, tuple[str, int]] = field(default_factory=dict)
+    errors: dict[str, ErrorCode] = field(default_factory=dict)
+    told: dict[int, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    assigned: dict[tuple[int, str], bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.group = ClassicGroup("g", self.settings)
+
+    def ticket(self, name: str) -> tuple[str, int]:
+        self.asked += 1
+        self.last[name] = (name, self.asked)
+        return name, self.asked
+
+    def take(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Append):
+                self.appended.append(effect)
+            elif not isinstance(effect, RebalanceBegan):
+                self.answered[effect.to] += 1
+                assert self.answered[effect.to] == 1, "answered twice"
+                assert isinstance(effect.to, tuple)
+                self.errors[effect.to[0]] = effect.error
+            if isinstance(effect, JoinReply):
+                self.joined(effect)
+            elif isinstance(effect, SyncReply) and effect.error is ErrorCode.none:
+                self.synced(effect)
+
+    def joined(self, reply: JoinReply) -> None:
+        name = name_of(reply)
+        if reply.error is ErrorCode.unknown_member_id:
+            self.ids.pop(name, None)
+        elif reply.member_id:
+            self.ids[name] = reply.member_id
+        if reply.error is not ErrorCode.none:
+            return
+        self.generations[name] = reply.generation
+        committed = [record for record in self.log if record.generation == reply.generation]
+        assert committed, "a generation was told before it was committed"
+        assert any(reply.member_id == member.member_id for record in committed for member in record.members)
+        if reply.members and not reply.skip_assignment:
+            members = frozenset(member.member_id for member in reply.members)
+            assert reply.leader == reply.member_id
+            assert self.told.setdefault(reply.generation, (reply.leader, members)) == (reply.leader, members)
+
+    def synced(self, reply: SyncReply) -> None:
+        record = self.log[-1]
+        member_id = self.ids[name_of(reply)]
+        mine = {member.member_id: member.assignment for member in record.members}
+        assert mine[member_id] == reply.assignment, "what was told is not what was recorded"
+        known = self.assigned.setdefault((record.generation, member_id), reply.assignment)
+        assert known == reply.assignment, "two assignments in one generation"
+
+    def join(self, name: str, metadata: bytes, *, static: bool, old: bool) -> None:
+        request = JoinRequest(
+            to=self.ticket(name),
+            member_id=self.ids.get(name, ""),
+            new_member_id=f"{name}-{self.asked}",
+            instance_id=name if static else None,
+            client_id=name,
+            client_host="/",
+            session_timeout_ms=1_000,
+            rebalance_timeout_ms=3_000,
+            protocol_type="consumer",
+            protocols=(("range", metadata),),
+            requires_member_id=not old,
+            can_skip_assignment=not old,
+        )
+        self.take(self.group.join(request, self.now_ms))
+
+    def sync(self, name: str) -> None:
+        leads = self.told.get(self.generations.get(name, -1), ("", frozenset()))
+        mine = leads[0] == self.ids.get(name)
+        given = tuple((member, f"{member}@{self.asked}".encode()) for member in sorted(leads[1])) if mine else ()
+        request = SyncRequest(
+            to=self.ticket(name),
+            member_id=self.ids.get(name, ""),
+            generation=self.generations.get(name, -1),
+            assignments=given,
+        )
+        self.take(self.group.sync(request, self.now_ms))
+
+    def leave(self, name: str) -> None:
+        leaver = Leaver(member_id=self.ids.get(name, "?"))
+        self.take(self.group.leave(LeaveRequest(to=self.ticket(name), members=(leaver,)), self.now_ms))
+
+    def beat(self, name: str) -> None:
+        self.group.heartbeat(self.ids.get(name, ""), None, self.generations.get(name, -1), self.now_ms)
+
+    def commit(self) -> None:
+        if self.appended:
+            append = self.appended.pop(0)
+            self.log.append(append.metadata)
+            self.take(self.group.committed(append.ticket, self.now_ms))
+
+    def fail(self) -> None:
+        appended, self.appended = self.appended, []
+        for append in appended:
+            self.take(self.group.failed(append.ticket, ErrorCode.coordinator_not_available, self.now_ms))
+
+    def wait(self, how_long_ms: int) -> None:
+        self.now_ms += how_long_ms
+        self.take(self.group.expire(self.now_ms))
+
+    def move(self) -> None:
+        """The coordinator resigns and the next one loads what was appended."""
+        self.take(self.group.unload())
+        assert sum(self.answered.values()) == self.asked, "somebody was forgotten"
+        self.log += [append.metadata for append in self.appended]
+        self.appended.clear()
+        self.group = ClassicGroup("g", self.settings)
+        if self.log:
+            self.group, effects = ClassicGroup.load("g", self.log[-1], self.settings, self.now_ms)
+            self.take(effects)
+
+
+def name_of(reply: JoinReply | SyncReply) -> str:
+    assert isinstance(reply.to, tuple)
+    return str(reply.to[0])
+
+
+class Client:
+    """One that does what it is told: joins, syncs, and then beats until it is told to join again."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.must = "join"
+
+    def act(self, world: World) -> None:
+        asked = world.last.get(self.name)
+        if asked is not None and not world.answered[asked]:
+            return
+        error = world.errors.get(self.name, ErrorCode.none)
+        if self.must == "beat":
+            instance, generation = self.name if self.name == "d" else None, world.generations[self.name]
+            error = world.group.heartbeat(world.ids[self.name], instance, generation, world.now_ms)
+        if error in {ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id}:
+            world.ids.pop(self.name, None)
+        if error is not ErrorCode.none or self.must == "join":
+            self.must = "sync"
+            world.join(self.name, b"x", static=self.name == "d", old=False)
+        elif self.must == "sync":
+            self.must = "beat"
+            world.sync(self.name)
+
+
+steps = st.one_of(
+    st.tuples(st.just("join"), st.sampled_from(NAMES), st.sampled_from((b"x", b"y")), st.booleans()),
+    st.tuples(st.just("sync"), st.sampled_from(NAMES)),
+    st.tuples(st.just("beat"), st.sampled_from(NAMES)),
+    st.tuples(st.just("leave"), st.sampled_from(NAMES)),
+    st.tuples(st.just("commit")),
+    st.tuples(st.just("commit")),
+    st.tuples(st.just("fail")),
+    st.tuples(st.just("wait"), st.sampled_from((1, 500, 1_000, 3_000))),
+    st.tuples(st.just("move")),
+)
+
+
+@hypothesis.settings(max_examples=400, deadline=None)
+@hypothesis.given(st.lists(steps, max_size=80), st.sampled_from((0, 300)), st.sampled_from((2, 100)))
+def test_whatever_happens_each_request_is_answered_once_and_each_generation_is_told_once(
+    script: list[tuple[object, ...]], delay_ms: int, max_size: int
+) -> None:
+    """M6. A generation is told after it is committed, with one leader; what a member syncs is what was recorded."""
+    world = World(GroupSettings(initial_rebalance_delay_ms=delay_ms, max_size=max_size))
+    highest = 0
+    for verb, *rest in script:
+        if verb == "join":
+            name, metadata, old = rest
+            assert isinstance(name, str)
+            assert isinstance(metadata, bytes)
+            world.join(name, metadata, static=name == "d", old=bool(old))
+        else:
+            getattr(world, str(verb))(*rest)
+        assert world.group.generation >= highest, "a generation went back"
+        highest = world.group.generation
+    world.move()
+
+
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(st.lists(steps, max_size=40))
+def test_after_any_trouble_a_group_of_living_members_becomes_stable(script: list[tuple[object, ...]]) -> None:
+    """M6. Once the log commits and members do what they are told, all end with assignments of one generation."""
+    world = World(GroupSettings(initial_rebalance_delay_ms=0))
+    for verb, *rest in script:
+        if verb == "join":
+            world.join(str(rest[0]), b"x", static=rest[0] == "d", old=bool(rest[2]))
+        else:
+            getattr(world, str(verb))(*rest)
+    clients = {name: Client(name) for name in NAMES}
+    for _ in range(40):
+        for client in clients.values():
+            client.act(world)
+            while world.appended:
+                world.commit()
+        world.wait(300)
+    assert world.group.state is State.STABLE
+    assert {world.generations[name] for name in NAMES} == {world.group.generation}
+    assert len(world.group.members) == len(NAMES)
+    assert all(member.assignment for member in world.group.members)
+
+
+def test_every_state_but_the_last_can_end_and_every_event_leads_somewhere() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
+    for state, row in TRANSITIONS.items():
+        assert (Event.UNLOADED in row) == (state is not State.DEAD)
+    shown = {state.shown for state in State}
+    assert shown == {"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"}
+
+
+@hypothesis.given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 30)), st.integers(0, 3))))
+def test_deadlines_come_due_when_they_were_last_set_and_not_twice(moves: list[tuple[int, int | None, int]]) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    plain: dict[int, int] = {}
+    now_ms = 0
+    for key, at_ms, step_ms in moves:
+        if at_ms is None:
+            deadlines.clear(key)
+            plain.pop(key, None)
+        else:
+            deadlines.set(key, at_ms)
+            plain[key] = at_ms
+        now_ms += step_ms
+        due = []
+        while (popped := deadlines.pop_due(now_ms)) is not None:
+            due.append(popped)
+        assert sorted(due) == sorted(key for key, at in plain.items() if at <= now_ms)
+        plain = {key: at for key, at in plain.items() if at > now_ms}
+        assert all(key in deadlines for key in plain)
+        if plain:
+            assert deadlines.next_ms is not None
+            assert deadlines.next_ms <= min(plain.values())
+        else:
+            assert deadlines.next_ms is None

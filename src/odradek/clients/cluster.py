@@ -1,8 +1,8 @@
 """The cluster behind a list of addresses: its shape, kept current, and connections to its brokers.
 
 Every client has one `Cluster`. It asks for the topics that somebody is interested in, follows leaders when it is told
-that one has moved, and keeps a connection per broker and lane: heartbeats must not wait behind a long poll, so a
-group's coordinator is on a lane of its own.
+that one has moved, and keeps a connection per broker and lane: brokers answer in order, and neither heartbeats nor
+metadata must wait behind a long poll.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ class Lane(StrEnum):
     """What a connection is for: requests of one lane wait for each other, those of two do not."""
 
     DATA = "data"
+    FETCH = "fetch"
     COORDINATOR = "coordinator"
 
 

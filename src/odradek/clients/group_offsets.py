@@ -28,7 +28,7 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-class Membership(NamedTuple):
+class Committer(NamedTuple):
     """Who commits; by default nobody in particular."""
 
     generation_id: int = NO_GENERATION
@@ -36,7 +36,7 @@ class Membership(NamedTuple):
     group_instance_id: str | None = None
 
 
-NO_MEMBER: Final = Membership()
+NO_MEMBER: Final = Committer()
 
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
@@ -89,7 +89,7 @@ async def fetch_group_offsets(
 
 
 async def commit_once(
-    connection: Connection, group_id: str, membership: Membership, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    connection: Connection, group_id: str, committer: Committer, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> None:
     """One OffsetCommit to the coordinator. Raises the first `KafkaError` in its answer."""
     topics = [
@@ -109,9 +109,9 @@ async def commit_once(
     ]
     message = {
         "group_id": group_id,
-        "generation_id_or_member_epoch": membership.generation_id,
-        "member_id": membership.member_id,
-        "group_instance_id": membership.group_instance_id,
+        "generation_id_or_member_epoch": committer.generation_id,
+        "member_id": committer.member_id,
+        "group_instance_id": committer.group_instance_id,
         "retention_time": -1,
         "topics": topics,
     }

@@ -1,0 +1,264 @@
+"""What is read and from where: the assigned partitions, their positions, and fetched records that nobody has taken yet.
+
+Pure: no clock, no wire. Whatever makes fetched data void (a seek, a new assignment) changes the partition's `version`,
+so that an answer still under way is recognised as old.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from odradek.clients.fetch import readable_batches
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.records import Record, decode_records
+
+_MOST_BUFFERED: Final = 2
+"""Fetches kept per partition: one to read from, and one that arrives meanwhile."""
+
+
+class ConsumerRecord(NamedTuple):
+    """A record, and where it is. `timestamp` is in ms; `leader_epoch` is of its batch, -1 if unknown (KIP-320)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+
+
+class RawBatch(NamedTuple):
+    """Record batches as they came: `fetched[start:end]`, to be read from `from_offset` on."""
+
+    partition: TopicPartition
+    fetched: memoryview
+    start: int
+    end: int
+    from_offset: int
+    next_offset: int
+    leader_epoch: int
+
+    @property
+    def buffer(self) -> memoryview:
+        """The batches."""
+        return self.fetched[self.start : self.end]
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One assigned partition. `position`: the next offset to hand out, None until it is found out."""
+
+    partition: TopicPartition
+    position: int | None = None
+    leader_epoch: int = -1
+    fetch_position: int = 0
+    version: int = 0
+    is_paused: bool = False
+    is_fetching: bool = False
+    not_before: float = 0.0
+    reset: int | None = None
+    """To be looked up with ListOffsets: `EARLIEST`, `LATEST`, or a time in ms."""
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    error: OdradekError | None = None
+    """To be raised by the next poll, once."""
+    buffers: deque[deque[RawBatch]] = field(default_factory=deque)
+    pending: list[ConsumerRecord] = field(default_factory=list)
+    taken: int = 0
+    """How many of `pending` were handed out."""
+    batch: RawBatch | None = None
+    """Where `pending` is from."""
+
+    @property
+    def is_fetchable(self) -> bool:
+        """Whether a fetch should ask for it now."""
+        return (
+            self.position is not None
+            and not self.is_paused
+            and not self.is_fetching
+            and self.error is None
+            and len(self.buffers) < _MOST_BUFFERED
+        )
+
+    def seek(self, offset: int, leader_epoch: int = -1) -> None:
+        """Go on from `offset`, and forget what was fetched."""
+        self._forget()
+        self.position = self.fetch_position = offset
+        self.leader_epoch = leader_epoch
+        self.reset = None
+
+    def look_up(self, timestamp: int) -> None:
+        """Have no position until an offset was found for `timestamp` (or `EARLIEST`, `LATEST`)."""
+        self._forget()
+        self.position = None
+        self.reset = timestamp
+
+    def fetched(self, answer: FetchedPartition, *, check_crcs: bool) -> None:
+        """Keep what a fetch from `fetch_position` brought."""
+        self.high_watermark = answer.high_watermark
+        self.last_stable_offset = answer.last_stable_offset if answer.last_stable_offset >= 0 else None
+        if not answer.records:
+            return
+        try:
+            raw, following = self._split(memoryview(answer.records), answer, check_crcs=check_crcs)
+        except KafkaError as error:
+            self.error = error
+            return
+        if following == self.fetch_position:
+            self.error = KafkaError(
+                ErrorCode.corrupt_message, f"partition {self.partition}: no whole batch came at offset {following}"
+            )
+            return
+        self.fetch_position = following
+        if raw:
+            self.buffers.append(deque(raw))
+        elif not self.buffers and not self.has_pending:
+            # Markers and aborted transactions only: nothing to hand out, but not to be fetched again.
+            self.position = following
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a record is decoded and not handed out."""
+        return self.taken < len(self.pending)
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """At most `limit` records, decoded a batch at a time; moves the position past them."""
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit and (self.has_pending or self._decode_next()):
+            some = self.pending[self.taken : self.taken + limit - len(taken)]
+            taken += some
+            self._hand_out(self.taken + len(some))
+        return taken
+
+    def take_one(self) -> ConsumerRecord:
+        """The next record that is decoded already (`has_pending`); moves the position past it."""
+        record = self.pending[self.taken]
+        self._hand_out(self.taken + 1)
+        return record
+
+    def take_raw(self) -> RawBatch | None:
+        """The next batches undecoded, as many as lie together; moves the position past them."""
+        if self.has_pending:
+            # A poll stopped in the middle of this batch.
+            assert self.batch is not None
+            raw = self.batch._replace(from_offset=self.pending[self.taken].offset)
+            self._hand_out(len(self.pending))
+        else:
+            first = self._next_batch()
+            if first is None:
+                return None
+            raw = first
+            while self.buffers and self.buffers[0] and self.buffers[0][0].start == raw.end:
+                last = self.buffers[0].popleft()
+                raw = raw._replace(end=last.end, next_offset=last.next_offset, leader_epoch=last.leader_epoch)
+        self.position, self.leader_epoch = raw.next_offset, raw.leader_epoch
+        return raw
+
+    def _hand_out(self, count: int) -> None:
+        """The first `count` of `pending` are taken."""
+        self.taken = count
+        if self.has_pending:
+            self.position = self.pending[count].offset
+        elif self.batch is not None:
+            self.position = self.batch.next_offset
+            self.pending, self.taken, self.batch = [], 0, None
+
+    def _decode_next(self) -> bool:
+        """Decode the next batch into `pending`. A corrupt one stays where it is, as an error."""
+        raw = self._next_batch()
+        if raw is None:
+            return False
+        try:
+            records: list[Record] = decode_records(raw.buffer)
+        except KafkaError as error:
+            self.error = KafkaError(error.code, f"partition {self.partition}, at offset {raw.from_offset}: {error}")
+            self.buffers.clear()
+            return False
+        topic, partition = self.partition
+        start, epoch = raw.from_offset, raw.leader_epoch
+        self.pending = [
+            ConsumerRecord(topic, partition, offset, timestamp, key, value, headers, epoch)
+            for offset, timestamp, key, value, headers in records
+            if offset >= start
+        ]
+        self.batch, self.leader_epoch = raw, epoch
+        # Compaction may have left nothing of a batch.
+        self._hand_out(0)
+        return True
+
+    def _next_batch(self) -> RawBatch | None:
+        while self.buffers:
+            if self.buffers[0]:
+                return self.buffers[0].popleft()
+            self.buffers.popleft()
+        return None
+
+    def _split(self, records: memoryview, answer: FetchedPartition, *, check_crcs: bool) -> tuple[list[RawBatch], int]:
+        """The batches that may be read, and the offset after all."""
+        following = self.fetch_position
+        raw: list[RawBatch] = []
+        for position, header, readable in readable_batches(records, answer.aborted_transactions, check_crcs=check_crcs):
+            if readable and header.next_offset > self.fetch_position:
+                raw.append(
+                    RawBatch(
+                        self.partition,
+                        records,
+                        position,
+                        position + header.size,
+                        max(self.fetch_position, header.base_offset),
+                        header.next_offset,
+                        header.partition_leader_epoch,
+                    )
+                )
+            following = max(following, header.next_offset)
+        return raw, following
+
+    def _forget(self) -> None:
+        self.version += 1
+        self.buffers.clear()
+        self.pending, self.taken, self.batch = [], 0, None
+        self.error = None
+        self.is_fetching = False
+
+
+class Positions:
+    """The assigned partitions. Iterates over their states; who was served last comes last."""
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(list(self._states.values()))
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._states
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """What is assigned."""
+        return frozenset(self._states)
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        """The state of an assigned partition, None for others."""
+        return self._states.get(partition)
+
+    def __getitem__(self, partition: TopicPartition) -> PartitionState:
+        """The state of an assigned partition. Raises `KafkaError` for another."""
+        state = self._states.get(partition)
+        if state is None:
+            raise KafkaError(ErrorCode.invalid_request, f"partition {partition} is not assigned to this consumer")
+        return state
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these; those that were read before go on where they are."""
+        wanted = sorted(partitions)
+        self._states = {partition: self._states.get(partition) or PartitionState(partition) for partition in wanted}
+
+    def served(self, state: PartitionState) -> None:
+        """Let the others be served first next time."""
+        if self._states.pop(state.partition, None) is not None:
+            self._states[state.partition] = state

@@ -1,0 +1,72 @@
+"""The consumer's keys, Kafka's names and defaults, and what they need of each other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek.clients.offsets import ISOLATION_LEVELS
+from odradek.clients.settings import ClientSettings, make_settings
+from odradek.config.definition import boolean, integer, names, text
+from odradek.model import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ClientSettings):
+    """See the module."""
+
+    group_id: str | None = text("group.id", None, "The group to be a member of, or to keep offsets in.", nullable=True)
+    group_instance_id: str | None = text(
+        "group.instance.id", None, "The name of a static member, which may restart unnoticed.", nullable=True
+    )
+    partition_assignment_strategy: tuple[str, ...] = names(
+        "partition.assignment.strategy", ("range",), "Assignors by name or import path, the preferred one first."
+    )
+    auto_offset_reset: str = text(
+        "auto.offset.reset", "latest", "Where to start without an offset.", choices=("earliest", "latest", "none")
+    )
+    enable_auto_commit: bool = boolean("enable.auto.commit", True, "Whether polling commits what came before.")
+    auto_commit_interval_ms: int = integer("auto.commit.interval.ms", 5_000, "How often it does.", minimum=0)
+    session_timeout_ms: int = integer(
+        "session.timeout.ms", 45_000, "How long a silent member counts as alive.", minimum=1
+    )
+    heartbeat_interval_ms: int = integer(
+        "heartbeat.interval.ms", 3_000, "How often a member shows that it is.", minimum=1
+    )
+    max_poll_interval_ms: int = integer(
+        "max.poll.interval.ms", 300_000, "How long the application may work between two polls.", minimum=1
+    )
+    max_poll_records: int = integer("max.poll.records", 500, "The most records of one poll.", minimum=1)
+    fetch_min_bytes: int = integer("fetch.min.bytes", 1, "Bytes that a broker waits for.", minimum=0)
+    fetch_max_bytes: int = integer("fetch.max.bytes", 50 << 20, "Bytes of one fetch.", minimum=1)
+    fetch_max_wait_ms: int = integer("fetch.max.wait.ms", 500, "How long a broker waits for them.", minimum=0)
+    max_partition_fetch_bytes: int = integer(
+        "max.partition.fetch.bytes", 1 << 20, "Bytes of one partition in a fetch.", minimum=1
+    )
+    isolation_level: str = text(
+        "isolation.level", "read_uncommitted", "Whether open transactions are read.", choices=tuple(ISOLATION_LEVELS)
+    )
+    check_crcs: bool = boolean("check.crcs", True, "Whether checksums are verified.")
+    allow_auto_create_topics: bool = boolean(
+        "allow.auto.create.topics", True, "Whether subscribing may create a topic."
+    )
+    exclude_internal_topics: bool = boolean(
+        "exclude.internal.topics", True, "Whether a pattern leaves internal topics out."
+    )
+    client_rack: str | None = text(
+        "client.rack", None, "Where this consumer runs, for rack-aware assignors.", nullable=True
+    )
+    default_api_timeout_ms: int = integer(
+        "default.api.timeout.ms", 60_000, "How long calls without a time-out of their own may take.", minimum=1
+    )
+
+
+def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
+    """Settings out of keywords. Raises `ConfigurationError`, also for two that exclude each other."""
+    settings = make_settings(ConsumerSettings, values)
+    if settings.group_id == "":
+        raise ConfigurationError("group_id can't be empty")
+    if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
+        raise ConfigurationError(
+            f"heartbeat_interval_ms ({settings.heartbeat_interval_ms:,}) is below "
+            f"session_timeout_ms ({settings.session_timeout_ms:,})"
+        )
+    return settings

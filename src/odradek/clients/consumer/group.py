@@ -25,7 +25,7 @@ from odradek.clients.consumer.actions import (
     SyncAnswer,
     Work,
 )
-from odradek.clients.consumer.membership import MemberState, Membership
+from odradek.clients.consumer.membership import Membership, MemberState
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.group_offsets import (
     Committer,

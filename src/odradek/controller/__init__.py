@@ -1,0 +1,32 @@
+"""What the controller decides, as pure functions: an image of the cluster in, operations on the tree out.
+
+Placement of new topics, states of new partitions, leaders after a broker came or went, deletion, producer ids.
+`broker.controller_shell` reads, calls these, and writes, each time with a check that it still is the controller; every
+decision is made from the tree alone, so that whatever a dead controller left half done the next one finishes.
+"""
+
+from odradek.controller.creation import MAX_PARTITIONS, NewTopic, TopicCreation, TopicPlan, plan_topic
+from odradek.controller.deletion import TopicDeletion, deletion_operations
+from odradek.controller.elections import Election, elect, elections
+from odradek.controller.initialization import initial_operations, needs_initialization
+from odradek.controller.placement import ClusterLoad, place
+from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
+
+__all__ = [
+    "MAX_PARTITIONS",
+    "PRODUCER_ID_BLOCK_SIZE",
+    "ClusterLoad",
+    "Election",
+    "NewTopic",
+    "TopicCreation",
+    "TopicDeletion",
+    "TopicPlan",
+    "deletion_operations",
+    "elect",
+    "elections",
+    "initial_operations",
+    "needs_initialization",
+    "next_producer_id_block",
+    "place",
+    "plan_topic",
+]

@@ -1,0 +1,158 @@
+"""Creating a topic: is the wish valid, where do its replicas go, and what is written.
+
+The topic's node and its configuration are written together; that is the creation. The states of its partitions come
+after (`initialization`), in the same way for a topic whose node an operator's tool wrote.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from odradek.config import BrokerConfig, validate_topic_overrides
+from odradek.controller.placement import ClusterLoad, Replicas, place
+from odradek.metadata import paths
+from odradek.metadata.image import BrokerImage
+from odradek.metadata.nodes import ConfigNode, TopicNode
+from odradek.metadata.store import Create, Operation, SetData
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
+
+DEFAULT = -1
+MAX_PARTITIONS = 10_000
+"""Partitions of one creation: more would hold the controller, and everybody's metadata, for seconds (as in Kafka)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic that somebody wants: with so many partitions and replicas (-1: the default), or placed by hand."""
+
+    name: str
+    num_partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignment: Mapping[int, Replicas] = field(default_factory=dict)
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A topic as it will be."""
+
+    name: str
+    topic_id: UUID
+    replicas: Mapping[int, Replicas]
+    config: Mapping[str, str]
+
+    def operations(self, *, config_exists: bool) -> list[Operation]:
+        """What creates the topic. `config_exists`: a node for its configuration was left there by somebody."""
+        path, data = paths.topic_config(self.name), ConfigNode(config=self.config).encode()
+        return [
+            SetData(path=path, data=data) if config_exists else Create(path=path, data=data),
+            Create(
+                path=paths.topic(self.name), data=TopicNode(replicas=self.replicas, topic_id=self.topic_id).encode()
+            ),
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreation:
+    """What became of a `NewTopic`: `plan` if it was created, or would be; `error` if not."""
+
+    name: str
+    plan: TopicPlan | None = None
+    error: KafkaError | None = None
+
+
+def plan_topic(
+    wanted: NewTopic,
+    *,
+    topic_id: UUID,
+    existing: Iterable[str],
+    brokers: Mapping[int, BrokerImage],
+    load: ClusterLoad,
+    config: BrokerConfig,
+) -> TopicPlan:
+    """Where `wanted` goes, or a `KafkaError` that says why nowhere. `load` is counted on if it goes somewhere.
+
+    `existing` are all names that are taken, those of topics being deleted too.
+    """
+    check_name(wanted.name, existing)
+    if wanted.assignment:
+        if (wanted.num_partitions, wanted.replication_factor) != (DEFAULT, DEFAULT):
+            message = "a topic has replicas given by hand, or numbers of partitions and replicas, not both"
+            raise KafkaError(ErrorCode.invalid_request, message)
+        replicas: Mapping[int, Replicas] = _check_assignment(wanted.assignment, brokers)
+        overrides = _check_config(wanted, config)
+        load.add(replicas.values())
+    else:
+        partitions, replication_factor = _check_numbers(wanted, brokers, config)
+        overrides = _check_config(wanted, config)
+        racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
+        replicas = place(racks, load, partitions=partitions, replication_factor=replication_factor)
+    return TopicPlan(name=wanted.name, topic_id=topic_id, replicas=replicas, config=overrides)
+
+
+def check_name(name: str, existing: Iterable[str]) -> None:
+    """Raise `KafkaError` if the name breaks Kafka's rule, is taken, or differs from another only in `.` and `_`.
+
+    The last is because metrics write `.` as `_`.
+    """
+    validate_topic_name(name)
+    flat = name.replace(".", "_")
+    collisions = []
+    for other in existing:
+        if other == name:
+            raise KafkaError(ErrorCode.topic_already_exists, f"the topic {name} exists")
+        if other.replace(".", "_") == flat:
+            collisions.append(other)
+    if collisions:
+        message = f"the topic {name} would collide with {', '.join(sorted(collisions))}: '.' and '_' count as one here"
+        raise KafkaError(ErrorCode.invalid_topic_exception, message)
+
+
+def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config: BrokerConfig) -> tuple[int, int]:
+    partitions = config.num_partitions if wanted.num_partitions == DEFAULT else wanted.num_partitions
+    if partitions < 1:
+        raise KafkaError(ErrorCode.invalid_partitions, f"a topic has at least 1 partition, not {partitions}")
+    if partitions > MAX_PARTITIONS:
+        message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {partitions:,}"
+        raise KafkaError(ErrorCode.policy_violation, message)
+    default = wanted.replication_factor == DEFAULT
+    replication_factor = config.default_replication_factor if default else wanted.replication_factor
+    if replication_factor < 1:
+        message = f"the replication factor is at least 1, not {replication_factor}"
+        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+    if replication_factor > len(brokers):
+        message = (
+            f"the replication factor {replication_factor} needs more brokers than the {len(brokers)} that are alive"
+        )
+        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+    return partitions, replication_factor
+
+
+def _check_assignment(assignment: Mapping[int, Replicas], brokers: Mapping[int, BrokerImage]) -> Mapping[int, Replicas]:
+    if len(assignment) > MAX_PARTITIONS:
+        message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {len(assignment):,}"
+        raise KafkaError(ErrorCode.policy_violation, message)
+    if sorted(assignment) != list(range(len(assignment))):
+        raise _bad_assignment("partitions are numbered from 0 without a gap")
+    for partition, replicas in assignment.items():
+        if not replicas:
+            raise _bad_assignment(f"partition {partition} has no replicas")
+        if len(set(replicas)) != len(replicas):
+            raise _bad_assignment(f"partition {partition} names a broker twice: {list(replicas)}")
+        if len(replicas) != len(assignment[0]):
+            raise _bad_assignment(f"partition {partition} has another number of replicas than partition 0")
+        unknown = [broker for broker in replicas if broker not in brokers]
+        if unknown:
+            raise _bad_assignment(f"partition {partition} names brokers that are not alive: {unknown}")
+    return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_replica_assignment, message)
+
+
+def _check_config(wanted: NewTopic, config: BrokerConfig) -> dict[str, str]:
+    try:
+        return validate_topic_overrides(config, wanted.config)
+    except ConfigurationError as error:
+        raise KafkaError(ErrorCode.invalid_config, str(error)) from None

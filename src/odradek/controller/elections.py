@@ -1,0 +1,81 @@
+"""Who leads a partition after brokers came or went.
+
+    leader alive                           it stays; dead members leave the ISR
+    leader dead, an ISR member alive       the first of these, in the order of the replicas
+    no ISR member alive, unclean allowed   the first replica alive, alone in the ISR: records may be lost
+    none of these                          nobody; the ISR stays, so that its members are waited for
+
+Every change raises the leader epoch by 1, so that whoever reads or writes under the old one is told.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from odradek.config import BrokerConfig, topic_config
+from odradek.metadata import paths
+from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.nodes import NO_LEADER, PartitionStateNode
+from odradek.metadata.store import SetData
+from odradek.model import ConfigurationError, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Election:
+    """A partition's new state, and the version of the old one."""
+
+    partition: TopicPartition
+    state: PartitionStateNode
+    version: int
+
+    def operation(self) -> SetData:
+        """What writes it, unless somebody wrote meanwhile."""
+        return SetData(path=paths.partition_state(self.partition), data=self.state.encode(), version=self.version)
+
+
+def elect(partition: PartitionImage, live: Collection[int], *, unclean: bool) -> tuple[int, tuple[int, ...]] | None:
+    """The leader and the ISR that `partition` should have, or `None` if they are what it has."""
+    in_sync = tuple(replica for replica in partition.isr if replica in live)
+    if partition.leader in in_sync:
+        decided = partition.leader, in_sync
+    elif in_sync:
+        candidates = [replica for replica in partition.replicas if replica in in_sync]
+        # A tool may have written an ISR that is not among the replicas; its members still have the records.
+        decided = (candidates or in_sync)[0], in_sync
+    elif unclean and (alive := [replica for replica in partition.replicas if replica in live]):
+        decided = alive[0], (alive[0],)
+    else:
+        decided = NO_LEADER, partition.isr
+    return None if decided == (partition.leader, partition.isr) else decided
+
+
+def elections(
+    image: ClusterImage, topics: Iterable[TopicImage], controller_epoch: int, config: BrokerConfig
+) -> Iterator[Election]:
+    """The elections that the image's live brokers make necessary in some of its topics.
+
+    Partitions without a readable state are left alone.
+    """
+    live = image.brokers.keys()
+    for topic in topics:
+        unclean: bool | None = None
+        for number, partition in topic.partitions.items():
+            if partition.leader_epoch < 0:
+                continue
+            if unclean is None and partition.leader not in live:
+                unclean = _allows_unclean(topic.config, config)
+            decided = elect(partition, live, unclean=bool(unclean))
+            if decided is not None:
+                leader, isr = decided
+                state = PartitionStateNode(
+                    leader=leader, leader_epoch=partition.leader_epoch + 1, isr=isr, controller_epoch=controller_epoch
+                )
+                key = TopicPartition(topic.name, number)
+                yield Election(partition=key, state=state, version=partition.state_version)
+
+
+def _allows_unclean(overrides: Mapping[str, str], config: BrokerConfig) -> bool:
+    """A configuration that a tool broke allows nothing that loses records."""
+    try:
+        return topic_config(config, overrides).unclean_leader_election_enable
+    except ConfigurationError:
+        return False

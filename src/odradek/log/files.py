@@ -47,7 +47,7 @@ class FilePool:
 class PooledFile:
     """A path whose `File` comes and goes. Raises `OSError` where a `File` does, and when it cannot be opened."""
 
-    __slots__ = ("_file", "_pool", "is_recent", "path", "pins")
+    __slots__ = ("_file", "_pool", "_wants_close", "is_recent", "path", "pins")
 
     def __init__(self, pool: FilePool, path: str) -> None:
         self.path = path
@@ -55,6 +55,7 @@ class PooledFile:
         self.pins = 0
         self._pool = pool
         self._file: File | None = None
+        self._wants_close = False
 
     def read(self, offset: int, length: int) -> bytes:
         """See `File`."""
@@ -87,6 +88,8 @@ class PooledFile:
     def unpin(self) -> None:
         """Let the pool close it again."""
         self.pins -= 1
+        if self._wants_close and not self.pins:
+            self.close()
 
     def adopt(self, file: File) -> None:
         """Take what another thread opened for this path."""
@@ -95,8 +98,9 @@ class PooledFile:
         self._pool._admit(self)
 
     def close(self) -> None:
-        """Give the descriptor back; the next use opens the file again."""
-        if self._file is not None:
+        """Give the descriptor back, once nobody has it pinned; the next use opens the file again."""
+        self._wants_close = self.pins > 0
+        if self._file is not None and not self.pins:
             self._pool._open.pop(self, None)
             self._release()
 

@@ -59,8 +59,12 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
     """The file `partition.metadata`."""
-    text = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-    return f"version: 0\ntopic_id: {text}\n".encode()
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """An id as Kafka writes it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_partition_metadata(data: bytes, path: str) -> uuid.UUID:

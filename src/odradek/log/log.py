@@ -21,21 +21,15 @@ from typing import Final, NamedTuple, NoReturn
 from odradek.log import leader_epochs
 from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool
-from odradek.log.loading import (
-    LoadedLog,
-    create_segment,
-    load,
-    load_producers,
-    remove_segment_files,
-    remove_snapshots,
-)
+from odradek.log.loading import LoadedLog, create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
+from odradek.log.lookup import find_first_since, find_latest
 from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.retention import Trash, count_expired
 from odradek.log.segment import Segment, TimestampOffset
 from odradek.log.validation import check_batch
-from odradek.log.writing import FlushJob, PendingWrites, WriteJob, WritePart
+from odradek.log.writing import FlushJob, PendingWrites, WriteJob, WritePart, unsynced_segments
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import assign_offset, set_log_append_time
 from odradek.runtime import Buffer, Disk
@@ -142,6 +136,11 @@ class Log:
     def segment_base_offsets(self) -> list[int]:
         """Where the segments begin."""
         return list(self._bases)
+
+    @property
+    def first_base_offset(self) -> int:
+        """Where the first segment begins: at the log's start, or before it."""
+        return self._bases[0]
 
     # ---- appending ----------------------------------------------------------------------------------------------
 
@@ -300,7 +299,7 @@ class Log:
                 if position < end:
                     return segment.read(position, max_bytes, end, at_least_one=at_least_one)
         except OSError as error:
-            raise LogStorageError(f"the log in {self.directory} cannot be read: {error}") from error
+            raise self._unreadable(error) from error
         return b""
 
     def _segment_number(self, offset: int) -> int:
@@ -311,29 +310,19 @@ class Log:
     def find_offset(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is not earlier than `timestamp` (ms), or None; as ListOffsets defines it."""
         try:
-            for segment in self._segments:
-                if segment.max_timestamp >= timestamp:
-                    found = segment.find_time(timestamp, self.log_start_offset)
-                    if found is not None:
-                        return found
+            return find_first_since(self._segments, timestamp, self.log_start_offset)
         except OSError as error:
-            raise LogStorageError(f"the log in {self.directory} cannot be read: {error}") from error
-        return None
+            raise self._unreadable(error) from error
 
     def find_max_timestamp(self) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp, or None without records (KIP-734)."""
-        largest = max(segment.max_timestamp for segment in self._segments)
-        found = self.find_offset(largest) if largest >= 0 else None
-        if found is None and largest >= 0:
-            # The record that has it is not written yet, or deleted and its segment not.
-            times = [
-                header.max_timestamp
-                for segment in self._segments
-                for _, header in segment.scan()
-                if header.last_offset >= self.log_start_offset
-            ]
-            found = self.find_offset(max(times, default=largest))
-        return found
+        """The first of the records with the largest timestamp, or None if there is none (KIP-734)."""
+        try:
+            return find_latest(self._segments, self.log_start_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> LogStorageError:
+        return LogStorageError(f"the log in {self.directory} cannot be read: {error}")
 
     # ---- flushing, cutting, retaining ---------------------------------------------------------------------------
 
@@ -346,14 +335,7 @@ class Log:
             return None
         if now_ms is not None:
             self.last_flush_ms = now_ms
-        segments = []
-        for segment in self._segments if include_active else self._segments[:-1]:
-            if segment.next_offset > self.recovery_point and segment.is_created:
-                segments.append(segment)
-                if segment.written_size < segment.size:
-                    break
-        if not include_active and segments and segments[-1].written_size < segments[-1].size:
-            segments.pop()
+        segments = unsynced_segments(self._segments, self.recovery_point, include_active=include_active)
         if not segments:
             return None
         end_offset = min(segments[-1].next_offset, self.written_offset)
@@ -444,8 +426,7 @@ class Log:
             if count == len(self._segments):
                 self._roll_empty(now_ms)
             expired = self._segments[:count]
-            del self._segments[:count]
-            del self._bases[:count]
+            del self._segments[:count], self._bases[:count]
             self.log_start_offset = max(self.log_start_offset, self._bases[0])
             self.epochs.truncate_from_start(self.log_start_offset)
             for segment in expired:

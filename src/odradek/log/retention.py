@@ -14,7 +14,7 @@ from odradek.runtime import Disk
 
 
 class Trash:
-    """Files of deleted segments, renamed already, until they may be removed: readers of another process may have them."""
+    """Files of deleted segments, renamed already, until they may be removed: a reader may be in the middle of one."""
 
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []

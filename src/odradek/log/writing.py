@@ -143,6 +143,18 @@ class WriteJob:
         return file
 
 
+def unsynced_segments(segments: list[Segment], recovery_point: int, *, include_active: bool) -> list[Segment]:
+    """The segments with something written beyond `recovery_point`: finished ones, or also the one that still grows."""
+    result = []
+    for segment in segments if include_active else segments[:-1]:
+        is_whole = segment.written_size == segment.size
+        if segment.is_created and segment.next_offset > recovery_point and (is_whole or include_active):
+            result.append(segment)
+        if not is_whole:
+            break
+    return result
+
+
 class FlushJob:
     """Syncs `segments` with their indexes and snapshots: everything below `end_offset` is on the disk then."""
 

@@ -1,0 +1,397 @@
+"""All logs of a broker: its data directories, who may use them, and what has to be done from time to time.
+
+`open` locks the directories, checks whose they are, and loads every log in them. `maintain`, or `begin_maintenance`
+with a job for a background thread, runs retention and expiry, syncs finished segments, removes what was deleted and
+writes the checkpoints. `close` leaves a mark that the next `open` need not recover; `kill` does not.
+
+```
+data directory/
+    .lock  meta.properties  .kafka_cleanshutdown                          identity
+    recovery-point-offset-checkpoint  log-start-offset-checkpoint         checkpoints
+    {topic}-{partition}/                                                  names
+```
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from odradek.log import identity
+from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets, encode_offsets
+from odradek.log.errors import LogStorageError
+from odradek.log.files import DEFAULT_OPEN_FILES, FilePool
+from odradek.log.log import Log
+from odradek.log.log_config import LogConfig
+from odradek.log.maintenance import MaintenanceJob, remove_tree
+from odradek.log.names import deleted_folder, is_deleted_folder, parse_folder
+from odradek.model import StorageError, TopicPartition
+from odradek.runtime import Disk, DiskLock, Entropy, uuid4
+
+_logger = logging.getLogger("odradek.log")
+_PROGRESS_LOGS: Final = 100
+ConfigFor = Callable[[str], LogConfig]
+
+
+class LogManager:
+    """See the module. Methods raise `StorageError` when the disk, or what is on it, is not as it should be."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directories: Sequence[str],
+        *,
+        broker_id: int,
+        entropy: Entropy,
+        cluster_id: str | None = None,
+        config_for: ConfigFor = lambda topic: LogConfig(),
+        max_open_files: int = DEFAULT_OPEN_FILES,
+        note: str = "odradek serve",
+    ) -> None:
+        """`config_for` tells a topic's configuration; `note` is what a second broker is told about this one."""
+        self.directories = list(directories)
+        self.broker_id = broker_id
+        self.cluster_id = cluster_id
+        self.pool = FilePool(disk, max_open_files)
+        self._disk = disk
+        self._entropy = entropy
+        self._config_for = config_for
+        self._note = note
+        self._locks: list[DiskLock] = []
+        self._logs: dict[TopicPartition, Log] = {}
+        self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
+        self._maintenance: MaintenanceJob | None = None
+        self._folders_to_remove: list[tuple[int, str]] = []
+        self._outdated: set[TopicPartition] = set()
+        """What the checkpoints have and must not have when a new log of that name begins."""
+        self._is_open = False
+
+    # ---- opening ------------------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Take the directories, creating what is not there.
+
+        Raises `StorageError` that says which process has one, or whose directory it is. Sets `cluster_id` to what the
+        directories say, if it was None.
+        """
+        for directory in self.directories:
+            try:
+                self._disk.make_directories(directory)
+                self._locks.append(self._disk.lock(f"{directory}/{identity.LOCK}", self._note))
+            except BlockingIOError as error:
+                self._unlock()
+                raise StorageError(
+                    f"the data directory {directory} is in use by {error}; stop it, or choose another --data-dir"
+                ) from None
+            except OSError as error:
+                self._unlock()
+                raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
+        try:
+            self._check_identity()
+        except StorageError:
+            self._unlock()
+            raise
+
+    def _check_identity(self) -> None:
+        for directory in self.directories:
+            path = f"{directory}/{identity.META_PROPERTIES}"
+            if not self._disk.exists(path):
+                continue
+            found = identity.decode_meta_properties(self._disk.read_file(path), path)
+            if found.broker_id is not None and found.broker_id != self.broker_id:
+                raise StorageError(
+                    f"the data directory {directory} is broker {found.broker_id}'s, and this one is {self.broker_id}"
+                )
+            if self.cluster_id is None:
+                self.cluster_id = found.cluster_id
+            elif found.cluster_id is not None and found.cluster_id != self.cluster_id:
+                raise StorageError(
+                    f"the data directory {directory} is of cluster {found.cluster_id}, and this is {self.cluster_id}"
+                )
+
+    def load(self, now_ms: int) -> None:
+        """Open every log in the directories, which `lock` has taken; recover those that were not closed.
+
+        `cluster_id` must be known by now; it is written down.
+        """
+        assert self._locks, "lock comes first"
+        assert self.cluster_id is not None, "a data directory belongs to a cluster"
+        self._is_open = True
+        for directory in self.directories:
+            try:
+                path = f"{directory}/{identity.META_PROPERTIES}"
+                if not self._disk.exists(path):
+                    self._disk.replace_file(path, identity.encode_meta_properties(self.broker_id, self.cluster_id))
+                self._load_directory(directory, now_ms)
+            except OSError as error:
+                raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
+
+    def open(self, now_ms: int) -> None:
+        """`lock` and `load`, with a new cluster id if there is none."""
+        self.lock()
+        if self.cluster_id is None:
+            self.cluster_id = new_cluster_id(self._entropy)
+        self.load(now_ms)
+
+    def _load_directory(self, directory: str, now_ms: int) -> None:
+        disk = self._disk
+        mark = f"{directory}/{identity.CLEAN_SHUTDOWN}"
+        clean = disk.exists(mark)
+        if clean:
+            disk.remove(mark)
+            disk.sync_directory(directory)
+        recovery_points = self._read_checkpoint(directory, RECOVERY_POINTS)
+        start_offsets = self._read_checkpoint(directory, LOG_START_OFFSETS)
+        folders = []
+        for name in disk.list(directory):
+            partition = parse_folder(name)
+            if is_deleted_folder(name):
+                remove_tree(disk, f"{directory}/{name}")
+            elif partition is not None and disk.is_directory(f"{directory}/{name}"):
+                folders.append((partition, f"{directory}/{name}"))
+        self._outdated |= (recovery_points.keys() | start_offsets.keys()) - {partition for partition, _ in folders}
+        if folders and not clean:
+            _logger.warning("%s was not closed; its %d logs are recovered", directory, len(folders))
+        for number, (partition, folder) in enumerate(folders):
+            if partition in self._logs:
+                raise StorageError(f"{folder} and {self._logs[partition].directory} are logs of the same partition")
+            self._open_log(
+                partition,
+                folder,
+                now_ms,
+                clean=clean,
+                recovery_point=recovery_points.get(partition, 0),
+                log_start_offset=start_offsets.get(partition, 0),
+            )
+            if (number + 1) % _PROGRESS_LOGS == 0:
+                _logger.info("%s: %d of %d logs are open", directory, number + 1, len(folders))
+
+    def _read_checkpoint(self, directory: str, name: str) -> dict[TopicPartition, int]:
+        path = f"{directory}/{name}"
+        if not self._disk.exists(path):
+            return {}
+        try:
+            return decode_offsets(self._disk.read_file(path), path)
+        except StorageError as error:
+            _logger.warning("%s; recovery does without it and reads more", error)
+            return {}
+
+    def _open_log(
+        self,
+        partition: TopicPartition,
+        folder: str,
+        now_ms: int,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        log = Log.open(
+            self.pool,
+            folder,
+            self._config_for(partition.topic),
+            now_ms=now_ms,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+        )
+        path = f"{folder}/{identity.PARTITION_METADATA}"
+        if self._disk.exists(path):
+            try:
+                self._topic_ids[partition] = identity.decode_partition_metadata(self._disk.read_file(path), path)
+            except StorageError as error:
+                _logger.warning("%s; it is written anew when the topic's id is known", error)
+        self._logs[partition] = log
+        return log
+
+    # ---- logs ---------------------------------------------------------------------------------------------------
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """The partition's log, None if there is none."""
+        return self._logs.get(partition)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._logs)
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """Every log; to be read only."""
+        return self._logs
+
+    def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+        """The id of the topic that the log was created for; another one's log is not this topic's (KIP-516)."""
+        return self._topic_ids.get(partition)
+
+    def get_or_create(self, partition: TopicPartition, *, topic_id: uuid.UUID | None, now_ms: int) -> Log:
+        """The partition's log; a new one goes into the directory that has the fewest."""
+        log = self._logs.get(partition)
+        if log is None:
+            if partition in self._outdated:
+                self.checkpoint()
+            directory = self._emptiest_directory()
+            log = self._open_log(partition, f"{directory}/{partition}", now_ms, clean=True)
+        if topic_id is not None and partition not in self._topic_ids:
+            path = f"{log.directory}/{identity.PARTITION_METADATA}"
+            try:
+                self._disk.replace_file(path, identity.encode_partition_metadata(topic_id))
+            except OSError as error:
+                raise LogStorageError(f"{path} cannot be written: {error}") from error
+            self._topic_ids[partition] = topic_id
+        return log
+
+    def _emptiest_directory(self) -> str:
+        if len(self.directories) == 1:
+            return self.directories[0]
+        counts = dict.fromkeys(self.directories, 0)
+        for log in self._logs.values():
+            counts[log.directory.rpartition("/")[0]] += 1
+        return min(self.directories, key=counts.__getitem__)
+
+    def truncate(self, partition: TopicPartition, offset: int) -> None:
+        """Cut a log (see `Log.truncate`), and write down that its recovery point is lower now."""
+        log = self._logs[partition]
+        recovery_point = log.recovery_point
+        log.truncate(offset)
+        if log.recovery_point < recovery_point:
+            self.checkpoint()
+
+    def delete(self, partition: TopicPartition, now_ms: int) -> None:
+        """Take the partition's log away at once; its files follow after `file.delete.delay.ms`. Ignored without one."""
+        log = self._logs.pop(partition, None)
+        self._topic_ids.pop(partition, None)
+        if log is None:
+            return
+        log.abandon()
+        self._outdated.add(partition)
+        directory = log.directory.rpartition("/")[0]
+        target = f"{directory}/{deleted_folder(partition, uuid4(self._entropy).hex)}"
+        try:
+            self._disk.rename(log.directory, target)
+            self._disk.sync_directory(directory)
+        except OSError as error:
+            raise LogStorageError(f"{log.directory} cannot be deleted: {error}") from error
+        self._folders_to_remove.append((now_ms + log.config.file_delete_delay_ms, target))
+
+    def update_config(self, topic: str) -> None:
+        """Ask `config_for` again, for the logs of `topic`."""
+        for partition, log in self._logs.items():
+            if partition.topic == topic:
+                log.update_config(self._config_for(topic))
+
+    # ---- from time to time --------------------------------------------------------------------------------------
+
+    def begin_maintenance(
+        self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> MaintenanceJob | None:
+        """Run retention and expiry, and make a job of what the disk has to do; None if one is under way.
+
+        `high_watermarks` bound what retention may take, where they are below what is written. A log that fails stops,
+        and the others go on.
+        """
+        if self._maintenance is not None:
+            return None
+        job = self._maintenance = MaintenanceJob(self._disk)
+        for partition, log in self._logs.items():
+            committed = None if high_watermarks is None else high_watermarks.get(partition)
+            try:
+                log.delete_old_segments(now_ms, high_watermark=committed)
+            except LogStorageError:
+                continue  # the log has said so, and stopped
+            log.expire_producers(now_ms)
+            job.files.extend(log.take_trash(now_ms))
+            flush = log.begin_flush(now_ms=now_ms, include_active=now_ms - log.last_flush_ms >= log.config.flush_ms)
+            if flush is not None:
+                job.flushes.append((log, flush))
+        job.folders = [path for due_ms, path in self._folders_to_remove if due_ms <= now_ms]
+        self._folders_to_remove = [item for item in self._folders_to_remove if item[0] > now_ms]
+        return job
+
+    def finish_maintenance(self, job: MaintenanceJob) -> None:
+        """Take the results of a job that has run, and write the checkpoints."""
+        if self._maintenance is not job:
+            return
+        self._maintenance = None
+        for path, error in job.errors:
+            _logger.warning("%s could not be removed: %s", path, error)
+        for log, flush in job.flushes:
+            try:
+                log.finish_flush(flush)
+            except LogStorageError:
+                continue  # the log has said so, and stopped
+        self.checkpoint()
+
+    def maintain(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """All of it at once."""
+        job = self.begin_maintenance(now_ms, high_watermarks=high_watermarks)
+        if job is not None:
+            job.run()
+            self.finish_maintenance(job)
+
+    def checkpoint(self) -> None:
+        """Write the recovery points and the log start offsets down."""
+        self._outdated.clear()
+        for directory in self.directories:
+            logs = {tp: log for tp, log in self._logs.items() if log.directory.rpartition("/")[0] == directory}
+            starts = {
+                tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset
+            }
+            points = {tp: log.recovery_point for tp, log in logs.items()}
+            try:
+                self._disk.replace_file(f"{directory}/{RECOVERY_POINTS}", encode_offsets(points))
+                self._disk.replace_file(f"{directory}/{LOG_START_OFFSETS}", encode_offsets(starts))
+            except OSError as error:
+                _logger.warning("the checkpoints of %s could not be written: %s", directory, error)
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every log and leave a mark that all is well, if it is. No job may be under way. Never raises."""
+        if not self._is_open:
+            self._unlock()
+            return
+        failed: set[str] = set()
+        for log in self._logs.values():
+            try:
+                log.close()
+                is_failed = log.failure is not None
+            except LogStorageError as error:
+                _logger.warning("%s", error)
+                is_failed = True
+            if is_failed:
+                failed.add(log.directory.rpartition("/")[0])
+        self.checkpoint()
+        for directory in self.directories:
+            if directory not in failed:
+                try:
+                    self._disk.replace_file(f"{directory}/{identity.CLEAN_SHUTDOWN}", identity.CLEAN_SHUTDOWN_DATA)
+                except OSError as error:
+                    _logger.warning("%s will be recovered at the next start: %s", directory, error)
+        self._forget()
+
+    def kill(self) -> None:
+        """End as `kill -9` would: nothing is written or synced, and the directories are free."""
+        for log in self._logs.values():
+            log.abandon()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._logs.clear()
+        self._topic_ids.clear()
+        self._maintenance = None
+        self._is_open = False
+        self._unlock()
+
+    def _unlock(self) -> None:
+        while self._locks:
+            self._locks.pop().release()
+
+
+def new_cluster_id(entropy: Entropy) -> str:
+    """An id as Kafka makes them: a UUID in 22 characters of URL-safe base64, never beginning with a dash."""
+    while True:
+        text = identity.encode_uuid(uuid4(entropy))
+        if not text.startswith("-"):
+            return text

@@ -37,6 +37,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "cli/__init__.py": "a broken pipe and Ctrl-C end a command, and only its process has those",
     "cli/bench/": "measures real processes by the real clock",
     "testing/conditions.py": "waits for other processes, which live in real time",
+    "testing/process.py": "starts and kills brokers",
     "testing/disk.py": "os.strerror: the texts of error numbers",
 }
 """File or folder → why it may, too."""

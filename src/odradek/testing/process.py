@@ -22,12 +22,14 @@ class ServedBroker:
     It takes a free port when it first starts and keeps it when it starts again.
     """
 
-    def __init__(self, data_dir: Path, *, options: Mapping[str, str] | None = None, listen: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self, data_dir: Path, *, options: Mapping[str, str] | None = None, listen: str = "127.0.0.1:0"
+    ) -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
         self.bootstrap_servers = ""
         self._options = dict(options or {})
-        self._listen = listen
+        self._listen = "127.0.0.1:0"
         self._process: subprocess.Popen[str] | None = None
 
     @property

@@ -6,6 +6,7 @@ Whoever has a Spark already needs none of this: the data source works in any ses
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,11 @@ def local_session(
     """
     from pyspark.find_spark_home import _find_spark_home
     from pyspark.sql import SparkSession
+
+    with warnings.catch_warnings():
+        # PySpark warns, when this is imported later, of a pandas that is only there and that nobody here uses.
+        warnings.simplefilter("ignore", FutureWarning)
+        import pyspark.testing.utils  # noqa: F401
 
     threads = threads or _cores()
     java = find_java()

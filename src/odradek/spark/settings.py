@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from odradek.clients.settings import ClientSettings, make_settings
-from odradek.config.definition import boolean, integer, text
+from odradek.config.definition import boolean, definitions, integer, text, unknown_key
 from odradek.model import ConfigurationError
 
 _IGNORED: Final = frozenset(
@@ -75,8 +75,12 @@ def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, s
 
     Raises `ConfigurationError` for a key that this side does not know, naming close ones, or a value out of range.
     """
-    values: dict[str, object] = {key.replace(".", "_"): value for key, value in client.items() if key not in _IGNORED}
-    try:
-        return make_settings(cls, values | {"bootstrap_servers": bootstrap_servers})
-    except ConfigurationError as error:
-        raise ConfigurationError(f"an option kafka.*: {error}") from None
+    known = definitions(cls)
+    values: dict[str, object] = {"bootstrap_servers": bootstrap_servers}
+    for key, value in client.items():
+        if key in _IGNORED:
+            continue
+        if key not in known:
+            raise ConfigurationError(f"an option kafka.*: {unknown_key(key, known)}")
+        values[known[key].attribute] = value
+    return make_settings(cls, values)

@@ -1,0 +1,253 @@
+"""The data source in a real Spark, against a cluster that nobody here wrote (M11)."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(240)]
+
+Produce = Callable[..., None]
+
+
+def read(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
+    reader = spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    for key, value in ({"subscribe": topic} | options).items():
+        if value != "-":
+            reader = reader.option(key.replace("__", "."), value)
+    return reader.load()
+
+
+def numbers(partition: int, count: int, first: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(partition, b"k", str(first + number).encode()) for number in range(count)]
+
+
+def rows(frame: Any) -> list[tuple[int, int, str]]:
+    return sorted((row.partition, row.offset, bytes(row.value).decode()) for row in frame.collect())
+
+
+def test_a_batch_has_the_columns_of_the_jvm_connector(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, [(2, b"k", b"v"), (2, None, None)], timestamp=1_700_000_000_123, headers=[("h", b"x"), ("h", None)])
+    frame = read(spark, bootstrap, topic, includeHeaders="true").orderBy("offset")
+    assert frame.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    first, second = frame.selectExpr("*", "unix_millis(timestamp) AS ms").collect()
+    assert (bytes(first.key), bytes(first.value), first.topic) == (b"k", b"v", topic)
+    assert (first.partition, first.offset, first.ms, first.timestampType) == (2, 0, 1_700_000_000_123, 0)
+    assert [(header.key, header.value) for header in first.headers] == [("h", bytearray(b"x")), ("h", None)]
+    assert (second.key, second.value) == (None, None)
+    assert "headers" not in read(spark, bootstrap, topic).columns
+
+
+def test_a_user_may_ask_for_some_columns_only(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, numbers(0, 3))
+    frame = (
+        spark.read.format("odradek")
+        .schema("offset BIGINT, value BINARY")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+        .load()
+    )
+    assert sorted((row.offset, bytes(row.value)) for row in frame.collect()) == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+
+def test_offsets_bound_what_is_read(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, numbers(0, 9) + numbers(1, 9))
+    frame = read(
+        spark,
+        bootstrap,
+        "-",
+        subscribe="-",
+        assign=f'{{"{topic}":[0,1]}}',
+        startingOffsets=f'{{"{topic}":{{"0":3,"1":-2}}}}',
+        endingOffsets=f'{{"{topic}":{{"0":6,"1":2}}}}',
+    )
+    assert rows(frame) == [(0, 3, "3"), (0, 4, "4"), (0, 5, "5"), (1, 0, "0"), (1, 1, "1")]
+
+
+def test_min_partitions_cuts_a_partition_and_loses_nothing(
+    spark: Any, bootstrap: str, topic: str, produce: Produce
+) -> None:
+    produce(topic, numbers(0, 1000))
+    frame = read(spark, bootstrap, topic, minPartitions="5")
+    assert frame.rdd.getNumPartitions() == 5
+    assert rows(frame) == [(0, number, str(number)) for number in range(1000)]
+
+
+def test_an_empty_topic_is_an_empty_frame(spark: Any, bootstrap: str, topic: str) -> None:
+    assert read(spark, bootstrap, topic).count() == 0
+
+
+def test_a_pattern_finds_topics(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, numbers(0, 3))
+    frame = read(spark, bootstrap, "-", subscribe="-", subscribePattern=f"{topic[:-1]}.")
+    assert frame.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"startingOffsets": "latest"}, "startingOffsets can't be latest"),
+        ({"minPartitions": "none"}, "minPartitions is a whole number"),
+        ({"kafka__isolation__level": "strict"}, "isolation.level"),
+        ({"kafka__no__such__key": "1"}, "no.such.key"),
+        ({"subscribe": "nothing.here,"}, "there is no topic 'nothing.here'"),
+    ],
+)
+def test_a_bad_option_ends_in_its_sentence(
+    spark: Any, bootstrap: str, topic: str, options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        read(spark, bootstrap, topic, **options).collect()
+    assert sentence in str(caught.value)
+
+
+def test_made_up_offsets_are_a_loss_unless_that_is_allowed(
+    spark: Any, bootstrap: str, topic: str, produce: Produce
+) -> None:
+    produce(topic, numbers(0, 3))
+    options = {"subscribe": "-", "assign": f'{{"{topic}":[0]}}', "endingOffsets": f'{{"{topic}":{{"0":50}}}}'}
+    with pytest.raises(Exception, match="ends at offset 3, before 50 where reading is to end"):
+        read(spark, bootstrap, topic, **options).collect()
+    assert read(spark, bootstrap, topic, **options, failOnDataLoss="false").count() == 3
+
+
+# Streams
+
+
+def start(spark: Any, bootstrap: str, topic: str, out: Path, **options: str) -> Any:
+    """A query from the topic to JSON files, until there is nothing more."""
+    reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    return (
+        reader.load()
+        .selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
+        .writeStream.format("json")
+        .option("checkpointLocation", str(out / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(out / "rows"))
+    )
+
+
+def written(spark: Any, out: Path) -> list[tuple[int, int, str]]:
+    frame = spark.read.schema("partition INT, offset BIGINT, value STRING").json(str(out / "rows"))
+    return sorted((row.partition, row.offset, row.value) for row in frame.collect())
+
+
+def test_a_stream_goes_on_where_its_checkpoint_ends(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce(topic, numbers(0, 5))
+    start(spark, bootstrap, topic, tmp_path, startingOffsets="earliest").awaitTermination()
+    produce(topic, numbers(0, 5, first=5) + numbers(3, 1))
+    start(spark, bootstrap, topic, tmp_path, startingOffsets="earliest").awaitTermination()
+    assert written(spark, tmp_path) == [(0, number, str(number)) for number in range(10)] + [(3, 0, "0")]
+
+
+def test_a_limit_cuts_a_stream_into_batches(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce(topic, numbers(0, 30) + numbers(1, 10))
+    query = start(spark, bootstrap, topic, tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    query.awaitTermination()
+    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [20, 20]
+    assert len(written(spark, tmp_path)) == 40
+
+
+def test_a_first_batch_that_never_ended_does_not_move_the_start(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    """Spark asks for the initial offset again after a restart, and `latest` has moved meanwhile."""
+    produce(topic, numbers(0, 5))
+    start(spark, bootstrap, topic, tmp_path).awaitTermination()
+    assert written(spark, tmp_path) == []
+    # As if the query had died in its first batch: the offset is planned, and not committed.
+    for commit in (tmp_path / "checkpoint" / "commits").iterdir():
+        commit.unlink()
+    produce(topic, numbers(0, 3, first=5))
+    start(spark, bootstrap, topic, tmp_path).awaitTermination()
+    assert written(spark, tmp_path) == [(0, 5, "5"), (0, 6, "6"), (0, 7, "7")]
+
+
+# Writing
+
+
+def test_what_is_written_is_read_back(spark: Any, bootstrap: str, topic: str) -> None:
+    frame = spark.createDataFrame(
+        [("a", "1", 3), (None, None, 0), ("c", "3", 1)], "key STRING, value STRING, partition INT"
+    ).selectExpr(
+        "*",
+        "array(named_struct('key', 'h', 'value', CAST('x' AS BINARY))) AS headers",
+        "timestamp_millis(1700000000123) AS timestamp",
+    )
+    frame.write.format("odradek").mode("append").options(
+        **{"kafka.bootstrap.servers": bootstrap, "topic": topic, "kafka.compression.type": "zstd"}
+    ).save()
+    back = read(spark, bootstrap, topic, includeHeaders="true").selectExpr(
+        "partition", "CAST(key AS STRING)", "CAST(value AS STRING)", "unix_millis(timestamp) AS ms", "headers"
+    )
+    found = sorted((row.partition, row.key, row.value, row.ms, bytes(row.headers[0].value)) for row in back.collect())
+    assert found == [
+        (0, None, None, 1_700_000_000_123, b"x"),
+        (1, "c", "3", 1_700_000_000_123, b"x"),
+        (3, "a", "1", 1_700_000_000_123, b"x"),
+    ]
+
+
+def test_a_key_goes_where_every_kafka_client_sends_it(
+    spark: Any, bootstrap: str, topic: str, mock_cluster: Any
+) -> None:
+    keys = [f"key-{number}" for number in range(50)]
+    spark.createDataFrame([(key, "ours") for key in keys], "key STRING, value STRING").write.format("odradek").mode(
+        "append"
+    ).options(**{"kafka.bootstrap.servers": bootstrap, "topic": topic}).save()
+    partitions = {}
+    for row in read(spark, bootstrap, topic).collect():
+        partitions[bytes(row.key).decode()] = row.partition
+    from odradek.partitioners.murmur2 import murmur2
+
+    assert partitions == {key: (murmur2(key.encode()) & 0x7FFFFFFF) % 4 for key in keys}
+
+
+def test_a_stream_is_written_to_the_topic_that_a_row_names(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce(topic, numbers(0, 4) + numbers(1, 4))
+    query = (
+        spark.readStream.format("odradek")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"})
+        .load()
+        .selectExpr("value", "partition", f"concat('{topic}-', partition) AS topic")
+        .writeStream.format("odradek")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "checkpointLocation": str(tmp_path / "checkpoint")})
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    for partition in (0, 1):
+        assert rows(read(spark, bootstrap, f"{topic}-{partition}")) == [(partition, n, str(n)) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ("'v' AS data", "needs a column value"),
+        ("'v' AS value", "say where to write"),
+        ("'v' AS value, 't' AS topic, 5L AS partition", "the column partition must be of type int, not bigint"),
+        ("'v' AS value, 't' AS topic, 7 AS other", "a column 'other' can't be written"),
+    ],
+)
+def test_a_row_that_is_no_record_is_refused(spark: Any, bootstrap: str, columns: str, sentence: str) -> None:
+    with pytest.raises(Exception, match=sentence):
+        spark.sql(f"SELECT {columns}").write.format("odradek").mode("append").option(
+            "kafka.bootstrap.servers", bootstrap
+        ).save()

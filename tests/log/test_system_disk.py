@@ -1,0 +1,81 @@
+"""The machine's disk behind the interface: large gathered writes, locks between processes, submitted work."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from odradek.runtime import SystemDisk
+
+
+def test_a_gathered_write_takes_more_buffers_than_the_kernel_does_at_once(tmp_path: Path) -> None:
+    file = SystemDisk().open(f"{tmp_path}/f", create=True)
+    buffers = [b"%d," % number for number in range(3000)]
+    file.append([b"head"])
+    file.append(buffers)
+    assert file.size() == 4 + sum(map(len, buffers))
+    assert file.read(4, 100_000) == b"".join(buffers)
+    file.truncate(6)
+    file.append([b"!"])
+    file.sync()
+    file.close()
+    assert (tmp_path / "f").read_bytes() == b"head0,!"
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    disk.replace_file(f"{tmp_path}/f", b"first, and longer")
+    disk.replace_file(f"{tmp_path}/f", b"second")
+    assert disk.read_file(f"{tmp_path}/f") == b"second"
+    assert disk.list(str(tmp_path)) == ["f"]
+    assert disk.size(f"{tmp_path}/f") == 6
+
+
+def test_another_process_is_told_who_holds_a_lock(tmp_path: Path) -> None:
+    path = f"{tmp_path}/.lock"
+    lock = SystemDisk().lock(path, "the test")
+    attempt = f"from odradek.runtime import SystemDisk; SystemDisk().lock({path!r}, 'other')"
+    refused = subprocess.run([sys.executable, "-c", attempt], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert f"process {os.getpid()} (the test)" in refused.stderr
+    lock.release()
+    lock.release()
+    subprocess.run([sys.executable, "-c", attempt], check=True)
+
+
+def test_a_file_without_create_must_be_there(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{tmp_path}/none")
+    assert not disk.exists(f"{tmp_path}/none")
+    disk.make_directories(f"{tmp_path}/a/b")
+    assert disk.is_directory(f"{tmp_path}/a")
+    disk.remove_directory(f"{tmp_path}/a/b")
+    assert disk.list(f"{tmp_path}/a") == []
+
+
+def test_the_background_thread_does_not_hold_up_the_writer(tmp_path: Path) -> None:
+    async def main() -> list[str]:
+        disk = SystemDisk()
+        loop = asyncio.get_running_loop()
+        done: list[str] = []
+        started = asyncio.Event()
+        release = threading.Event()
+
+        def slow() -> None:
+            loop.call_soon_threadsafe(started.set)
+            assert release.wait(60)
+            done.append("background")
+
+        background = disk.submit(slow, background=True)
+        await started.wait()
+        await disk.submit(lambda: done.append("writer"))
+        release.set()
+        await background
+        return done
+
+    assert asyncio.run(main()) == ["writer", "background"]

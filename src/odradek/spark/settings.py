@@ -62,6 +62,11 @@ class SinkSettings(ClientSettings):
     delivery_timeout_ms: int = integer(
         "delivery.timeout.ms", 120_000, "How long a batch is sent again before the task fails.", minimum=1
     )
+    allow_auto_create_topics: bool = boolean(
+        "allow.auto.create.topics",
+        True,
+        "Whether a topic that is not there is asked for, so that a broker may make it.",
+    )
     enable_idempotence: bool = boolean(
         "enable.idempotence", True, "Whether brokers drop a batch that a task sends a second time."
     )

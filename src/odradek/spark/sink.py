@@ -75,7 +75,9 @@ class _Writer:
     def __init__(self, options: WriteOptions) -> None:
         self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client)
         self._runtime = system_runtime()
-        self._cluster = Cluster(self._settings, self._runtime, allow_auto_topic_creation=True)
+        self._cluster = Cluster(
+            self._settings, self._runtime, allow_auto_topic_creation=self._settings.allow_auto_create_topics
+        )
         self._topic = options.topic
         self._acks = _ACKS[self._settings.acks]
         self._codec = Codec[self._settings.compression_type.upper()]

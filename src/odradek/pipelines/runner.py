@@ -1,0 +1,168 @@
+"""Pipelines side by side in one Spark: started, watched, their progress committed, stopped."""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from odradek.model import OdradekError
+from odradek.pipelines.config import AnyPipeline, MirrorPipeline
+from odradek.pipelines.mirror import MirrorTopics
+from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
+from odradek.pipelines.queries import start_mirror, start_query
+from odradek.runtime import Clock, SystemClock
+
+POLL_SECONDS: Final = 0.25
+"""How often progress is looked at; a batch takes about as long."""
+_TOPICS_SECONDS: Final = 5.0
+"""How often a mirror looks for new topics."""
+
+_OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.[\w.]+: (.+)$", re.MULTILINE)
+
+_log = logging.getLogger("odradek.pipelines")
+
+
+class PipelineError(OdradekError):
+    """A pipeline ended before its time; the sentence begins with its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Where a pipeline stands. `seconds` is since its start, until its end."""
+
+    name: str
+    kind: str
+    figures: Figures
+    seconds: float
+    active: bool
+
+
+class PipelineRun:
+    """A pipeline that was started. For one thread."""
+
+    def __init__(self, spark: Any, pipeline: AnyPipeline, clock: Clock) -> None:
+        self.pipeline = pipeline
+        self._clock = clock
+        self._started_at = clock.monotonic()
+        self._ended_at: float | None = None
+        self._figures, self._last_batch = Figures(), -1
+        self._topics: MirrorTopics | None = None
+        self._topics_at = self._started_at
+        self._progress = GroupProgress(pipeline.source.bootstrap_servers, pipeline.source.kafka, pipeline.group)
+        try:
+            if isinstance(pipeline, MirrorPipeline):
+                self._topics = MirrorTopics(pipeline)
+                self._topics.ensure()
+                self._query = start_mirror(spark, pipeline)
+            else:
+                self._query = start_query(spark, pipeline)
+        except BaseException:
+            self._close()
+            raise
+
+    def poll(self) -> Status:
+        """Look at the query: count, commit its progress. Raises `PipelineError` once if it has failed."""
+        active = self._ended_at is None and bool(self._query.isActive)
+        if self._ended_at is None:
+            # Asked after `isActive`, so that the last report of a query that has ended is not missed.
+            reports = self._query.recentProgress
+            self._figures, self._last_batch = add_reports(self._figures, reports, after_batch=self._last_batch)
+            if reports:
+                self._progress.commit(offsets_of(reports[-1]))
+            if active:
+                self._look_for_topics()
+            else:
+                self._end()
+        now = self._clock.monotonic() if self._ended_at is None else self._ended_at
+        return Status(
+            name=self.pipeline.name,
+            kind=self.pipeline.kind,
+            figures=self._figures,
+            seconds=now - self._started_at,
+            active=active,
+        )
+
+    def wait(self, seconds: float) -> None:
+        """Return when the query has ended, or after `seconds`."""
+        if self._ended_at is None and self._query.isActive:
+            self._query.awaitTermination(seconds)
+
+    def stop(self) -> None:
+        """End the query between two batches' commits, and commit its progress."""
+        if self._ended_at is None:
+            self._query.stop()
+            self.poll()
+
+    def _look_for_topics(self) -> None:
+        if self._topics is not None and self._clock.monotonic() - self._topics_at >= _TOPICS_SECONDS:
+            self._topics_at = self._clock.monotonic()
+            self._topics.ensure()
+
+    def _end(self) -> None:
+        self._ended_at = self._clock.monotonic()
+        self._close()
+        failure = self._query.exception()
+        if failure is not None:
+            raise PipelineError(f"{self.pipeline.name}: {sentence_of(str(failure))}")
+
+    def _close(self) -> None:
+        self._progress.close()
+        if self._topics is not None:
+            self._topics.close()
+
+
+def run_pipelines(
+    spark: Any,
+    pipelines: Sequence[AnyPipeline],
+    *,
+    on_status: Callable[[Sequence[Status]], None] = lambda statuses: None,
+    clock: Clock | None = None,
+) -> list[Status]:
+    """Run until all have ended; one that fails ends the others. `on_status` sees them every `POLL_SECONDS`.
+
+    Raises `PipelineError`, one sentence. Whatever ends it, also Ctrl-C, no query is left running.
+    """
+    runs: list[PipelineRun] = []
+    clock = clock or SystemClock()
+    try:
+        # If one can't be started, those before it are in the list and will be stopped.
+        runs.extend(_start(spark, pipeline, clock) for pipeline in pipelines)
+        while True:
+            statuses = [run.poll() for run in runs]
+            on_status(statuses)
+            active = [run for run, status in zip(runs, statuses, strict=True) if status.active]
+            if not active:
+                return statuses
+            active[0].wait(POLL_SECONDS)
+    finally:
+        for run in runs:
+            _stop(run)
+
+
+def _start(spark: Any, pipeline: AnyPipeline, clock: Clock) -> PipelineRun:
+    from pyspark.errors import PySparkException
+
+    try:
+        return PipelineRun(spark, pipeline, clock)
+    except OdradekError as error:
+        raise PipelineError(f"{pipeline.name}: {error}") from error
+    except PySparkException as error:
+        raise PipelineError(f"{pipeline.name}: {sentence_of(str(error))}") from error
+
+
+def _stop(run: PipelineRun) -> None:
+    """Stop what may already have failed: the first failure is on its way to the caller."""
+    try:
+        run.stop()
+    except PipelineError as error:
+        _log.debug("%s", error)
+
+
+def sentence_of(text: str) -> str:
+    """The one line that matters of what Spark says, which is often a Python traceback inside of a Java one."""
+    ours = _OUR_ERROR.findall(text)
+    if ours:
+        return str(ours[-1]).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "Spark gave no reason"

@@ -1,0 +1,118 @@
+"""A TOML table, read key by key: every value has a type, every key a meaning, every mistake one line that names it."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from odradek.model import ConfigurationError
+
+T = TypeVar("T")
+
+_KINDS: Final[dict[type, str]] = {
+    str: "a text in quotes",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list of texts",
+    dict: "a table",
+}
+
+
+class Table:
+    """A table of a file; `done` says which keys nobody asked for."""
+
+    def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
+        self._values = values
+        self._place = place
+        self._asked: list[str] = []
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty; required unless there is a default."""
+        value = self._value(key, str, default)
+        if not value.strip():
+            raise self.error(key, "is empty")
+        return value.strip()
+
+    def optional_text(self, key: str) -> str | None:
+        """A text, or None."""
+        return self.text(key) if self.has(key) else None
+
+    def number(self, key: str, *, at_least: int) -> int | None:
+        """A whole number, or None."""
+        if not self.has(key):
+            return None
+        value = self._value(key, int)
+        if value < at_least:
+            raise self.error(key, f"is at least {at_least}, not {value}")
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """A truth value."""
+        return self._value(key, bool, default)
+
+    def choice(self, key: str, choices: tuple[str, ...], default: str | None = None) -> str:
+        """One of a few texts."""
+        value = self.text(key, default)
+        if value not in choices:
+            raise self.error(key, f"is one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; empty if the key is missing."""
+        value = self._value(key, list, [])
+        if not all(isinstance(item, str) and item.strip() for item in value):
+            raise self.error(key, f"must be {_KINDS[list]}")
+        return tuple(item.strip() for item in value)
+
+    def mapping(self, key: str) -> dict[str, str]:
+        """A table of keys that are not ours, such as Kafka's; numbers and booleans as texts."""
+        value = self._value(key, dict, {})
+        found = {}
+        for name, item in value.items():
+            if isinstance(item, bool):
+                found[name] = str(item).lower()
+            elif isinstance(item, str | int | float):
+                found[name] = str(item)
+            else:
+                raise self.error(key, f"has {name!r}, which is no text, number or boolean; are its dots in quotes?")
+        return found
+
+    def table(self, key: str) -> "Table":
+        """A table inside; empty if it is missing."""
+        return Table(self._value(key, dict, {}), self._name(key))
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there."""
+        self._asked.append(key)
+        return key in self._values
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that are there; all count as asked for."""
+        self._asked.extend(self._values)
+        return tuple(self._values)
+
+    def done(self) -> None:
+        """Raise for a key that has no meaning here."""
+        for key in self._values:
+            if key not in self._asked:
+                near = difflib.get_close_matches(key, self._asked, n=1)
+                hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(dict.fromkeys(self._asked))}"
+                raise ConfigurationError(f"there is no key {self._name(key)}{hint}")
+
+    def error(self, key: str, problem: str) -> ConfigurationError:
+        """An error about a key."""
+        return ConfigurationError(f"{self._name(key)} {problem}")
+
+    def _value(self, key: str, kind: type[T], default: T | None = None) -> T:
+        if not self.has(key):
+            if default is None:
+                raise self.error(key, "is missing")
+            return default
+        value = self._values[key]
+        # A boolean is an integer to Python, not to TOML.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self.error(key, f"must be {_KINDS[kind]}")
+        return value
+
+    def _name(self, key: str) -> str:
+        return f"{self._place}.{key}" if self._place else key

@@ -1,0 +1,45 @@
+"""From Spark's plain threads to asyncio clients: a cluster on an event loop that runs only while it is asked."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.settings import ClientSettings
+from odradek.runtime import system_runtime
+
+T = TypeVar("T")
+
+
+class Bridge:
+    """Opened when first asked, closed by `close`; not for several threads."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cluster: Cluster | None = None
+
+    def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+        """What `work` returns for the cluster. Raises what it raises, and `UnavailableError` if no broker answers."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(self._run(work))
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._loop is not None:
+            if self._cluster is not None:
+                self._loop.run_until_complete(self._cluster.close())
+            self._loop.close()
+        self._loop = self._cluster = None
+
+    async def _run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+        if self._cluster is None:
+            cluster = Cluster(self._settings, system_runtime())
+            try:
+                await cluster.start()
+            except BaseException:
+                await cluster.close()
+                raise
+            self._cluster = cluster
+        return await work(self._cluster)

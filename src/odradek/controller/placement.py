@@ -51,7 +51,7 @@ def place(
     pairs: Counter[tuple[int, int]] = Counter()
     assignment: dict[int, Replicas] = {}
     for partition in range(partitions):
-        leader = min(racks, key=lambda broker: (leaders[broker], load.leaders[broker], replicas[broker], broker))
+        leader = min(racks, key=lambda broker: (leaders[broker], load.leaders[broker], broker))
         chosen = [leader]
         while len(chosen) < replication_factor:
             taken = {racks[broker] for broker in chosen if racks[broker] is not None}

@@ -1,0 +1,44 @@
+"""The order in which a topic goes, and blocks of producer ids."""
+
+import pytest
+
+from odradek.controller import PRODUCER_ID_BLOCK_SIZE, deletion_operations, next_producer_id_block
+from odradek.metadata.nodes import ProducerIdBlockNode
+from odradek.model import KafkaError
+
+ROOT = "/brokers/topics/a"
+
+
+def test_the_deepest_nodes_go_first_and_the_wish_last() -> None:
+    existing = {
+        ROOT,
+        f"{ROOT}/partitions",
+        f"{ROOT}/partitions/0",
+        f"{ROOT}/partitions/0/state",
+        "/config/topics/a",
+        "/admin/delete_topics/a",
+    }
+    groups = [[operation.path for operation in group] for group in deletion_operations("a", existing)]
+    assert groups == [
+        [f"{ROOT}/partitions/0/state"],
+        [f"{ROOT}/partitions/0"],
+        [f"{ROOT}/partitions"],
+        ["/config/topics/a", ROOT, "/admin/delete_topics/a"],
+    ]
+
+
+def test_what_is_gone_already_is_not_deleted_again() -> None:
+    [[operation]] = deletion_operations("a", {"/admin/delete_topics/a"})
+    assert operation.path == "/admin/delete_topics/a"
+
+
+def test_blocks_of_producer_ids_follow_each_other() -> None:
+    first = next_producer_id_block(None, 1)
+    second = next_producer_id_block(first, 2)
+    assert (first.first, first.last) == (0, PRODUCER_ID_BLOCK_SIZE - 1)
+    assert (second.first, second.broker_id) == (first.last + 1, 2)
+
+
+def test_producer_ids_end_before_64_bits_do() -> None:
+    with pytest.raises(KafkaError, match="no producer ids left"):
+        next_producer_id_block(ProducerIdBlockNode(broker_id=1, first=0, last=2**63 - 2), 1)

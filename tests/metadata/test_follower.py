@@ -1,0 +1,260 @@
+"""Keeping an image up to date from the tree, whatever is in it."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from odradek.config import ListenerAddress
+from odradek.metadata import paths
+from odradek.metadata.follower import TreeFollower
+from odradek.metadata.image import UNNAMED, ClusterImage
+from odradek.metadata.nodes import (
+    BrokerNode,
+    ConfigNode,
+    ControllerNode,
+    DeleteTopicsNode,
+    PartitionStateNode,
+    TopicNode,
+)
+from odradek.metadata.reading import read_subtree
+from odradek.model import TopicPartition, UnavailableError
+from odradek.stores import MemoryStore, MemoryTree
+
+pytestmark = pytest.mark.asyncio
+
+
+def state(leader: int = 0) -> bytes:
+    return PartitionStateNode(leader=leader, leader_epoch=leader, isr=(leader,), controller_epoch=1).encode()
+
+
+class World:
+    """A tree that a test writes to, and a follower that reads it."""
+
+    def __init__(self, *, deletes: bool = True) -> None:
+        self.tree = MemoryTree()
+        self.store = MemoryStore(self.tree)
+        self.reader = MemoryStore(self.tree)
+        self.woken = asyncio.Event()
+        self.follower = TreeFollower(self.reader, wake=self.woken.set, deletes=deletes)
+        self.image = ClusterImage()
+
+    async def begin(self) -> None:
+        for path in paths.PERSISTENT_ROOTS:
+            await self.store.create(path)
+        self.follower.start()
+        await self.look()
+
+    async def create_topic(self, name: str, *, topic_id: int = 1, states: int = 1) -> None:
+        await self.store.create(
+            paths.topic(name), TopicNode(replicas={0: (0,), 1: (0,)}, topic_id=UUID(int=topic_id)).encode()
+        )
+        await self.store.create(paths.partitions(name))
+        for number in range(states):
+            await self.store.create(paths.partition(TopicPartition(name, number)))
+            await self.store.create(paths.partition_state(TopicPartition(name, number)), state())
+
+    async def look(self) -> ClusterImage:
+        self.image = await self.follower.refresh(self.image)
+        self.woken.clear()
+        return self.image
+
+    async def changed(self) -> ClusterImage:
+        await asyncio.wait_for(self.woken.wait(), 10)
+        return await self.look()
+
+
+async def world(*, deletes: bool = True) -> World:
+    made = World(deletes=deletes)
+    await made.begin()
+    return made
+
+
+async def test_brokers_and_the_controller_come_and_go() -> None:
+    it = await world()
+    endpoint = ListenerAddress("PLAINTEXT", "host", 1)
+    broker = BrokerNode(endpoints=(endpoint,), timestamp_ms=1, rack="r").encode()
+    other = MemoryStore(it.tree)
+    await other.create(paths.broker(3), broker, ephemeral=True)
+    await other.create(paths.CONTROLLER_EPOCH, b"7")
+    await other.create(paths.CONTROLLER, ControllerNode(broker_id=3, timestamp_ms=1).encode(), ephemeral=True)
+    image = await it.changed()
+    assert (image.brokers[3].endpoints, image.brokers[3].rack) == ((endpoint,), "r")
+    assert (image.controller_id, image.controller_epoch) == (3, 7)
+    first = image.brokers[3].epoch
+    await other.close()
+    image = await it.changed()
+    assert (dict(image.brokers), image.controller_id) == ({}, -1)
+    await it.store.create(paths.broker(3), broker, ephemeral=True)
+    assert (await it.changed()).brokers[3].epoch > first
+
+
+async def test_a_topic_has_what_its_nodes_say() -> None:
+    it = await world()
+    await it.create_topic("a", topic_id=9)
+    await it.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "5"}).encode())
+    topic = (await it.changed()).topics["a"]
+    assert (topic.topic_id, dict(topic.config)) == (UUID(int=9), {"retention.ms": "5"})
+    assert (topic.partitions[0].leader, topic.partitions[0].state_version) == (0, 0)
+    missing = topic.partitions[1]
+    assert (missing.leader, missing.leader_epoch, missing.state_version) == (-1, -1, -1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda it: it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4)),
+        lambda it: it.store.create(paths.topic_config("a"), ConfigNode(config={"x": "y"}).encode()),
+        lambda it: it.store.set(paths.topic("a"), TopicNode(replicas={0: (1,)}, topic_id=UUID(int=1)).encode()),
+    ],
+)
+async def test_a_change_of_a_topic_is_seen_and_others_are_left_alone(change) -> None:
+    it = await world()
+    await it.create_topic("a", topic_id=1)
+    await it.create_topic("b", topic_id=2)
+    old = await it.changed()
+    await change(it)
+    new = await it.changed()
+    assert list(new.changed_topics(old)) == ["a"]
+    assert new.topics["b"] is old.topics["b"]
+
+
+async def test_states_are_not_watched_if_nobody_wants_that() -> None:
+    it = await world()
+    it.follower.watch_states(enabled=False)
+    await it.create_topic("a")
+    await it.changed()
+    await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
+    await asyncio.sleep(0)
+    assert not it.woken.is_set()
+    it.follower.mark(topics=["a"])
+    assert (await it.changed()).topics["a"].partitions[0].leader == 4
+    it.follower.watch_states(enabled=True)
+    await it.changed()
+    await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(5))
+    assert (await it.changed()).topics["a"].partitions[0].leader == 5
+
+
+async def test_nothing_new_is_the_same_image() -> None:
+    it = await world()
+    await it.create_topic("a")
+    old = await it.changed()
+    it.follower.mark_all()
+    assert await it.look() is old
+    assert not it.follower.has_changes
+
+
+async def test_a_topic_to_be_deleted_is_hidden_at_once() -> None:
+    it = await world()
+    await it.create_topic("a")
+    await it.changed()
+    await it.store.create(paths.delete_topic("a"))
+    await it.store.create(paths.delete_topic("never was"))
+    image = await it.changed()
+    assert (dict(image.topics), image.deleting) == ({}, {"a"})
+    assert it.follower.deletion_wishes == {"a", "never was"}
+    await it.store.delete(paths.delete_topic("a"))
+    image = await it.changed()
+    assert ("a" in image.topics, image.deleting) == (True, frozenset())
+
+
+async def test_a_topic_is_not_hidden_where_deletion_is_forbidden() -> None:
+    it = await world(deletes=False)
+    await it.create_topic("a")
+    await it.store.create(paths.delete_topic("a"))
+    image = await it.changed()
+    assert ("a" in image.topics, image.deleting) == (True, frozenset())
+
+
+async def test_deletions_listed_in_the_old_form_are_found() -> None:
+    it = await world()
+    await it.create_topic("a")
+    await it.changed()
+    await it.store.set(paths.DELETE_TOPICS, DeleteTopicsNode(topics=("a", "b")).encode())
+    await it.changed()
+    assert it.follower.listed_deletions == (("a",), 1)
+
+
+async def test_a_deleted_topic_is_gone_and_may_come_again() -> None:
+    it = await world()
+    await it.create_topic("a", topic_id=1)
+    await it.changed()
+    for path in reversed(await read_subtree(it.store, paths.topic("a"))):
+        await it.store.delete(path)
+    assert dict((await it.changed()).topics) == {}
+    await it.create_topic("a", topic_id=2)
+    assert (await it.changed()).topics["a"].topic_id == UUID(int=2)
+
+
+async def test_a_topic_deleted_while_its_watches_were_set_anew_is_gone() -> None:
+    it = await world()
+    await it.create_topic("a")
+    await it.changed()
+    it.follower.watch_states(enabled=False)
+    for path in reversed(await read_subtree(it.store, paths.topic("a"))):
+        await it.store.delete(path)
+    assert dict((await it.look()).topics) == {}
+
+
+async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
+    it = await world()
+    await it.create_topic("good")
+    await it.store.create(paths.topic("bad"), b"{")
+    await it.create_topic("worse")
+    await it.store.set(paths.partition_state(TopicPartition("worse", 0)), b"?")
+    await it.store.create(paths.topic_config("worse"), b"[]")
+    await it.store.create(paths.broker(1), b"nonsense")
+    await it.store.create(f"{paths.BROKER_IDS}/x", b"")
+    await it.store.create(paths.CONTROLLER, b"1")
+    await it.store.set(paths.DELETE_TOPICS, b"everything")
+    image = await it.changed()
+    assert sorted(image.topics) == ["good", "worse"]
+    broken = image.topics["worse"].partitions[0]
+    assert (broken.leader, broken.leader_epoch, broken.state_version) == (-1, -1, 1)
+    for path in (
+        "/brokers/topics/bad",
+        "/brokers/topics/worse/partitions/0/state",
+        "/config/topics/worse",
+        "/brokers/ids/1",
+        "/controller",
+        "/admin/delete_topics",
+    ):
+        assert f"node {path} is broken" in caplog.text
+    assert (await it.store.get(paths.topic("bad"))).data == b"{"
+    await it.store.set(paths.topic("bad"), TopicNode(replicas={0: (0,)}).encode())
+    assert (await it.changed()).topics["bad"].topic_id == UNNAMED
+
+
+async def test_after_an_error_nothing_is_forgotten(monkeypatch) -> None:
+    it = await world()
+    await it.create_topic("a", topic_id=1)
+    await it.changed()
+    await it.create_topic("b", topic_id=2)
+    await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
+    real = it.reader.get_many
+    calls = 0
+
+    async def fails_late(wanted):
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise UnavailableError("gone for now")
+        return await real(wanted)
+
+    monkeypatch.setattr(it.reader, "get_many", fails_late)
+    with pytest.raises(UnavailableError):
+        await it.look()
+    image = await it.changed()
+    assert sorted(image.topics) == ["a", "b"]
+    assert image.topics["a"].partitions[0].leader == 4
+
+
+async def test_a_follower_that_stopped_hears_nothing() -> None:
+    it = await world()
+    await it.create_topic("a")
+    await it.changed()
+    it.follower.stop()
+    await it.store.set(paths.topic("a"), b"")
+    await it.create_topic("b")
+    await asyncio.sleep(0)
+    assert not it.woken.is_set()

@@ -1,0 +1,54 @@
+"""The cluster's image: what changes, and what stays the same object."""
+
+from uuid import UUID
+
+from odradek.config import ListenerAddress
+from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.model import TopicPartition
+
+
+def topic(name: str, number: int, *, leader: int = 0) -> TopicImage:
+    partition = PartitionImage(leader=leader, leader_epoch=0, replicas=(0, 1), isr=(0, 1))
+    return TopicImage(name=name, topic_id=UUID(int=number), partitions={0: partition})
+
+
+def test_a_topic_is_found_by_name_and_by_id() -> None:
+    image = ClusterImage().with_topics({"a": topic("a", 1), "b": topic("b", 2)})
+    assert image.topic_by_id(UUID(int=2)) is image.topics["b"]
+    assert image.topic_by_id(UUID(int=3)) is None
+    assert image.partition(TopicPartition("a", 0)).has_leader
+    assert image.partition(TopicPartition("a", 1)) is None
+    assert image.partition(TopicPartition("c", 0)) is None
+
+
+def test_only_what_changed_is_told() -> None:
+    old = ClusterImage().with_topics({name: topic(name, number) for number, name in enumerate("abcd", 1)})
+    new = old.with_topics({"a": None, "b": topic("b", 2), "c": topic("c", 3, leader=1), "e": topic("e", 5)})
+    assert sorted(new.changed_topics(old)) == ["a", "c", "e"]
+    assert new.topics["b"] is old.topics["b"]
+    assert new.topics["d"] is old.topics["d"]
+    assert UUID(int=1) not in new.topic_names
+
+
+def test_a_topic_made_again_under_its_name_has_only_its_new_id() -> None:
+    old = ClusterImage().with_topics({"a": topic("a", 1)})
+    new = old.with_topics({"a": topic("a", 2)})
+    assert new.topic_names == {UUID(int=2): "a"}
+    assert list(new.changed_topics(old)) == ["a"]
+
+
+def test_a_topic_without_an_id_is_not_found_by_one() -> None:
+    image = ClusterImage().with_topics({"a": topic("a", UNNAMED.int)})
+    assert image.topic_by_id(UNNAMED) is None
+
+
+def test_internal_topics_are_known_by_name() -> None:
+    assert topic("__consumer_offsets", 1).is_internal
+    assert not topic("__mine", 1).is_internal
+
+
+def test_a_broker_is_reached_by_its_listener_s_name() -> None:
+    inside = ListenerAddress("INSIDE", "10.0.0.1", 1)
+    broker = BrokerImage(broker_id=1, endpoints=(ListenerAddress("PLAINTEXT", "host", 2), inside))
+    assert broker.endpoint("INSIDE") == inside
+    assert broker.endpoint("OUTSIDE") is None

@@ -48,9 +48,7 @@ class Dispatcher:
         try:
             header = decode_request_header(frame)
             key = header.api_key, header.api_version
-            handler = self._handlers.get(key)
-            if handler is None:
-                handler = self._handlers[key] = self._find_handler(header)
+            handler = self._handlers.get(key) or self._find_handler(header)
             return handler(self._broker, RequestContext(header, session), frame)
         except KafkaError as error:
             session.connection.abort(f"{_describe(header)}{error}")
@@ -79,18 +77,24 @@ class Dispatcher:
         task.add_done_callback(finish)
         return reply
 
-    async def stop(self) -> None:
+    def kill(self) -> None:
         """Give up what is still being worked on."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
+        for task in tuple(self._tasks):
             task.cancel()
+
+    async def stop(self) -> None:
+        """`kill`, and return when it is given up."""
+        tasks = tuple(self._tasks)
+        self.kill()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _find_handler(self, header: RequestHeader) -> Handler:
         api = apis().get(header.api_key)
         if api is not None and header.api_version in api.served:
-            handle = importlib.import_module(f"{HANDLERS}.{api.module}").handle
-            return handle if api.raw else self._message_handler(api, header.api_version, handle)
+            handle: Callable[..., Any] = importlib.import_module(f"{HANDLERS}.{api.module}").handle
+            handler = handle if api.raw else self._message_handler(api, header.api_version, handle)
+            self._handlers[header.api_key, header.api_version] = handler
+            return handler
         if header.api_key == ApiKey.API_VERSIONS:
             return _unsupported_api_versions
         raise KafkaError(ErrorCode.unsupported_version, "there is no such version")
@@ -104,7 +108,7 @@ class Dispatcher:
             return message_frame(context.header, await answer)
 
         def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
-            message = decode(key, version, frame, context.header.body_offset)
+            message = decode(key, version, bytes(frame[context.header.body_offset :]))
             answer = handle(broker, context, message)
             if isinstance(answer, dict):
                 return message_frame(context.header, answer)

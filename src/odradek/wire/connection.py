@@ -184,6 +184,10 @@ class Connection(asyncio.BufferedProtocol):
         """Whether replies can still leave."""
         return not self._closing
 
+    def hold(self) -> None:
+        """Serve nothing until `resume_writing`: the server is not ready."""
+        self._unsent = True
+
     def close(self) -> None:
         """Send what is answered, then close."""
         self._closing = True

@@ -1,0 +1,94 @@
+"""CreateTopics: each topic of the request is created, or says why not. Only the controller does it.
+
+When the answer leaves, the topics are in this broker's metadata and take records. Versions: 4 lets counts default
+(KIP-464), 5 tells what was created (KIP-525), 6 quotas (KIP-599), 7 topic ids (KIP-516).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.config import describe_topic
+from odradek.controller import NewTopic, TopicCreation, TopicPlan
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_DEFAULTS_FROM = 4
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """A name that comes twice is INVALID_REQUEST for all its places."""
+    names = [topic.name for topic in message.topics]
+    wanted: list[NewTopic] = []
+    errors: dict[str, KafkaError] = {}
+    for topic in message.topics:
+        try:
+            if names.count(topic.name) > 1:
+                raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
+            wanted.append(_new_topic(topic, context.api_version))
+        except KafkaError as error:
+            errors[topic.name] = error
+    validate_only = optional(message, "validate_only", False)
+    try:
+        created = {each.name: each for each in await broker.create_topics(wanted, validate_only=validate_only)}
+    except KafkaError as error:
+        created = {each.name: TopicCreation(name=each.name, error=error) for each in wanted}
+    created |= {name: TopicCreation(name=name, error=error) for name, error in errors.items()}
+    return {"topics": [_result(broker, created[name]) for name in dict.fromkeys(names)]}
+
+
+def _new_topic(topic: Any, version: int) -> NewTopic:
+    if version < _DEFAULTS_FROM and not topic.assignments:
+        if topic.num_partitions < 1:
+            raise KafkaError(ErrorCode.invalid_partitions, "a topic has at least one partition")
+        if topic.replication_factor < 1:
+            raise KafkaError(ErrorCode.invalid_replication_factor, "a topic has at least one replica")
+    assignment = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
+    if len(assignment) != len(topic.assignments):
+        raise KafkaError(ErrorCode.invalid_replica_assignment, "a partition is assigned twice")
+    config = {each.name: each.value for each in topic.configs}
+    if len(config) != len(topic.configs):
+        raise KafkaError(ErrorCode.invalid_config, "a configuration key is given twice")
+    return NewTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignment=assignment,
+        config=config,
+    )
+
+
+def _result(broker: "Broker", creation: TopicCreation) -> dict[str, Any]:
+    if creation.error is not None or creation.plan is None:
+        error = creation.error or KafkaError(ErrorCode.unknown_server_error)
+        return {
+            "name": creation.name,
+            "topic_id": None,
+            "error_code": error.code,
+            "error_message": str(error),
+            "configs": None,
+        }
+    plan = creation.plan
+    return {
+        "name": plan.name,
+        "topic_id": plan.topic_id,
+        "error_message": None,
+        "num_partitions": len(plan.replicas),
+        "replication_factor": len(plan.replicas[0]),
+        "configs": _configs(broker, plan),
+    }
+
+
+def _configs(broker: "Broker", plan: TopicPlan) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": entry.name,
+            "value": None if entry.sensitive else entry.value,
+            "read_only": entry.read_only,
+            "config_source": entry.source,
+            "is_sensitive": entry.sensitive,
+        }
+        for entry in describe_topic(broker.config, plan.config)
+    ]

@@ -1,0 +1,49 @@
+"""DeleteTopics: by name, and from version 6 by topic id too. Only the controller does it.
+
+When the answer leaves, the topics are gone from this broker's metadata. Versions: 3 knows TOPIC_DELETION_DISABLED,
+4 is flexible, 5 error messages (KIP-599), 6 topic ids (KIP-516).
+"""
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.broker.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_TOPIC_IDS_FROM = 6
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """A topic that is named twice is INVALID_REQUEST for all its places, and so is one with a name and an id."""
+    if context.api_version < _TOPIC_IDS_FROM:
+        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
+    else:
+        asked = [(topic.name, topic.topic_id) for topic in message.topics]
+    errors: dict[int, KafkaError] = {}
+    wanted: dict[int, str | UUID] = {}
+    for place, (name, topic_id) in enumerate(asked):
+        if asked.count((name, topic_id)) > 1 or (name is None) == (topic_id is None):
+            errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
+        else:
+            wanted[place] = name if name is not None else topic_id  # type: ignore[assignment]
+    results: dict[int, tuple[str | None, UUID | None, KafkaError | None]] = {}
+    try:
+        deletions = await broker.controller.delete_topics(list(wanted.values()))
+        for place, deletion in zip(wanted, deletions, strict=True):
+            results[place] = deletion.name, deletion.topic_id, deletion.error
+    except KafkaError as error:
+        results = {place: (*asked[place], error) for place in wanted}
+    results |= {place: (*asked[place], error) for place, error in errors.items()}
+    return {"responses": [_response(*results[place]) for place in range(len(asked))]}
+
+
+def _response(name: str | None, topic_id: UUID | None, error: KafkaError | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": ErrorCode.none if error is None else error.code,
+        "error_message": None if error is None else str(error),
+    }

@@ -1,0 +1,50 @@
+"""DescribeCluster: the cluster's id, controller and brokers (KIP-700).
+
+Versions: 1 asks for brokers or controllers (KIP-919), 2 also for fenced brokers, which only KRaft has (KIP-1073).
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.model import ErrorCode
+from odradek.protocol.messages import optional
+from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """MISMATCHED_ENDPOINT_TYPE for controllers: there are none that listen on their own."""
+    endpoint_type = optional(message, "endpoint_type", _BROKERS)
+    if endpoint_type != _BROKERS:
+        known = endpoint_type == _CONTROLLERS
+        return {
+            "error_code": ErrorCode.mismatched_endpoint_type if known else ErrorCode.unsupported_endpoint_type,
+            "error_message": "this is a broker; it describes brokers only",
+            "cluster_id": "",
+            "brokers": [],
+        }
+    image = broker.image
+    endpoints = [(each, each.endpoint(context.listener)) for each in image.brokers.values()]
+    return {
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "brokers": [
+            {
+                "broker_id": each.broker_id,
+                "host": endpoint.host,
+                "port": endpoint.port,
+                "rack": each.rack,
+                "is_fenced": False,
+            }
+            for each, endpoint in endpoints
+            if endpoint is not None
+        ],
+        "cluster_authorized_operations": CLUSTER_OPERATIONS
+        if message.include_cluster_authorized_operations
+        else NOT_ASKED_FOR,
+    }

@@ -1,0 +1,82 @@
+"""DescribeConfigs: what each key of a topic or of this broker is set to, and why.
+
+Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 flexible.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.config import ConfigEntry, describe_broker, describe_topic
+from odradek.model import ErrorCode, KafkaError, validate_topic_name
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+TOPIC: Final = 2
+BROKER: Final = 4
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One result per resource, in their order."""
+    del context
+    with_documentation = optional(message, "include_documentation", False)
+    results = []
+    for resource in message.resources:
+        result: dict[str, Any] = {
+            "error_message": None,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "configs": [],
+        }
+        try:
+            entries = _entries(broker, resource.resource_type, resource.resource_name)
+        except KafkaError as error:
+            result |= {"error_code": error.code, "error_message": str(error)}
+        else:
+            # Null and empty both mean all, as in Kafka.
+            wanted = set(resource.configuration_keys or ())
+            result["configs"] = [
+                _config(entry, synonyms=message.include_synonyms, documentation=with_documentation)
+                for entry in entries
+                if not wanted or entry.name in wanted
+            ]
+        results.append(result)
+    return {"results": results}
+
+
+def _entries(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
+    if resource_type == TOPIC:
+        topic = broker.image.topics.get(validate_topic_name(name))
+        if topic is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition)
+        return describe_topic(broker.config, topic.config)
+    if resource_type == BROKER:
+        if name == "":
+            return ()  # the dynamic defaults of all brokers: nothing sets them yet
+        if name != str(broker.config.broker_id):
+            raise KafkaError(
+                ErrorCode.invalid_request, f"this is broker {broker.config.broker_id}; ask broker {name!r} itself"
+            )
+        return describe_broker(broker.config)
+    raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
+
+
+def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+    value = None if entry.sensitive else entry.value
+    return {
+        "name": entry.name,
+        "value": value,
+        "read_only": entry.read_only,
+        "config_source": entry.source,
+        "is_sensitive": entry.sensitive,
+        "synonyms": [
+            {"name": each.name, "value": None if entry.sensitive else each.value, "source": each.source}
+            for each in entry.synonyms
+        ]
+        if synonyms
+        else [],
+        "config_type": entry.type,
+        "documentation": entry.doc if documentation else None,
+    }

@@ -1,0 +1,232 @@
+"""Fetch: records from an offset on, at once or when enough of them have come.
+
+A fetch that finds less than `min_bytes` waits in the purgatory; every append to one of its partitions counts down what
+it misses, and the one that reaches zero answers it. At least one batch is given, however large, so that a reader always
+gets on (KIP-74). Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320),
+12 flexible, 13 topic ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from odradek.broker.context import RequestContext
+from odradek.broker.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
+from odradek.broker.partition import Partition
+from odradek.broker.responses import gathered_frame
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
+from odradek.protocol.messages import decode_request, milliseconds, optional
+from odradek.protocol.produce import NodeEndpoint
+from odradek.wire import Buffers, PendingReply, Reply
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_READ_COMMITTED: Final = 1
+_NO_TOPIC_ID: Final = UUID(int=0)
+_MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+
+
+def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+    """Answer a fetch, or park it."""
+    version = context.header.api_version
+    request = decode_request(ApiKey.FETCH, version, bytes(frame[context.header.body_offset :]))
+    try:
+        fetched = broker.fetch_sessions.open(
+            optional(request, "session_id", 0),
+            optional(request, "session_epoch", FINAL_EPOCH),
+            _wanted(request, version),
+            _forgotten(request, version),
+            uses_topic_ids=version >= TOPIC_IDS_FROM,
+            now=broker.runtime.clock.monotonic(),
+        )
+    except KafkaError as error:
+        return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
+    return _Fetch(broker, context, request, fetched).begin()
+
+
+def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
+    """The partitions that a request names."""
+    for topic in request.topics:
+        key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else topic.topic
+        for partition in topic.partitions:
+            yield FetchTarget(
+                PartitionKey(key, partition.partition),
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                partition.current_leader_epoch if version >= 9 else -1,
+            )
+
+
+def _forgotten(request: Any, version: int) -> Iterable[PartitionKey]:
+    """The partitions that a session need not remember any more."""
+    forgotten: Iterable[Any] = optional(request, "forgotten_topics_data", ())
+    for topic in forgotten:
+        key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else topic.topic
+        for number in topic.partitions:
+            yield PartitionKey(key, number)
+
+
+class _Fetch(PendingReply):
+    """One fetch, which is its own pending reply while it waits."""
+
+    __slots__ = ("_broker", "_context", "_fetched", "_missing_bytes", "_partitions", "_read_committed", "_request")
+
+    def __init__(self, broker: "Broker", context: RequestContext, request: Any, fetched: FetchContext) -> None:
+        super().__init__(on_abandoned=self._release)
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._fetched = fetched
+        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._partitions: list[Partition] = []
+        self._missing_bytes = 0
+
+    def begin(self) -> Reply:
+        """The answer if there is enough now, else the promise of one."""
+        results, size, urgent = self._read()
+        missing = self._request.min_bytes - size
+        wait_ms = milliseconds(self._request.max_wait)
+        if missing <= 0 or urgent or wait_ms <= 0 or not results:
+            return self._encode(results)
+        self._missing_bytes = missing
+        for key in self._fetched.targets:
+            partition = self._broker.partitions.led(self._topic_name(key), key.partition)
+            if partition is not None:
+                partition.add_reader(self)
+                self._partitions.append(partition)
+        self._broker.purgatory.park(self, wait_ms)
+        return self
+
+    # While it waits
+
+    def advanced(self, size: int) -> None:
+        """A partition has `size` bytes more."""
+        self._missing_bytes -= size
+        if self._missing_bytes <= 0:
+            self.interrupted()
+
+    def interrupted(self) -> None:
+        """There is something to tell."""
+        self._release()
+        self.expire()
+
+    def expire(self) -> None:
+        """The time is up: answer with what there is."""
+        self._unsubscribe()
+        self.complete(self._encode(self._read()[0]))
+
+    def _release(self) -> None:
+        self._broker.purgatory.release(self)
+        self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
+        for partition in self._partitions:
+            partition.remove_reader(self)
+        self._partitions.clear()
+
+    # Reading
+
+    def _read(self) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
+        """`(what each partition gives, bytes of records in all, whether an error must be told at once)`."""
+        left = min(self._request.max_bytes, self._broker.config.fetch_max_bytes)
+        total, urgent = 0, False
+        results = []
+        for target in self._fetched.targets.values():
+            try:
+                result = self._read_partition(target, left, at_least_one=total == 0)
+            except KafkaError as error:
+                result = self._failure(target, error.code)
+                urgent = True
+            size = len(result.records or b"")
+            total += size
+            left -= size
+            results.append((target, result))
+        return results, total, urgent
+
+    def _read_partition(self, target: FetchTarget, left: int, *, at_least_one: bool) -> FetchedPartition:
+        key = target.key
+        partition = self._broker.partitions.leader(self._topic_name(key), key.partition)
+        partition.check_leader_epoch(target.current_leader_epoch)
+        log = partition.log
+        offset, high_watermark = target.fetch_offset, partition.high_watermark
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        end = partition.last_stable_offset if self._read_committed else high_watermark
+        records = b""
+        if offset < end and (left > 0 or at_least_one):
+            records = log.read(offset, min(target.max_bytes, max(left, 0)), up_to_offset=end, at_least_one=at_least_one)
+        return FetchedPartition(
+            key.partition,
+            0,
+            high_watermark,
+            partition.last_stable_offset,
+            log.log_start_offset,
+            () if self._read_committed else None,
+            -1,
+            records,
+        )
+
+    def _topic_name(self, key: PartitionKey) -> str:
+        """Raises UNKNOWN_TOPIC_ID."""
+        if isinstance(key.topic, str):
+            return key.topic
+        name = self._broker.image.topic_names.get(key.topic)
+        if name is None:
+            raise KafkaError(ErrorCode.unknown_topic_id)
+        return name
+
+    def _failure(self, target: FetchTarget, code: ErrorCode) -> FetchedPartition:
+        """An error, and with some of them who leads the partition now."""
+        leader = None
+        if code in _MOVED and self._context.api_version >= 16:
+            leader = self._broker.partitions.current_leader(self._topic_name(target.key), target.key.partition)
+        return FetchedPartition(target.key.partition, int(code), current_leader=leader)
+
+    # Answering
+
+    def _encode(self, results: list[tuple[FetchTarget, FetchedPartition]]) -> Buffers:
+        session = self._fetched.session
+        topics: dict[Any, list[FetchedPartition]] = {}
+        for target, result in results:
+            if self._fetched.incremental and not _is_news(target, result):
+                continue
+            target.high_watermark, target.log_start_offset = result.high_watermark, result.log_start_offset
+            topics.setdefault(target.key.topic, []).append(result)
+            if result.records and session is not None:
+                session.served(target.key)
+        version = self._context.api_version
+        pieces = encode_fetch_response(
+            version,
+            [
+                FetchedTopic(None, topic, partitions)
+                if version >= TOPIC_IDS_FROM
+                else FetchedTopic(topic, None, partitions)
+                for topic, partitions in topics.items()
+            ],
+            session_id=self._fetched.session_id,
+            node_endpoints=self._endpoints(topics.values()) if version >= 16 else (),
+        )
+        return gathered_frame(self._context.header, pieces)
+
+    def _endpoints(self, topics: Iterable[list[FetchedPartition]]) -> list[NodeEndpoint]:
+        """Where the leaders are that `_failure` told of."""
+        leaders = {each.current_leader[0] for partitions in topics for each in partitions if each.current_leader}
+        return [
+            NodeEndpoint(broker.broker_id, endpoint.host, endpoint.port, broker.rack)
+            for leader in sorted(leaders)
+            if (broker := self._broker.image.brokers.get(leader)) is not None
+            and (endpoint := broker.endpoint(self._context.listener)) is not None
+        ]
+
+
+def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:
+    """Whether a session's client has to be told this."""
+    return bool(
+        result.records
+        or result.error_code
+        or result.high_watermark != target.high_watermark
+        or result.log_start_offset != target.log_start_offset
+    )

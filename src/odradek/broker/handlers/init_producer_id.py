@@ -1,0 +1,40 @@
+"""InitProducerId: an id for an idempotent producer, with epoch 0 (KIP-98).
+
+A null transactional id always gets a new id, whatever id the producer had (KIP-360). Transactions are not built yet:
+with a transactional id the answer is UNSUPPORTED_VERSION, which clients take as fatal. Versions: 2 flexible, 3 the
+producer's old id, 4 PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE (KIP-890); 6 is two-phase commit and not served.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.model import ErrorCode, OdradekError
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """INVALID_REQUEST for an empty transactional id; COORDINATOR_NOT_AVAILABLE, and try again, without the tree."""
+    if message.transactional_id is not None:
+        if not message.transactional_id:
+            return _failure(ErrorCode.invalid_request)
+        _log.info(
+            "%s asks for the transactional id %r: this release has no transactions",
+            context.client_id,
+            message.transactional_id,
+        )
+        return _failure(ErrorCode.unsupported_version)
+    try:
+        producer_id = await broker.producer_ids.take()
+    except OdradekError as error:
+        _log.warning("no producer id could be had: %s", error)
+        return _failure(ErrorCode.coordinator_not_available)
+    return {"producer_id": producer_id, "producer_epoch": 0}
+
+
+def _failure(error: ErrorCode) -> dict[str, Any]:
+    return {"error_code": error, "producer_id": -1, "producer_epoch": -1}

@@ -1,0 +1,83 @@
+"""ListOffsets: the offset of a time, or of one end of a partition.
+
+```
+timestamp -1  latest: the high watermark, for read-committed the last stable offset      -2  earliest
+          -3  the record with the largest timestamp (KIP-734, version 7)                 -4  earliest on this disk
+          -5  latest in tiered storage, and -6 earliest not yet there (KIP-405, -1150): there is none, so -1
+```
+Versions: 2 isolation level, 4 leader epochs (KIP-320), 6 flexible, 8 and 9 tiered storage, 10 a time-out.
+"""
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from odradek.broker.context import RequestContext
+from odradek.broker.partition import Partition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_READ_COMMITTED: Final = 1
+
+
+class _Found(NamedTuple):
+    """-1 stands for what is unknown."""
+
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One answer per partition; a partition that is named twice gets INVALID_REQUEST."""
+    named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
+    twice = {each for each in named if named.count(each) > 1} if len(set(named)) < len(named) else set()
+    read_committed = optional(message, "isolation_level", 0) == _READ_COMMITTED
+    topics = []
+    for topic in message.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            number = wanted.partition_index
+            try:
+                if (topic.name, number) in twice:
+                    raise KafkaError(ErrorCode.invalid_request)
+                partition = broker.partitions.leader(topic.name, number)
+                partition.check_leader_epoch(optional(wanted, "current_leader_epoch", -1))
+                found = _find(partition, wanted.timestamp, context.api_version, read_committed=read_committed)
+            except KafkaError as error:
+                partitions.append({"partition_index": number, "error_code": error.code})
+            else:
+                partitions.append({"partition_index": number, "error_code": 0, **found._asdict()})
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+def _find(partition: Partition, timestamp: int, version: int, *, read_committed: bool) -> _Found:
+    if timestamp < 0 and version < _SINCE.get(timestamp, 1):
+        raise KafkaError(ErrorCode.unsupported_version)
+    log, epoch = partition.log, partition.leader_epoch
+    end = partition.last_stable_offset if read_committed else partition.high_watermark
+    match timestamp:
+        case -1:
+            return _Found(offset=end, leader_epoch=epoch)
+        case -2 | -4:
+            return _Found(offset=log.log_start_offset, leader_epoch=log.epochs.epoch_at(log.log_start_offset))
+        case -5 | -6:
+            return _Found()
+        case -3:
+            found = log.find_max_timestamp()
+        case _ if timestamp < 0:
+            raise KafkaError(ErrorCode.unsupported_version, f"there is no special timestamp {timestamp}")
+        case _:
+            found = log.find_offset(timestamp)
+    if found is None or found.offset >= end:
+        return _Found()
+    return _Found(*found)

@@ -1,0 +1,163 @@
+"""Metadata: brokers, topics, who leads what. Topics that are asked for and absent are created if that is allowed.
+
+The encoded answer is kept while the cluster's image stays the same (`answer_cache`). Versions: 0 an empty list is all
+topics, from 1 a null list is; 4 the client may forbid creation; 7 leader epochs; 8 authorized operations (KIP-430);
+9 flexible; 10 topic ids in answers, 12 in requests (KIP-516); 13 a code for all (KIP-1102).
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from odradek.broker.context import RequestContext
+from odradek.broker.responses import frame as response_frame
+from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.model import ErrorCode, InvalidTopicError, KafkaError, validate_topic_name
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import decode_request, encode_response, optional
+from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from odradek.wire import Buffers, Reply
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_TOPIC_IDS_FROM: Final = 12
+_NO_TOPIC_ID: Final = UUID(int=0)
+
+
+def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+    """Answer from the cache, from the image, or after topics were created."""
+    header = context.header
+    body = bytes(frame[header.body_offset :])
+    key = header.api_version, context.listener, body
+    cached = broker.answers.get(broker.image, key)
+    if cached is not None:
+        return response_frame(header, cached)
+    request = decode_request(ApiKey.METADATA, header.api_version, body)
+    absent = _creatable(broker, context.api_version, request)
+    if absent:
+        return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent))
+    answer = _encode(broker.image, context, request, {})
+    broker.answers.put(broker.image, key, answer)
+    return response_frame(header, answer)
+
+
+async def _create_first(broker: "Broker", context: RequestContext, request: Any, absent: list[str]) -> Buffers:
+    errors: dict[str, ErrorCode] = {}
+    for name in absent:
+        try:
+            await broker.create_topic_on_demand(name)
+        except KafkaError as error:
+            if error.code != ErrorCode.topic_already_exists:
+                errors[name] = error.code
+    return response_frame(context.header, _encode(broker.image, context, request, errors))
+
+
+def _creatable(broker: "Broker", version: int, request: Any) -> list[str]:
+    """Names that are asked for, absent, and may be created by asking."""
+    if not broker.config.auto_create_topics_enable or not optional(request, "allow_auto_topic_creation", version < 4):
+        return []
+    names = []
+    for topic in request.topics or ():
+        if topic.name is None or topic.name in broker.image.topics or (version >= 10 and topic.topic_id):
+            continue
+        if broker.is_internal(topic.name):
+            continue  # whoever keeps records there creates it
+        if _is_valid(topic.name) and topic.name not in broker.image.deleting and topic.name not in names:
+            names.append(topic.name)
+    return names
+
+
+def _encode(image: ClusterImage, context: RequestContext, request: Any, errors: dict[str, ErrorCode]) -> bytes:
+    version, listener = context.api_version, context.listener
+    wants_operations = optional(request, "include_topic_authorized_operations", False)
+    operations = TOPIC_OPERATIONS if wants_operations else NOT_ASKED_FOR
+    wants_cluster = optional(request, "include_cluster_authorized_operations", False)
+    endpoints = [(broker, broker.endpoint(listener)) for broker in image.brokers.values()]
+    message = {
+        "brokers": [
+            {"node_id": broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+            for broker, endpoint in endpoints
+            if endpoint is not None
+        ],
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "topics": [
+            {**topic, "topic_authorized_operations": operations if topic["error_code"] == 0 else NOT_ASKED_FOR}
+            for topic in _topics(image, version, listener, request, errors)
+        ],
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED_FOR,
+    }
+    return encode_response(ApiKey.METADATA, version, message)
+
+
+def _topics(
+    image: ClusterImage, version: int, listener: str, request: Any, errors: dict[str, ErrorCode]
+) -> Iterable[dict[str, Any]]:
+    if request.topics is None or (version == 0 and not request.topics):
+        for image_topic in image.topics.values():
+            yield _known(image, image_topic, listener)
+        return
+    for wanted in request.topics:
+        topic_id = wanted.topic_id if version >= 10 else None
+        if version < _TOPIC_IDS_FROM and (wanted.name is None or topic_id):
+            yield _unknown(wanted.name or "", ErrorCode.invalid_request, topic_id)
+            continue
+        topic = image.topics.get(wanted.name or "") if topic_id is None else image.topic_by_id(topic_id)
+        if topic is not None:
+            yield _known(image, topic, listener)
+        elif topic_id is not None:
+            yield _unknown(None, ErrorCode.unknown_topic_id, topic_id)
+        elif not _is_valid(wanted.name or ""):
+            yield _unknown(wanted.name or "", ErrorCode.invalid_topic_exception, None)
+        else:
+            yield _unknown(wanted.name, errors.get(wanted.name, ErrorCode.unknown_topic_or_partition), None)
+
+
+def _known(image: ClusterImage, topic: TopicImage, listener: str) -> dict[str, Any]:
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            _partition(image.brokers, number, partition, listener) for number, partition in topic.partitions.items()
+        ],
+    }
+
+
+def _partition(brokers: "Any", number: int, partition: PartitionImage, listener: str) -> dict[str, Any]:
+    """A partition; without a leader that can be reached through this listener it has an error instead."""
+    leader: BrokerImage | None = brokers.get(partition.leader)
+    error = ErrorCode.none
+    if leader is None:
+        error = ErrorCode.leader_not_available
+    elif leader.endpoint(listener) is None:
+        error = ErrorCode.listener_not_found
+    return {
+        "error_code": error,
+        "partition_index": number,
+        "leader_id": partition.leader if leader is not None else -1,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": [replica for replica in partition.replicas if replica not in brokers],
+    }
+
+
+def _unknown(name: str | None, error: ErrorCode, topic_id: UUID | None) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "name": name,
+        "topic_id": topic_id or _NO_TOPIC_ID,
+        "is_internal": False,
+        "partitions": [],
+    }
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        validate_topic_name(name)
+    except InvalidTopicError:
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""Produce: a record batch per partition, appended; the answer leaves when they are as safe as `acks` asks.
+
+acks 1 is answered when the records are in the leader's file, acks -1 (all) when every in-sync replica has them. With
+acks 0 there is no answer; an error then costs the connection, which makes the client look for the leader anew.
+Versions: 3 record batches only, 5 log start offset, 7 zstd, 8 record errors (KIP-467), 9 flexible, 10 the new leader
+(KIP-951), 12 transactions that begin here (KIP-890), 13 topic ids (KIP-516). 0 to 2 are refused (KIP-896).
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from odradek.broker.context import RequestContext
+from odradek.broker.partition import ACKS_ALL
+from odradek.broker.responses import frame as response_frame
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.compression import Codec
+from odradek.protocol.produce import (
+    TOPIC_IDS_FROM,
+    NodeEndpoint,
+    PartitionResponse,
+    TopicResponse,
+    decode_produce_request,
+    encode_produce_response,
+)
+from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_ADMIN_CLIENT: Final = "__admin_client"
+"""The one client id that Kafka lets write to internal topics."""
+_ZSTD_FROM: Final = 7
+_ATTRIBUTES: Final = slice(21, 23)
+_NOT_AVAILABLE: Final = KafkaError(ErrorCode.transactional_id_authorization_failed, "this release has no transactions")
+
+
+def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+    """Append what came, and answer when it is safe."""
+    version = context.header.api_version
+    request = decode_produce_request(version, frame, context.header.body_offset)
+    produce = _Produce(broker, context, request.acks)
+    refusal = _refusal(request.acks, request.transactional_id)
+    for name, topic_id, partitions in request.topics:
+        responses = produce.add_topic(name, topic_id)
+        for number, records in partitions:
+            try:
+                if refusal is not None:
+                    raise refusal
+                produce.append(responses, _topic_name(broker, context, name, topic_id), number, records)
+            except KafkaError as error:
+                produce.fail(responses, name or topic_id, number, error)
+    return produce.begin()
+
+
+def _refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
+    """What is wrong with the request as a whole."""
+    if not -1 <= acks <= 1:
+        return KafkaError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {acks}")
+    return _NOT_AVAILABLE if transactional_id is not None else None
+
+
+def _topic_name(broker: "Broker", context: RequestContext, name: str | None, topic_id: UUID | None) -> str:
+    if context.header.api_version >= TOPIC_IDS_FROM:
+        name = None if topic_id is None else broker.image.topic_names.get(topic_id)
+        if name is None:
+            raise KafkaError(ErrorCode.unknown_topic_id)
+    assert name is not None
+    if name[:2] == "__" and broker.is_internal(name) and context.client_id != _ADMIN_CLIENT:
+        raise KafkaError(ErrorCode.invalid_topic_exception, f"clients can't append to the internal topic {name}")
+    return name
+
+
+class _Produce(PendingReply):
+    """One request's partitions, as they become safe or fail."""
+
+    __slots__ = ("_acks", "_broker", "_context", "_moved", "_now_ms", "_topics", "_waiting", "_wanted")
+
+    def __init__(self, broker: "Broker", context: RequestContext, acks: int) -> None:
+        super().__init__()
+        self._broker = broker
+        self._context = context
+        self._acks = acks
+        self._now_ms = broker.runtime.clock.now_ms()
+        self._topics: list[TopicResponse] = []
+        self._waiting = 0
+        self._moved: set[int] = set()
+
+    def add_topic(self, name: str | None, topic_id: UUID | None) -> list[PartitionResponse]:
+        """The list that the topic's responses go to."""
+        responses: list[PartitionResponse] = []
+        self._topics.append(TopicResponse(name, topic_id, responses))
+        return responses
+
+    def append(self, responses: list[PartitionResponse], topic: str, number: int, records: memoryview | None) -> None:
+        """Append to one partition; raises `KafkaError`."""
+        partition = self._broker.partitions.leader(topic, number)
+        if not records:
+            raise KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
+        if self._context.header.api_version < _ZSTD_FROM and records[22:23] and records[22] & 7 == Codec.ZSTD:
+            raise KafkaError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7")
+        info = partition.append_records(records, acks=self._acks, now_ms=self._now_ms)
+        responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))
+        self._waiting += 1
+        partition.when_acknowledged(
+            info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1)
+        )
+
+    def fail(
+        self, responses: list[PartitionResponse], topic: str | UUID | None, number: int, error: KafkaError
+    ) -> None:
+        """A partition's records were not taken."""
+        leader = None
+        if error.code == ErrorCode.not_leader_or_follower and isinstance(topic, str):
+            leader = self._broker.partitions.current_leader(topic, number)
+            if leader is not None:
+                self._moved.add(leader[0])
+        responses.append(PartitionResponse(number, int(error.code), error_message=str(error), current_leader=leader))
+
+    def begin(self) -> Reply:
+        """The answer if it is known by now, else the promise of one."""
+        if self._waiting:
+            return self
+        if self._acks == 0 and (reason := self._first_error()) is not None:
+            self.refuse(reason)
+            return self
+        return self._encode()
+
+    def _acknowledged(self, responses: list[PartitionResponse], index: int, error: KafkaError | None) -> None:
+        """One partition's records are safe, or lost."""
+        if error is not None:
+            number = responses[index].partition
+            responses[index] = PartitionResponse(number, int(error.code), error_message=str(error))
+        self._waiting -= 1
+        if not self._waiting:
+            if self._acks == 0 and (reason := self._first_error()) is not None:
+                self.refuse(reason)
+            else:
+                self.complete(self._encode())
+
+    def _first_error(self) -> str | None:
+        for _, _, responses in self._topics:
+            for response in responses:
+                if response.error_code:
+                    return f"produce with acks=0 failed: {response.error_message}"
+        return None
+
+    def _encode(self) -> Buffers:
+        if self._acks == 0:
+            return NO_REPLY
+        version = self._context.header.api_version
+        endpoints = [
+            NodeEndpoint(broker.broker_id, endpoint.host, endpoint.port, broker.rack)
+            for leader in sorted(self._moved)
+            if (broker := self._broker.image.brokers.get(leader)) is not None
+            and (endpoint := broker.endpoint(self._context.listener)) is not None
+        ]
+        return response_frame(
+            self._context.header, encode_produce_response(version, self._topics, node_endpoints=endpoints)
+        )
+
+
+__all__ = ["ACKS_ALL", "handle"]

@@ -1,0 +1,173 @@
+"""A broker from start to stop: what it consists of, and in which order that comes and goes.
+
+```
+start   lock the data directories · open the ports (clients wait) · the tree · load the logs · join the cluster, which
+        gives the first image, and with it partitions · groups · let the clients in
+stop    close the ports · answer who waits · groups · leave the cluster · write what is pending · close the logs
+kill    nothing of this: what kill -9 does, without the process
+```
+It runs on any event loop and touches the outside through its `Runtime` and its `Store` only: the simulator has it too.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from odradek.broker.answer_cache import AnswerCache
+from odradek.broker.controller_shell import ControllerShell, prepare_tree
+from odradek.broker.dispatch import Dispatcher
+from odradek.broker.fetch_sessions import FetchSessions
+from odradek.broker.group_coordinator import GroupCoordinator
+from odradek.broker.partitions import Partitions
+from odradek.broker.producer_ids import ProducerIds
+from odradek.broker.purgatory import Purgatory
+from odradek.broker.server import Server
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.controller import NewTopic, TopicCreation
+from odradek.log.manager import LogManager
+from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
+from odradek.metadata.store import Store
+from odradek.model import ErrorCode, KafkaError, StorageError
+from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.broker")
+
+
+class Broker:
+    """See the module. The store is the caller's: it must be open until the broker has stopped, and is not closed here.
+
+    `note` is what a second broker on the same data directory is told about this one. To be made on a running loop.
+    """
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime, store: Store, *, note: str = "another broker") -> None:
+        self.config = config
+        self.runtime = runtime
+        self.store = store
+        self.image = ClusterImage()
+        self.answers = AnswerCache()
+        self.purgatory = Purgatory()
+        self.fetch_sessions = FetchSessions(
+            slots=config.max_incremental_fetch_session_cache_slots, entropy=runtime.entropy
+        )
+        self.logs = LogManager(
+            runtime.disk,
+            config.log_dirs,
+            broker_id=config.broker_id,
+            entropy=runtime.entropy,
+            config_for=lambda topic: self.partitions.log_config(topic),
+            note=note,
+        )
+        self.partitions = Partitions(config, runtime, self.logs)
+        self.groups = GroupCoordinator(self)
+        self.dispatcher = Dispatcher(self)
+        self.server = Server(self, self.dispatcher)
+        self.controller: ControllerShell
+        self.producer_ids: ProducerIds
+
+    @property
+    def broker_id(self) -> int:
+        """Its id in the cluster."""
+        return self.config.broker_id
+
+    @property
+    def endpoint(self) -> ListenerAddress:
+        """Where clients are told to connect, by its first listener; known once the ports are open."""
+        return self.endpoints[0]
+
+    @property
+    def endpoints(self) -> tuple[ListenerAddress, ...]:
+        """The same for every listener."""
+        return self.server.endpoints
+
+    # ---- start and stop -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Serve. Raises `StorageError` or `ConfigurationError`, in one sentence, and is as if never started then."""
+        self.logs.lock()
+        try:
+            await self.server.open()
+            await self._load_logs()
+            self.controller = ControllerShell(
+                self.store, self.broker_id, self.endpoints, self.config, self.runtime, on_image=self._on_image
+            )
+            self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+            await self.controller.start()
+            self.partitions.report_strays()
+            await self.groups.start()
+        except BaseException:
+            self.kill()
+            raise
+        self.partitions.start_maintenance()
+        self.server.let_clients_in()
+        _log.info("broker %d serves at %s", self.broker_id, ", ".join(map(str, self.endpoints)))
+
+    async def _load_logs(self) -> None:
+        cluster_id = await prepare_tree(self.store, self.runtime.entropy)
+        if self.logs.cluster_id not in (None, cluster_id):
+            raise StorageError(
+                f"the data directory {self.config.log_dirs[0]} is of cluster {self.logs.cluster_id}, "
+                f"and the metadata of cluster {cluster_id}"
+            )
+        self.logs.cluster_id = cluster_id
+        self.logs.load(self.runtime.clock.now_ms())
+
+    async def stop(self) -> None:
+        """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""
+        self.server.close_listeners()
+        self.purgatory.expire_all()
+        await self.groups.stop()
+        await self.partitions.stop()
+        await self.dispatcher.stop()
+        await self.server.close_connections()
+        await self.controller.stop()
+        self.logs.close()
+        _log.info("broker %d has stopped", self.broker_id)
+
+    def kill(self) -> None:
+        """Be gone, as after `kill -9`: nothing is written, flushed or said; peers see a reset."""
+        self.server.close_listeners()
+        self.server.abort_connections()
+        self.groups.kill()
+        self.partitions.kill()
+        self.dispatcher.kill()
+        if hasattr(self, "controller"):
+            self.controller.kill()
+        self.logs.kill()
+
+    def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        self.image = new
+        self.partitions.apply(old, new)
+
+    # ---- topics -------------------------------------------------------------------------------------------------
+
+    def is_internal(self, topic: str) -> bool:
+        """Whether the cluster keeps its own records in `topic`."""
+        return topic in INTERNAL_TOPICS
+
+    async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
+        """Create topics, each or not at all, in the order of `wanted`; those created are in `image` then.
+
+        Raises `KafkaError` NOT_CONTROLLER, and what the controller can't do anything about. A topic of more than one
+        replica is refused with INVALID_REPLICATION_FACTOR: this release does not replicate.
+        """
+        refused = {}
+        for place, topic in enumerate(wanted):
+            replicas = max([self._replication_factor(topic), *map(len, topic.assignment.values())])
+            if replicas > 1:
+                error = KafkaError(
+                    ErrorCode.invalid_replication_factor, f"this release keeps 1 replica of a partition, not {replicas}"
+                )
+                refused[place] = TopicCreation(name=topic.name, error=error)
+        accepted = [topic for place, topic in enumerate(wanted) if place not in refused]
+        created = iter(await self.controller.create_topics(accepted, validate_only=validate_only) if accepted else ())
+        return [refused[place] if place in refused else next(created) for place in range(len(wanted))]
+
+    def _replication_factor(self, topic: NewTopic) -> int:
+        if topic.replication_factor != -1 or topic.assignment:
+            return topic.replication_factor
+        return self.config.default_replication_factor
+
+    async def create_topic_on_demand(self, name: str) -> None:
+        """Create a topic as its first use does, with the broker's defaults. Raises `KafkaError`."""
+        (created,) = await self.create_topics([NewTopic(name=name)])
+        if created.error is not None:
+            raise created.error

@@ -1,0 +1,230 @@
+"""The partitions that this broker leads: made, kept and ended as the cluster's image says.
+
+A log whose topic has another id than the image's is a deleted topic's, and goes; one whose topic the image does not
+know at all is left alone and named in the log, because losing data needs a better reason than an absence.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+
+from odradek.broker.partition import Partition
+from odradek.broker.writer import Writer
+from odradek.config import BrokerConfig, topic_config
+from odradek.log.log_config import LogConfig
+from odradek.log.maintenance import MaintenanceJob
+from odradek.log.manager import LogManager
+from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, StorageError, TopicPartition
+from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.broker")
+LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
+
+
+class Partitions:
+    """One broker's; `apply` is called with every new image."""
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime, logs: LogManager) -> None:
+        self.writer = Writer(runtime.disk)
+        self._config = config
+        self._runtime = runtime
+        self._logs = logs
+        self._image = ClusterImage()
+        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self._offline: dict[TopicPartition, StorageError] = {}
+        self._callbacks: list[LeadershipCallback] = []
+        self._maintenance_timer: asyncio.TimerHandle | None = None
+
+    # ---- looking up ---------------------------------------------------------------------------------------------
+
+    def get(self, topic_partition: TopicPartition) -> Partition | None:
+        """The partition, if this broker leads it."""
+        return self.led(*topic_partition)
+
+    def led(self, topic: str, partition: int) -> Partition | None:
+        """The same, by name and number."""
+        partitions = self._by_topic.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        """The partition that this broker leads.
+
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+        """
+        partitions = self._by_topic.get(topic)
+        found = None if partitions is None else partitions.get(partition)
+        if found is None:
+            raise self._absence(TopicPartition(topic, partition))
+        return found
+
+    def current_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """`(leader id, leader epoch)` by the image, for clients that ask the wrong broker (KIP-951)."""
+        image = self._image.partition(TopicPartition(topic, partition))
+        return None if image is None or not image.has_leader else (image.leader, image.leader_epoch)
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._by_topic.values():
+            yield from partitions.values()
+
+    def on_leadership(self, callback: LeadershipCallback) -> None:
+        """Call back with every partition that this broker begins to lead, and with `None` when it no longer does.
+
+        For those that it leads already, at once.
+        """
+        self._callbacks.append(callback)
+        for partition in tuple(self):
+            callback(partition.topic_partition, partition)
+
+    def _absence(self, topic_partition: TopicPartition) -> KafkaError:
+        offline = self._offline.get(topic_partition)
+        if offline is not None:
+            return KafkaError(ErrorCode.kafka_storage_error, str(offline))
+        if self._image.partition(topic_partition) is None:
+            return KafkaError(ErrorCode.unknown_topic_or_partition)
+        return KafkaError(ErrorCode.not_leader_or_follower)
+
+    # ---- following the image ------------------------------------------------------------------------------------
+
+    def log_config(self, topic: str) -> LogConfig:
+        """What holds for the logs of `topic` by the present image; where that can't be read, the broker's values do."""
+        image = self._image.topics.get(topic)
+        try:
+            own = topic_config(self._config, {} if image is None else image.config)
+        except ConfigurationError as error:
+            _log.error("the configuration of topic %s is ignored: %s", topic, error)
+            own = topic_config(self._config, {})
+        return LogConfig.of(self._config, own)
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Lead what `new` says that this broker leads, and nothing else."""
+        self._image = new
+        for name in tuple(new.changed_topics(old)):
+            before, after = old.topics.get(name), new.topics.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                self._delete_topic(before)
+            if after is not None:
+                self._apply_topic(after)
+
+    def _apply_topic(self, topic: TopicImage) -> None:
+        led = self._by_topic.get(topic.name, {})
+        for number in [number for number in led if number not in topic.partitions]:
+            self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
+        self._logs.update_config(topic.name)
+        for number, image in topic.partitions.items():
+            topic_partition = TopicPartition(topic.name, number)
+            if image.leader != self._config.broker_id:
+                self._resign(topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
+                continue
+            partition = led.get(number)
+            if partition is None:
+                self._lead(topic, topic_partition, image)
+            else:
+                partition.leader_epoch, partition.isr = image.leader_epoch, image.isr
+                partition.min_insync_replicas = self._min_insync_replicas(topic)
+
+    def _lead(self, topic: TopicImage, topic_partition: TopicPartition, image: PartitionImage) -> None:
+        topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
+        now_ms = self._runtime.clock.now_ms()
+        self._offline.pop(topic_partition, None)
+        try:
+            if self._logs.topic_id(topic_partition) not in (None, topic_id):
+                _log.warning("the log of %s is of a topic that was deleted; it goes", topic_partition)
+                self._logs.delete(topic_partition, now_ms)
+            log = self._logs.get_or_create(topic_partition, topic_id=topic_id, now_ms=now_ms)
+        except StorageError as error:
+            _log.error("%s is offline: %s", topic_partition, error)
+            self._offline[topic_partition] = error
+            return
+        partition = Partition(
+            topic_partition=topic_partition,
+            topic_id=topic.topic_id,
+            log=log,
+            leader_epoch=image.leader_epoch,
+            isr=image.isr,
+            min_insync_replicas=self._min_insync_replicas(topic),
+            writer=self.writer,
+        )
+        self._by_topic.setdefault(topic.name, {})[topic_partition.partition] = partition
+        for callback in self._callbacks:
+            callback(topic_partition, partition)
+
+    def _min_insync_replicas(self, topic: TopicImage) -> int:
+        text = topic.config.get("min.insync.replicas", "")
+        return int(text) if text.isascii() and text.isdigit() else self._config.min_insync_replicas
+
+    def _resign(self, topic_partition: TopicPartition, reason: KafkaError) -> None:
+        """Stop leading a partition; no harm if this broker doesn't."""
+        partitions = self._by_topic.get(topic_partition.topic, {})
+        partition = partitions.pop(topic_partition.partition, None)
+        if partition is None:
+            return
+        if not partitions:
+            del self._by_topic[topic_partition.topic]
+        partition.resign(reason)
+        for callback in self._callbacks:
+            callback(topic_partition, None)
+
+    def _delete_topic(self, topic: TopicImage) -> None:
+        now_ms = self._runtime.clock.now_ms()
+        for number in topic.partitions:
+            topic_partition = TopicPartition(topic.name, number)
+            self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
+            self._offline.pop(topic_partition, None)
+            try:
+                self._logs.delete(topic_partition, now_ms)
+            except StorageError as error:
+                _log.error("%s", error)
+
+    def report_strays(self) -> None:
+        """Name the logs of topics that the image does not know, once it is known."""
+        strays = [str(each) for each in self._logs if each.topic not in self._image.topics]
+        if strays:
+            some = ", ".join(strays[:10])
+            _log.warning(
+                "%d logs are of topics that are not in the metadata, and are left alone: %s", len(strays), some
+            )
+
+    # ---- from time to time --------------------------------------------------------------------------------------
+
+    def start_maintenance(self) -> None:
+        """Retention, expiry, syncs and checkpoints, from now on every so often, until `stop`."""
+        config = self._config
+        interval_ms = min(
+            config.log_retention_check_interval_ms,
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_scheduler_interval_ms,
+        )
+        self._maintenance_timer = asyncio.get_running_loop().call_later(interval_ms / 1000, self._maintain)
+
+    def _maintain(self) -> None:
+        self.start_maintenance()
+        marks = {partition.topic_partition: partition.high_watermark for partition in self}
+        job = self._logs.begin_maintenance(self._runtime.clock.now_ms(), high_watermarks=marks)
+        if job is None:
+            return
+        if job.is_empty:
+            self._logs.finish_maintenance(job)
+            return
+        self._runtime.disk.submit(job.run).add_done_callback(lambda _: self._finish_maintenance(job))
+
+    def _finish_maintenance(self, job: MaintenanceJob) -> None:
+        if self._maintenance_timer is not None:
+            self._logs.finish_maintenance(job)
+
+    async def stop(self) -> None:
+        """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
+        self._stop_maintenance()
+        await self.writer.drain()
+        for partition in tuple(self):
+            self._resign(partition.topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
+
+    def kill(self) -> None:
+        """Write nothing more."""
+        self._stop_maintenance()
+        self.writer.kill()
+
+    def _stop_maintenance(self) -> None:
+        if self._maintenance_timer is not None:
+            self._maintenance_timer.cancel()
+            self._maintenance_timer = None

@@ -1,0 +1,207 @@
+"""The listeners of a broker, and how many clients may come in.
+
+Every listener has a name; who connects through it is told other brokers' addresses of that name. A client that is one
+too many is closed at once; that is logged once per second at most.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.context import Session
+from odradek.broker.dispatch import Dispatcher, overlaps
+from odradek.config import ListenerAddress, parse_listener
+from odradek.model import ConfigurationError
+from odradek.runtime import Listener
+from odradek.wire import BufferPool, Connection, ConnectionLimits, Reply
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+_COMPLAINT_INTERVAL_S: Final = 1.0
+PORTS_FILE: Final = "listener.ports"
+"""Lines of NAME=PORT, in the first data directory: which free port each listener got when it asked for port 0."""
+_BOTH_KINDS: Final = {"localhost": ("127.0.0.1", "::1"), "": ("0.0.0.0", "::")}
+_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+class Server:
+    """All listeners and connections of one broker."""
+
+    def __init__(self, broker: "Broker", dispatcher: Dispatcher) -> None:
+        self._broker = broker
+        self._dispatcher = dispatcher
+        self._pool = BufferPool()
+        self._listeners: list[Listener] = []
+        self._opened: dict[str, ListenerAddress] = {}
+        self._is_ready = False
+        self._connections: dict[Connection, Session] = {}
+        self._complained = -_COMPLAINT_INTERVAL_S
+        config = broker.config
+        self._limits = ConnectionLimits(
+            largest_frame_bytes=config.socket_request_max_bytes, idle_ms=config.connections_max_idle_ms
+        )
+
+    @property
+    def connection_count(self) -> int:
+        """Clients that are connected."""
+        return len(self._connections)
+
+    async def open(self) -> None:
+        """Listen everywhere that `listeners` says; clients wait until `let_clients_in`.
+
+        A free port that was chosen for port 0 is written down, and asked for again at the next start. Raises
+        `ConfigurationError` if a port can't be had.
+        """
+        remembered = self._remembered_ports()
+        for text in self._broker.config.listeners:
+            wanted = parse_listener(text)
+            try:
+                port = await self._listen(wanted, remembered.get(wanted.name, 0))
+            except OSError as error:
+                self.close_listeners()
+                raise ConfigurationError(f"can't listen on {wanted.host}:{wanted.port}: {_reason(error)}") from None
+            self._opened[wanted.name] = wanted._replace(port=port)
+            if not wanted.port and remembered.get(wanted.name) != port:
+                self._remember_port(wanted.name, port)
+
+    async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
+        """Open one listener and return its port; a host with addresses of both kinds gets the same one on both."""
+        service = _Door(self, wanted.name)
+        network = self._broker.runtime.network
+
+        def factory() -> Connection:
+            return Connection(service, self._pool, self._limits)
+
+        if wanted.port:
+            listener = await network.listen(factory, wanted.host, wanted.port)
+            self._listeners.append(listener)
+            return listener.port
+        first, *others = _BOTH_KINDS.get(wanted.host, (wanted.host,))
+        try:
+            listener = await network.listen(factory, first, remembered_port)
+        except OSError:
+            if not remembered_port:
+                raise
+            _log.warning("port %d of the last start is taken by another process; choosing another", remembered_port)
+            listener = await network.listen(factory, first, 0)
+        self._listeners.append(listener)
+        for other in others:
+            with contextlib.suppress(OSError):  # a machine may have only one kind
+                self._listeners.append(await network.listen(factory, other, listener.port))
+        return listener.port
+
+    def _remembered_ports(self) -> dict[str, int]:
+        disk, path = self._broker.runtime.disk, self._ports_path
+        if not disk.exists(path):
+            return {}
+        lines = [line.partition("=") for line in disk.read_file(path).decode(errors="replace").splitlines()]
+        return {name: int(port) for name, _, port in lines if port.isascii() and port.isdigit()}
+
+    def _remember_port(self, name: str, port: int) -> None:
+        lines = [f"{each}={number}\n" for each, number in (self._remembered_ports() | {name: port}).items()]
+        self._broker.runtime.disk.replace_file(self._ports_path, "".join(lines).encode())
+
+    @property
+    def _ports_path(self) -> str:
+        return f"{self._broker.config.log_dirs[0]}/{PORTS_FILE}"
+
+    @property
+    def endpoints(self) -> tuple[ListenerAddress, ...]:
+        """Where clients are told to connect: `advertised.listeners`, or where it listens, with the real ports."""
+        advertised = [parse_listener(text) for text in self._broker.config.advertised_listeners or ()]
+        endpoints = []
+        for address in advertised or self._opened.values():
+            own = self._opened.get(address.name)
+            port = address.port or (own.port if own is not None else 0)
+            host = address.host
+            if host in _EVERY_INTERFACE:
+                # Nobody can connect to "every interface"; without an advertised name this is the best guess.
+                host = "localhost"
+            endpoints.append(address._replace(host=host, port=port))
+        return tuple(endpoints)
+
+    def let_clients_in(self) -> None:
+        """Serve those who connected while the broker was starting, and all others."""
+        self._is_ready = True
+        for connection in tuple(self._connections):
+            connection.resume_writing()
+
+    def close_listeners(self) -> None:
+        """Take no more clients."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def close_connections(self) -> None:
+        """Send what is answered, close all connections, and return when they are gone or ten turns have passed."""
+        for connection in tuple(self._connections):
+            connection.close()
+        for _ in range(10):
+            if not self._connections:
+                return
+            await asyncio.sleep(0)
+        self.abort_connections()
+
+    def abort_connections(self) -> None:
+        """Reset all connections."""
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    # What a connection asks
+
+    def admit(self, connection: Connection, listener: str) -> bool:
+        """Whether a new client may stay."""
+        limit = self._broker.config.max_connections
+        if len(self._connections) >= limit:
+            now = self._broker.runtime.clock.monotonic()
+            if now - self._complained >= _COMPLAINT_INTERVAL_S:
+                self._complained = now
+                _log.warning("turning clients away: %d are connected, which is max.connections", limit)
+            return False
+        session = Session(
+            connection=connection,
+            listener=listener,
+            client_host=connection.peer_host,
+            client_port=connection.peer_port,
+        )
+        self._connections[connection] = session
+        connection.session = session
+        if not self._is_ready:
+            connection.hold()
+        return True
+
+    def serve(self, connection: Connection, frame: memoryview) -> Reply:
+        """One request."""
+        session = connection.session
+        assert isinstance(session, Session)
+        return self._dispatcher.serve(session, frame)
+
+    def dismiss(self, connection: Connection) -> None:
+        """A client has gone."""
+        self._connections.pop(connection, None)
+
+
+class _Door:
+    """A listener as `wire.Service`."""
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._listener = listener
+        self._server = server
+        self.serve = server.serve
+        self.closed = server.dismiss
+        self.overlaps = overlaps
+
+    def opened(self, connection: Connection) -> bool:
+        return self._server.admit(connection, self._listener)
+
+
+def _reason(error: OSError) -> str:
+    """The system's words, without asyncio's around them."""
+    if error.errno == errno.EADDRINUSE:
+        return "another process has that port"
+    return os.strerror(error.errno) if error.errno else str(error)

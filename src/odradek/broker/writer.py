@@ -1,0 +1,89 @@
+"""Gathers the appends of one turn of the event loop into one write per partition, and moves large ones off the loop.
+
+```
+mark ──► end of turn ──┬─ small: written at once
+                       └─ large, or to be synced: one job on the writer thread; what is appended meanwhile is the next
+```
+A fresh page of the page cache costs 3.6 ms per MiB here (DESIGN 3): the loop must not wait for that.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.log.errors import LogStorageError
+from odradek.log.writing import WriteJob
+from odradek.runtime import Disk
+
+if TYPE_CHECKING:
+    from odradek.broker.partition import Partition
+
+_log = logging.getLogger("odradek.broker")
+
+
+class Writer:
+    """One per broker; its order of writes within a partition is the order of appends."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._loop = asyncio.get_running_loop()
+        self._marked: dict[Partition, None] = {}
+        self._busy: dict[Partition, asyncio.Future[None]] = {}
+        self._killed = False
+
+    def mark(self, partition: "Partition") -> None:
+        """`partition` has something to write, or somebody to tell, at the end of this turn."""
+        if not self._marked and not self._killed:
+            self._loop.call_soon(self._end_turn)
+        self._marked[partition] = None
+
+    async def drain(self) -> None:
+        """Return when everything that was appended is written, or has failed."""
+        self._end_turn()
+        while self._busy:
+            await asyncio.wait(tuple(self._busy.values()))
+
+    def kill(self) -> None:
+        """Write nothing more, and take no notice of what the writer thread still does."""
+        self._killed = True
+        self._marked.clear()
+
+    def _end_turn(self) -> None:
+        marked, self._marked = self._marked, {}
+        for partition in marked:
+            if partition not in self._busy:
+                self._write(partition)
+
+    def _write(self, partition: "Partition") -> None:
+        try:
+            job = partition.log.begin_write()
+            if job is None:
+                partition.written(0)
+            elif not job.prefers_thread:
+                job.run()
+                partition.log.finish_write(job)
+                partition.written(job.size)
+            else:
+                future = self._busy[partition] = self._disk.submit(job.run)
+                future.add_done_callback(partial(self._written, partition, job))
+        except LogStorageError as error:
+            self._fail(partition, error)
+
+    def _written(self, partition: "Partition", job: WriteJob, future: "asyncio.Future[None]") -> None:
+        del self._busy[partition]
+        if self._killed or future.cancelled():
+            return
+        future.result()
+        try:
+            partition.log.finish_write(job)
+        except LogStorageError as error:
+            self._fail(partition, error)
+            return
+        partition.written(job.size)
+        if partition.log.pending_bytes:
+            self._write(partition)
+
+    def _fail(self, partition: "Partition", error: LogStorageError) -> None:
+        _log.error("can't write %s: %s", partition.topic_partition, error)
+        partition.failed(error)

@@ -1,0 +1,82 @@
+"""A file of each kind to begin with, as `odradek pipeline example` prints them. `config` says what else there is."""
+
+from typing import Final
+
+_REAL_TIME: Final = '''\
+# A continuous query: delays per airline and hour, with the weather at departure.
+kind = "real_time"
+name = "delays"                       # also the consumer group whose lag shows how far it has come
+checkpoint = "state/delays"           # offsets and state; relative to this file, as all paths are
+
+sql = """
+SELECT window(f.timestamp, '1 hour').start AS hour,
+       f.carrier,
+       count(*) AS flights,
+       avg(f.dep_delay) AS mean_delay,
+       avg(w.wind_speed) AS mean_wind
+FROM flights f JOIN weather w
+  ON f.origin = w.origin AND w.timestamp <= f.timestamp AND w.timestamp > f.timestamp - INTERVAL 1 HOUR
+GROUP BY window(f.timestamp, '1 hour'), f.carrier
+"""
+
+[source]
+bootstrap_servers = "localhost:9092"
+starting_offsets = "earliest"         # for its first start; then the checkpoint knows
+max_offsets_per_trigger = 100000
+
+[trigger]
+interval = "5 seconds"
+
+[streams.flights]                     # a view for the query; timestamp is the record's
+topics = ["flights"]
+value = "carrier STRING, origin STRING, dep_delay DOUBLE"   # fields of the JSON value
+watermark = "1 hour"                  # how much later than the others a record may come
+
+[streams.weather]
+topics = ["weather"]
+value = "origin STRING, wind_speed DOUBLE"
+watermark = "1 hour"
+
+[sink]
+format = "parquet"
+path = "out/delays"
+'''
+
+_OFFLINE: Final = """\
+# What is in the topic now, to files; run again, it adds what has come since.
+kind = "offline"
+name = "archive"
+checkpoint = "state/archive"
+
+sql = "SELECT *, date(timestamp) AS day FROM flights"
+
+[source]
+bootstrap_servers = "localhost:9092"
+
+[streams.flights]
+topics = ["flights"]
+value = "carrier STRING, origin STRING, dep_delay DOUBLE"
+
+[sink]
+format = "parquet"
+path = "out/archive"
+partition_by = ["day"]
+"""
+
+_MIRROR: Final = """\
+# Topics to the same topics of another cluster: every key, value, header, timestamp and partition.
+kind = "mirror"
+name = "mirror"
+checkpoint = "state/mirror"
+
+[source]
+bootstrap_servers = "localhost:9092"
+topics = ["flights", "weather"]       # or pattern = "flights-.*"
+
+[target]
+bootstrap_servers = "elsewhere:9092"
+kafka = { "compression.type" = "zstd" }
+"""
+
+EXAMPLES: Final = {"real_time": _REAL_TIME, "offline": _OFFLINE, "mirror": _MIRROR}
+"""A file's text, by kind."""

@@ -1,0 +1,151 @@
+"""A pipeline's TOML file: what it means, and one line for each mistake (M11)."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.model import ConfigurationError
+from odradek.pipelines.config import (
+    AnyPipeline,
+    MirrorPipeline,
+    QueryPipeline,
+    Topics,
+    Trigger,
+    load_pipeline,
+    parse_pipeline,
+)
+from odradek.pipelines.examples import EXAMPLES
+
+REAL_TIME = """
+kind = "real_time"
+checkpoint = "state"
+sql = "SELECT count(*) FROM flights"
+[source]
+bootstrap_servers = "localhost:9092"
+[streams.flights]
+topics = ["flights"]
+[sink]
+path = "out"
+"""
+
+MIRROR = """
+kind = "mirror"
+checkpoint = "state"
+[source]
+bootstrap_servers = "localhost:9092"
+topics = ["flights"]
+[target]
+bootstrap_servers = "localhost:9093"
+"""
+
+
+def parse(text: str) -> AnyPipeline:
+    return parse_pipeline(tomllib.loads(text), directory=Path("/jobs"), default_name="delays")
+
+
+def test_a_short_file_is_enough() -> None:
+    pipeline = parse(REAL_TIME)
+    assert isinstance(pipeline, QueryPipeline)
+    assert (pipeline.kind, pipeline.name, pipeline.group) == ("real_time", "delays", "delays")
+    assert pipeline.checkpoint == Path("/jobs/state")
+    assert pipeline.source.starting_offsets == "earliest"
+    assert pipeline.trigger == Trigger(interval="0 seconds", available_now=False)
+    assert pipeline.streams[0].topics == Topics(names=("flights",), pattern="")
+    assert (pipeline.sink.format, pipeline.sink.options) == ("parquet", {"path": "/jobs/out"})
+
+
+def test_an_offline_pipeline_ends_and_takes_every_column_of_its_stream() -> None:
+    text = REAL_TIME.replace("real_time", "offline").replace('sql = "SELECT count(*) FROM flights"', "")
+    pipeline = parse(text)
+    assert isinstance(pipeline, QueryPipeline)
+    assert pipeline.trigger.available_now
+    assert pipeline.sql == "SELECT * FROM flights"
+
+
+def test_a_mirror_has_topics_and_a_target() -> None:
+    pipeline = parse(MIRROR)
+    assert isinstance(pipeline, MirrorPipeline)
+    assert pipeline.topics == Topics(names=("flights",), pattern="")
+    assert (pipeline.target.topic_prefix, pipeline.target.replication_factor) == ("", None)
+
+
+def test_values_of_kafkas_keys_become_texts() -> None:
+    pipeline = parse(MIRROR.replace("[target]", '[target]\nkafka = {"linger.ms" = 5, "enable.idempotence" = true}'))
+    assert isinstance(pipeline, MirrorPipeline)
+    assert pipeline.target.kafka == {"linger.ms": "5", "enable.idempotence": "true"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('kind = "real_time"', "", "kind is missing"),
+        ('"real_time"', '"realtime"', "kind is one of real_time, offline, mirror, not 'realtime'"),
+        ('checkpoint = "state"', "", "checkpoint is missing"),
+        ('checkpoint = "state"', 'checkpoint = " "', "checkpoint is empty"),
+        ('checkpoint = "state"', "checkpoint = 5", "checkpoint must be a text in quotes"),
+        ('checkpoint = "state"', 'chekpoint = "state"\ncheckpoint = "c"', "no key chekpoint: did you mean checkpoint?"),
+        ('bootstrap_servers = "localhost:9092"', "", "source.bootstrap_servers is missing"),
+        ("[streams.flights]", "[trigger]\ninterval = 5\n[streams.flights]", "trigger.interval must be a text"),
+        ("[streams.flights]", '[trigger]\ninterval = "5"\n[streams.flights]', "a duration such as '10 seconds'"),
+        (
+            "[streams.flights]",
+            '[trigger]\ninterval = "5 s"\navailable_now = true\n[streams.flights]',
+            "trigger.interval and available_now exclude each other",
+        ),
+        ('topics = ["flights"]', "", "streams.flights.topics or pattern says what to read"),
+        ('topics = ["flights"]', 'topics = ["a b"]', "'a b' has others"),
+        ('topics = ["flights"]', 'topics = "flights"', "streams.flights.topics must be a list of texts"),
+        ("[streams.flights]", "[streams.x-y]", "streams.x-y is not a name for a view"),
+        ('[streams.flights]\ntopics = ["flights"]', "", "streams is missing: a table [streams.NAME]"),
+        ('topics = ["flights"]', 'topics = ["flights"]\nwatermark = "soon"', "streams.flights.watermark is a duration"),
+        ('sql = "SELECT count(*) FROM flights"', "", "sql is missing"),
+        ('path = "out"', "", "sink.path is missing"),
+        ('path = "out"', 'path = "out"\noutput_mode = "update"', "sink.output_mode is append for files, not update"),
+        ('path = "out"', 'format = "odradek"', "sink.bootstrap_servers is missing"),
+        ('path = "out"', 'path = "out"\npartitioned_by = ["x"]', "did you mean partition_by?"),
+        ('servers = "localhost:9092"', 'servers = "l:1"\nmin_partitions = 0', "source.min_partitions is at least 1"),
+        ('servers = "localhost:9092"', 'servers = "l:1"\nfail_on_data_loss = 1', "must be true or false"),
+        ('servers = "localhost:9092"', 'servers = "l:1"\nkafka.isolation.level = "x"', "are its dots in quotes?"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(old: str, new: str, sentence: str) -> None:
+    assert old in REAL_TIME
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - an invalid topic has an error of its own
+        parse(REAL_TIME.replace(old, new))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mirror_onto_itself_needs_a_prefix() -> None:
+    text = MIRROR.replace("9093", "9092")
+    with pytest.raises(ConfigurationError, match=r"give target\.topic_prefix"):
+        parse(text)
+    assert parse(text + 'topic_prefix = "copy-"').name == "delays"
+
+
+def test_a_mirror_does_not_split_partitions() -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no key source\.min_partitions"):
+        parse(MIRROR.replace("[target]", "min_partitions = 4\n[target]"))
+
+
+def test_a_file_names_itself_in_its_errors(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    with pytest.raises(ConfigurationError, match=r"job\.toml: No such file"):
+        load_pipeline(path)
+    path.write_text("kind = ")
+    with pytest.raises(ConfigurationError, match=r"job\.toml: not TOML"):
+        load_pipeline(path)
+    path.write_text(REAL_TIME.replace("real_time", "x"))
+    with pytest.raises(ConfigurationError, match=r"job\.toml: kind is one of"):
+        load_pipeline(path)
+    path.write_text(REAL_TIME)
+    assert load_pipeline(path).name == "job"
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_example_is_valid_and_of_its_kind(kind: str) -> None:
+    values: dict[str, Any] = tomllib.loads(EXAMPLES[kind])
+    pipeline = parse_pipeline(values, directory=Path("/jobs"), default_name="example")
+    assert pipeline.kind == kind

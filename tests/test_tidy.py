@@ -36,6 +36,7 @@ OUTSIDE_ROOMS: Final = ("runtime", "stores", "spark")
 OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "cli/__init__.py": "a broken pipe and Ctrl-C end a command, and only its process has those",
     "cli/bench/": "measures real processes by the real clock",
+    "testing/cluster.py": "a thread for the brokers' loop, beside blocking clients",
     "testing/conditions.py": "waits for other processes, which live in real time",
     "testing/process.py": "starts and kills brokers",
     "testing/disk.py": "os.strerror: the texts of error numbers",

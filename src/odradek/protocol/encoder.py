@@ -14,7 +14,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import Any, Final
 
 from kio.serial._introspect import (
     EntityField,
@@ -30,7 +30,7 @@ from odradek.protocol.varint import write_unsigned_varint
 Message = Mapping[str, Any]
 Encoder = Callable[[Message], bytes]
 
-_FIXED = {
+FIXED: Final = {
     "bool": "?",
     "int8": "b",
     "int16": "h",
@@ -46,8 +46,8 @@ _FIXED = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-_USUALLY_ZERO = {"error_code", "throttle_time"}
-_ZERO_UUID = bytes(16)
+_USUALLY_ZERO: Final = {"error_code", "throttle_time"}
+_ZERO_UUID: Final = bytes(16)
 
 
 def compile_encoder(entity_type: Any) -> Encoder:
@@ -112,7 +112,9 @@ class _Source:
             inner = _Body(self, flexible=True, indent="        ")
             default = None if field.default is MISSING else _plain(field.default)
             body.lines.append(f"    v = m.get({field.name!r})")
-            body.lines.append(f"    if v is not None and v != {self.constant(default)}:")
+            # The default of a tagged array is always the empty one.
+            differs = "v" if default == () else f"v is not None and v != {self.constant(default)}"
+            body.lines.append(f"    if {differs}:")
             body.lines.append("        t, b = b, bytearray()")
             inner.field(field, "v", tagged=True)
             inner.flush()
@@ -150,8 +152,8 @@ class _Body:
         type_name = get_schema_field_type(field)
         if kind.is_array:
             self._array(value, lambda: self._items(type_name))
-        elif type_name in _FIXED:
-            self._formats.append(_FIXED[type_name])
+        elif type_name in FIXED:
+            self._formats.append(FIXED[type_name])
             self._values.append(
                 f"-1 if (x{len(self._values)} := {value}) is None else x{len(self._values)}" if nullable else value
             )
@@ -192,9 +194,9 @@ class _Body:
         items()
 
     def _items(self, type_name: str) -> None:
-        if type_name in _FIXED:
+        if type_name in FIXED:
             pack = self._source.constant(struct)
-            self._line(f"    b += {pack}.pack('>%d{_FIXED[type_name]}' % len(a), *a)")
+            self._line(f"    b += {pack}.pack('>%d{FIXED[type_name]}' % len(a), *a)")
         else:
             self._line(f"    for x in a: {self._variable(type_name)}(b, x)")
 

@@ -5,19 +5,18 @@ handlers that serve many versions read it with `optional`. kio gives time spans 
 """
 
 import datetime
-from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader
-from kio.serial.errors import DecodeError
 
-from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.compression import Buffer
+from odradek.protocol.decoder import Decoder, compile_decoder
 from odradek.protocol.encoder import Encoder, Message, compile_encoder
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.primitives import DECODE_ERRORS
 
 D = TypeVar("D")
-Decoder = Callable[[Any, int], tuple[Any, int]]
 
 
 @cache
@@ -34,14 +33,14 @@ def response_encoder(api_key: int, version: int) -> Encoder:
 
 @cache
 def request_decoder(api_key: int, version: int) -> Decoder:
-    """The reader of kio, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
-    return entity_reader(load_request_schema(api_key, version))
+    """Compiled when first asked for."""
+    return compile_decoder(load_request_schema(api_key, version))
 
 
 @cache
 def response_decoder(api_key: int, version: int) -> Decoder:
-    """The reader of kio, imported when first asked for: `(buffer, offset)` to `(message, bytes read)`."""
-    return entity_reader(load_response_schema(api_key, version))
+    """Compiled when first asked for."""
+    return compile_decoder(load_response_schema(api_key, version))
 
 
 def encode_request(api_key: int, version: int, message: Message) -> bytes:
@@ -54,21 +53,21 @@ def encode_response(api_key: int, version: int, message: Message) -> bytes:
     return response_encoder(api_key, version)(message)
 
 
-def decode_request(api_key: int, version: int, buffer: bytes | memoryview, offset: int = 0) -> Any:
-    """The body that starts at `offset`. Raises `KafkaError` INVALID_REQUEST if it is malformed."""
+def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Any:
+    """The body that starts at `offset`. Raises `MalformedMessageError`."""
     return _decode(request_decoder(api_key, version), buffer, offset)
 
 
-def decode_response(api_key: int, version: int, buffer: bytes | memoryview, offset: int = 0) -> Any:
-    """The body that starts at `offset`. Raises `KafkaError` INVALID_REQUEST if it is malformed."""
+def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Any:
+    """The body that starts at `offset`. Raises `MalformedMessageError`."""
     return _decode(response_decoder(api_key, version), buffer, offset)
 
 
-def _decode(decoder: Decoder, buffer: bytes | memoryview, offset: int) -> Any:
+def _decode(decoder: Decoder, buffer: Buffer, offset: int) -> Any:
     try:
         return decoder(buffer, offset)[0]
-    except (DecodeError, ValueError, OverflowError) as error:
-        raise KafkaError(ErrorCode.invalid_request, f"malformed message: {error}") from error
+    except (*DECODE_ERRORS, OverflowError) as error:
+        raise MalformedMessageError(f"malformed message: {error}") from error
 
 
 def optional(message: object, field: str, default: D) -> D:

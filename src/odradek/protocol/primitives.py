@@ -12,6 +12,7 @@ Every reader takes `(buffer, offset)` and gives `(value, offset after it)`. A le
 
 import struct
 import uuid
+from functools import lru_cache
 from typing import Final
 
 from odradek.protocol.compression import Buffer
@@ -95,8 +96,7 @@ def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = 
 def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
     """16 bytes; zeros are None."""
     end = _end(buffer, offset, 16)
-    data = bytes(buffer[offset:end])
-    return None if data == NO_UUID else uuid.UUID(bytes=data), end
+    return _uuid(bytes(buffer[offset:end])), end
 
 
 def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, tuple[int, int]], int]:
@@ -152,6 +152,12 @@ def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
     for tag, data in tags:
         parts += (encode_unsigned_varint(tag), encode_unsigned_varint(len(data)), data)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _uuid(data: bytes) -> uuid.UUID | None:
+    """The same few topics come again and again, and to make the object costs more than to read the message."""
+    return None if data == NO_UUID else uuid.UUID(bytes=data)
 
 
 def _end(buffer: Buffer, offset: int, length: int) -> int:

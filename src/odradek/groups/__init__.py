@@ -20,6 +20,8 @@ from odradek.groups.messages import (
     SyncReply,
     SyncRequest,
 )
+from odradek.groups.offsets import Offsets
+from odradek.groups.replay import Replay
 from odradek.groups.states import TRANSITIONS, Event, State
 
 __all__ = [
@@ -36,7 +38,9 @@ __all__ = [
     "LeaveReply",
     "LeaveRequest",
     "Leaver",
+    "Offsets",
     "RebalanceBegan",
+    "Replay",
     "State",
     "SyncReply",
     "SyncRequest",

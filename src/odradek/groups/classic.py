@@ -27,6 +27,8 @@ from odradek.groups.roster import Member
 from odradek.groups.rounds import Rounds
 from odradek.groups.states import ASSIGNING, GATHERING, Event, State
 from odradek.model import ErrorCode
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscription
+from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.group_records import GroupMetadataValue
 
 
@@ -44,9 +46,41 @@ class ClassicGroup(Rounds):
         return self.state is State.EMPTY and not self._pending_members and not self.is_recorded
 
     @property
+    def is_over(self) -> bool:
+        """Whether only its record is left of it: nobody is in it, nobody is expected, nothing is being recorded."""
+        idle = self.state is State.EMPTY and not self._pending_members and not self._commits
+        return idle and self.is_recorded
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """What the members subscribe, by the metadata of the chosen protocol; None if that can't be said."""
+        if self.protocol_type != PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        for member in self.members:
+            try:
+                topics.update(decode_subscription(member.metadata(self.protocol_name)).topics)
+            except MalformedMessageError:
+                return None
+        return frozenset(topics)
+
+    @property
     def is_simple(self) -> bool:
         """Whether it is only a name that offsets are kept under: nobody ever joined."""
         return self.protocol_type is None and self.state is State.EMPTY and not self._pending_members
+
+    @property
+    def retention(self) -> tuple[int, frozenset[str]] | None:
+        """Since when nobody needs its offsets, and for which topics somebody does; None: for all (KIP-211).
+
+        An empty group's are kept from its last record on, others' from their commit on. The moment is -1 if there is
+        none that counts for all offsets.
+        """
+        if self.protocol_type is None:
+            return -1, frozenset()
+        if self.state is State.EMPTY:
+            return self.recorded_at_ms, frozenset()
+        topics = self.subscribed_topics() if self.state is State.STABLE else None
+        return None if topics is None else (-1, topics)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -144,6 +178,7 @@ class ClassicGroup(Rounds):
         """A group out of its last record. Sessions begin anew; a generation without an assignment starts a round."""
         group = cls(group_id, settings)
         group.is_recorded = True
+        group.recorded_at_ms = metadata.current_state_timestamp
         group.generation = group._last_generation = metadata.generation
         group.protocol_type = metadata.protocol_type or None
         group.protocol_name = metadata.protocol

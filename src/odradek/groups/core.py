@@ -58,6 +58,8 @@ class GroupCore:
         self.members = Roster()
         self.is_recorded = False
         """Whether a record of it was ever appended; one that never was may be forgotten without a trace."""
+        self.recorded_at_ms = -1
+        """When its last record was written, in ms since 1970; whoever writes it says so."""
         self._settings = settings
         self._last_generation = 0
         """The highest generation that was ever appended; `generation` is the one that is committed."""

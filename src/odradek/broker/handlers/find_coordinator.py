@@ -1,0 +1,62 @@
+"""FindCoordinator: which broker coordinates a group. Any broker answers; the first one makes `__consumer_offsets`.
+
+A transactional id gets UNSUPPORTED_VERSION, which clients take as fatal: there are no transactions yet. A share group
+gets INVALID_REQUEST, as from a Kafka broker without them. Versions: 1 error message and key type, 3 flexible, 4 many
+keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share groups (KIP-932).
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_MANY_FROM: Final = 4
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """COORDINATOR_NOT_AVAILABLE while nobody leads the group's partition, or `__consumer_offsets` can't be created."""
+    key_type = optional(message, "key_type", _GROUP)
+    if context.api_version < _MANY_FROM:
+        return await _find(broker, context, message.key, key_type)
+    found = [await _find(broker, context, key, key_type) for key in message.coordinator_keys]
+    return {"coordinators": found}
+
+
+async def _find(broker: "Broker", context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
+    try:
+        _check_type(key_type)
+        leader = await broker.groups.find(key)
+        endpoint = leader.endpoint(context.listener)
+        if endpoint is None:
+            raise KafkaError(
+                ErrorCode.coordinator_not_available, f"broker {leader.broker_id} has no listener {context.listener}"
+            )
+    except KafkaError as error:
+        return {
+            "key": key,
+            "error_code": error.code,
+            "error_message": str(error),
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+        }
+    return {
+        "key": key,
+        "error_message": None,
+        "node_id": leader.broker_id,
+        "host": endpoint.host,
+        "port": endpoint.port,
+    }
+
+
+def _check_type(key_type: int) -> None:
+    if key_type == _TRANSACTION:
+        raise KafkaError(ErrorCode.unsupported_version, "this release has no transactions")
+    if key_type != _GROUP:
+        raise KafkaError(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

@@ -1,0 +1,87 @@
+"""JoinGroup: a member wants to be in the group's next generation, and waits for it.
+
+Versions: 1 rebalance timeout, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 6 flexible, 7 protocol type
+in the answer, 8 the client's reason (KIP-800), 9 a leader may be told to keep the assignment (KIP-814). Before 7 the
+protocol's name may not be null.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.groups import JoinReply, JoinRequest
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages import milliseconds, optional
+from odradek.runtime import uuid4
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_REQUIRES_MEMBER_ID_FROM: Final = 4
+_NULL_PROTOCOL_NAME_FROM: Final = 7
+_SKIPS_ASSIGNMENT_FROM: Final = 9
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """INVALID_SESSION_TIMEOUT outside `group.{min,max}.session.timeout.ms`; all else is the group's answer."""
+    future: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
+    request = _request(broker, context, message, future)
+    config = broker.config
+    try:
+        if not message.group_id:
+            raise KafkaError(ErrorCode.invalid_group_id)
+        shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not shortest <= request.session_timeout_ms <= longest:
+            raise KafkaError(ErrorCode.invalid_session_timeout)
+        shard = broker.groups.shard_of(message.group_id)
+    except KafkaError as error:
+        return _message(context, JoinReply(to=None, error=error.code, member_id=message.member_id))
+    group = shard.group(message.group_id)
+    shard.perform(group, group.join(request, shard.now_ms))
+    return _message(context, await future)
+
+
+def _request(broker: "Broker", context: RequestContext, message: Any, future: object) -> JoinRequest:
+    instance_id = optional(message, "group_instance_id", None)
+    session_timeout_ms = milliseconds(message.session_timeout)
+    rebalance_timeout = getattr(message, "rebalance_timeout", None)
+    rebalance_timeout_ms = -1 if rebalance_timeout is None else milliseconds(rebalance_timeout)
+    return JoinRequest(
+        to=future,
+        member_id=message.member_id,
+        new_member_id=f"{context.client_id if instance_id is None else instance_id}-{uuid4(broker.runtime.entropy)}",
+        instance_id=instance_id,
+        client_id=context.client_id,
+        # Java's way to print an address: tools that read records expect the slash.
+        client_host=f"/{context.client_host}",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+        protocol_type=message.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in message.protocols),
+        requires_member_id=context.api_version >= _REQUIRES_MEMBER_ID_FROM,
+        can_skip_assignment=context.api_version >= _SKIPS_ASSIGNMENT_FROM,
+        reason=optional(message, "reason", ""),
+    )
+
+
+def _message(context: RequestContext, reply: JoinReply) -> dict[str, Any]:
+    protocol_name = reply.protocol_name
+    if protocol_name is None and context.api_version < _NULL_PROTOCOL_NAME_FROM:
+        protocol_name = ""
+    return {
+        "error_code": reply.error,
+        "generation_id": reply.generation,
+        "protocol_type": reply.protocol_type,
+        "protocol_name": protocol_name,
+        "leader": reply.leader,
+        "skip_assignment": reply.skip_assignment,
+        "member_id": reply.member_id,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata,
+            }
+            for member in reply.members
+        ],
+    }

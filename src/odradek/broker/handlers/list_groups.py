@@ -1,0 +1,45 @@
+"""ListGroups: the groups that this broker coordinates.
+
+Versions: 3 flexible, 4 filter by state (KIP-518), 5 filter by type (KIP-848). Filters ignore case; a state or type that
+does not exist matches nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.groups import ClassicGroup
+from odradek.model import KafkaError
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_CLASSIC = "classic"
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """COORDINATOR_LOAD_IN_PROGRESS, and no groups, while some are being loaded."""
+    del context
+    states = _filter(message, "states_filter")
+    types = _filter(message, "types_filter")
+    try:
+        groups = [group for shard in broker.groups.shards() for group in shard.groups.values()]
+    except KafkaError as error:
+        return {"error_code": error.code, "groups": []}
+    if types and _CLASSIC not in types:
+        groups = []
+    return {"groups": [_listed(group) for group in groups if not states or group.state.shown.lower() in states]}
+
+
+def _filter(message: Any, field: str) -> set[str]:
+    words: tuple[str, ...] = optional(message, field, ())
+    return {word.strip().lower() for word in words}
+
+
+def _listed(group: ClassicGroup) -> dict[str, Any]:
+    return {
+        "group_id": group.group_id,
+        "protocol_type": group.protocol_type or "",
+        "group_state": group.state.shown,
+        "group_type": _CLASSIC,
+    }

@@ -1,0 +1,98 @@
+"""OffsetCommit: a member, or a consumer that is in no group, stores the next offsets to read.
+
+Whoever is in no group commits with generation -1, as long as the group has no members. Versions: 2 to 4 a retention
+time of one's own, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flexible, 9 GROUP_ID_NOT_FOUND (KIP-848),
+10 topic ids in place of names.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.broker.group_shard import GroupShard
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.messages import milliseconds, optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_GROUP_ID_NOT_FOUND_FROM: Final = 9
+_TOPIC_IDS_FROM: Final = 10
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """What is wrong with a partition is said there; what is wrong with the group, at every partition."""
+    answers: list[dict[str, Any]] = []
+    values: dict[TopicPartition, OffsetCommitValue] = {}
+    accepted: list[dict[str, Any]] = []
+    expire_timestamp = _expire_timestamp(broker, message)
+    for topic in message.topics:
+        by_id = context.api_version >= _TOPIC_IDS_FROM
+        known = broker.image.topic_by_id(topic.topic_id) if by_id else broker.image.topics.get(topic.name)
+        partitions = []
+        for wanted in topic.partitions:
+            error = ErrorCode.none
+            if known is None:
+                error = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+            elif wanted.partition_index not in known.partitions:
+                error = ErrorCode.unknown_topic_or_partition
+            elif len(wanted.committed_metadata or "") > broker.config.offset_metadata_max_bytes:
+                error = ErrorCode.offset_metadata_too_large
+            answer = {"partition_index": wanted.partition_index, "error_code": error}
+            partitions.append(answer)
+            if known is not None and error is ErrorCode.none:
+                accepted.append(answer)
+                values[TopicPartition(known.name, wanted.partition_index)] = _value(broker, wanted, expire_timestamp)
+        answers.append({**_name(topic, by_id=by_id), "partitions": partitions})
+    if values:
+        error = await _commit(broker, context, message, values)
+        for answer in accepted:
+            answer["error_code"] = error
+    return {"topics": answers}
+
+
+async def _commit(
+    broker: "Broker", context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]
+) -> ErrorCode:
+    try:
+        shard = broker.groups.shard_of(message.group_id)
+        _check_group(shard, context, message)
+    except KafkaError as error:
+        return error.code
+    return await shard.commit(message.group_id, values)
+
+
+def _check_group(shard: GroupShard, context: RequestContext, message: Any) -> None:
+    """Raise what the group has against this commit. A group that is not there takes one of a consumer in no group."""
+    generation = message.generation_id_or_member_epoch
+    group = shard.groups.get(message.group_id)
+    if group is None:
+        if generation >= 0:
+            has_code = context.api_version >= _GROUP_ID_NOT_FOUND_FROM
+            raise KafkaError(ErrorCode.group_id_not_found if has_code else ErrorCode.illegal_generation)
+        return
+    instance_id = optional(message, "group_instance_id", None)
+    error = group.check_commit(message.member_id, instance_id, generation, shard.now_ms)
+    if error is not ErrorCode.none:
+        raise KafkaError(error)
+
+
+def _expire_timestamp(broker: "Broker", message: Any) -> int:
+    """The moment that versions 2 to 4 may ask for; -1: the broker's retention holds."""
+    retention = getattr(message, "retention_time", None)
+    retention_ms = -1 if retention is None else milliseconds(retention)
+    return -1 if retention_ms < 0 else broker.runtime.clock.now_ms() + retention_ms
+
+
+def _value(broker: "Broker", wanted: Any, expire_timestamp: int) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=wanted.committed_offset,
+        leader_epoch=optional(wanted, "committed_leader_epoch", -1),
+        metadata=wanted.committed_metadata or "",
+        commit_timestamp=broker.runtime.clock.now_ms(),
+        expire_timestamp=expire_timestamp,
+    )
+
+
+def _name(topic: Any, *, by_id: bool) -> dict[str, Any]:
+    return {"topic_id": topic.topic_id} if by_id else {"name": topic.name}

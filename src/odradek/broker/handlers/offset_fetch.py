@@ -1,0 +1,114 @@
+"""OffsetFetch: the committed offsets of groups; -1 where there is none.
+
+Versions: 2 all topics (null) and an error for the group, 5 leader epochs (KIP-320), 6 flexible, 7 `require_stable`:
+wait for what is being written, and say UNSTABLE_OFFSET_COMMIT of what an open transaction may change (KIP-447),
+8 many groups (KIP-709), 9 members of KIP-848, 10 topic ids in place of names.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.broker.group_shard import GroupShard
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_GROUP_ERROR_FROM: Final = 2
+_MANY_GROUPS_FROM: Final = 8
+_TOPIC_IDS_FROM: Final = 10
+_NO_OFFSET: Final = -1
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One answer per group."""
+    require_stable = optional(message, "require_stable", False)
+    if context.api_version < _MANY_GROUPS_FROM:
+        return await _fetch(broker, context, message, require_stable=require_stable)
+    groups = [await _fetch(broker, context, group, require_stable=require_stable) for group in message.groups]
+    return {"groups": groups}
+
+
+async def _fetch(broker: "Broker", context: RequestContext, wanted: Any, *, require_stable: bool) -> dict[str, Any]:
+    try:
+        shard = broker.groups.shard_of(wanted.group_id)
+        if require_stable:
+            await shard.settled()
+    except KafkaError as error:
+        topics = _failed(wanted, error.code) if context.api_version < _GROUP_ERROR_FROM else []
+        return {"group_id": wanted.group_id, "error_code": error.code, "topics": topics}
+    fetch = _Fetch(broker, shard, wanted.group_id, by_id=context.api_version >= _TOPIC_IDS_FROM, stable=require_stable)
+    topics = fetch.all() if wanted.topics is None else [fetch.topic(topic) for topic in wanted.topics]
+    return {"group_id": wanted.group_id, "topics": topics}
+
+
+class _Fetch:
+    """One group's offsets as an answer."""
+
+    def __init__(self, broker: "Broker", shard: GroupShard, group_id: str, *, by_id: bool, stable: bool) -> None:
+        self._image = broker.image
+        self._offsets = shard.offsets
+        self._values = shard.offsets.of(group_id)
+        self._group_id = group_id
+        self._by_id = by_id
+        self._stable = stable
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every offset; by id, those of topics that are there."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in self._values:
+            by_topic.setdefault(topic, []).append(number)
+        answers = []
+        for name, numbers in by_topic.items():
+            image = self._image.topics.get(name)
+            if self._by_id and image is None:
+                continue
+            answers.append(
+                {
+                    "name": name,
+                    "topic_id": None if image is None else image.topic_id,
+                    "partitions": self._partitions(name, numbers),
+                }
+            )
+        return answers
+
+    def topic(self, wanted: Any) -> dict[str, Any]:
+        """The partitions of a topic that are asked for."""
+        if not self._by_id:
+            return {"name": wanted.name, "partitions": self._partitions(wanted.name, wanted.partition_indexes)}
+        image = self._image.topic_by_id(wanted.topic_id)
+        if image is None:
+            partitions = [_nothing(number, ErrorCode.unknown_topic_id) for number in wanted.partition_indexes]
+        else:
+            partitions = self._partitions(image.name, wanted.partition_indexes)
+        return {"topic_id": wanted.topic_id, "partitions": partitions}
+
+    def _partitions(self, topic: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+        return [self._partition(TopicPartition(topic, number)) for number in numbers]
+
+    def _partition(self, partition: TopicPartition) -> dict[str, Any]:
+        if self._stable and self._offsets.is_pending(self._group_id, partition):
+            return _nothing(partition.partition, ErrorCode.unstable_offset_commit)
+        value = self._values.get(partition)
+        if value is None:
+            return _nothing(partition.partition, ErrorCode.none)
+        return {
+            "partition_index": partition.partition,
+            "committed_offset": value.offset,
+            "committed_leader_epoch": value.leader_epoch,
+            "metadata": value.metadata,
+        }
+
+
+def _nothing(number: int, error: ErrorCode) -> dict[str, Any]:
+    return {"partition_index": number, "committed_offset": _NO_OFFSET, "metadata": "", "error_code": error}
+
+
+def _failed(wanted: Any, error: ErrorCode) -> list[dict[str, Any]]:
+    """Version 1 has no place for the group's error but each partition's."""
+    return [
+        {"name": topic.name, "partitions": [_nothing(number, error) for number in topic.partition_indexes]}
+        for topic in wanted.topics
+    ]

@@ -195,6 +195,7 @@ class ControllerShell:
                 continue
             except OdradekError as error:
                 _log.warning("%s; trying again in %.2f s", error, delay_s)
+                self._fail_jobs(_as_kafka_error(error))
             except Exception:
                 _log.exception("the controller shell failed; trying again in %.2f s", delay_s)
             await asyncio.sleep(delay_s)
@@ -384,12 +385,17 @@ class ControllerShell:
         self._wake.set()
 
     async def _end(self) -> None:
-        """Stop the task, and tell whoever waits for it to ask another broker."""
+        """Stop the task."""
         self.kill()
         if self._task is not None:
             await asyncio.wait([self._task])
+        self._fail_jobs(KafkaError(ErrorCode.not_controller))
+
+    def _fail_jobs(self, error: KafkaError) -> None:
+        """Answer whoever waits: clients try again, maybe with another broker."""
         while self._jobs:
-            self._jobs.popleft()[1](KafkaError(ErrorCode.not_controller))
+            _, fail = self._jobs.popleft()
+            fail(error)
 
 
 def _id_is_taken(broker_id: int, path: str, data: bytes) -> str:

@@ -24,7 +24,7 @@ from odradek.log.files import FilePool
 from odradek.log.loading import LoadedLog, create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.log.lookup import find_first_since, find_latest
-from odradek.log.names import SNAPSHOT, offset_file
+from odradek.log.names import SNAPSHOT, make_directory, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.retention import Trash, count_expired
 from odradek.log.segment import Segment, TimestampOffset
@@ -98,9 +98,7 @@ class Log:
         """
         pool = disk if isinstance(disk, FilePool) else FilePool(disk)
         try:
-            if not pool.disk.exists(directory):
-                pool.disk.make_directories(directory)
-                pool.disk.sync_directory(directory.rpartition("/")[0] or ".")
+            make_directory(pool.disk, directory)
             loaded = load(
                 pool,
                 directory,

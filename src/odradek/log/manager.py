@@ -24,7 +24,7 @@ from odradek.log.files import DEFAULT_OPEN_FILES, FilePool
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob, remove_tree
-from odradek.log.names import deleted_folder, is_deleted_folder, parse_folder
+from odradek.log.names import deleted_folder, is_deleted_folder, make_directory, parse_folder
 from odradek.model import StorageError, TopicPartition
 from odradek.runtime import Disk, DiskLock, Entropy, uuid4
 
@@ -76,7 +76,7 @@ class LogManager:
         """
         for directory in self.directories:
             try:
-                self._disk.make_directories(directory)
+                make_directory(self._disk, directory)
                 self._locks.append(self._disk.lock(f"{directory}/{identity.LOCK}", self._note))
             except BlockingIOError as error:
                 self._unlock()

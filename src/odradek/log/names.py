@@ -17,6 +17,7 @@ import re
 from typing import Final
 
 from odradek.model import InvalidTopicError, TopicPartition, validate_topic_name
+from odradek.runtime import Disk
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -63,3 +64,14 @@ def deleted_folder(partition: TopicPartition, token: str) -> str:
 def is_deleted_folder(name: str) -> bool:
     """Whether a deleted log is in a folder of that name."""
     return _DELETED_FOLDER.fullmatch(name) is not None
+
+
+def make_directory(disk: Disk, path: str) -> None:
+    """Create a folder and those above it, to outlast a power cut; nothing if it is there. Raises `OSError`."""
+    if disk.exists(path):
+        return
+    parent = path.rstrip("/").rpartition("/")[0]
+    if parent:
+        make_directory(disk, parent)
+    disk.make_directories(path)
+    disk.sync_directory(parent or ("/" if path.startswith("/") else "."))

@@ -1,0 +1,197 @@
+"""Rolling, the two indexes, and looking up by time, against a plain scan. Row M1."""
+
+import random
+
+import pytest
+
+from odradek.log import FilePool, Log, LogConfig
+from odradek.protocol.compression import Codec
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+
+
+def new_log(disk: MemoryDisk | FilePool | None = None, **config: int) -> Log:
+    return Log.open(disk or MemoryDisk(), "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
+
+
+def batch(*times: int, size: int = 10, codec: Codec = Codec.NONE) -> bytearray:
+    return encode_batch([(time_ms, None, b"x" * size, ()) for time_ms in times], codec=codec)
+
+
+def append(log: Log, *times: int, size: int = 10, now_ms: int = NOW) -> int:
+    info = log.append(batch(*times, size=size), leader_epoch=0, now_ms=now_ms)
+    log.write()
+    return info.first_offset
+
+
+def test_a_segment_is_rolled_before_it_grows_too_large() -> None:
+    disk = MemoryDisk()
+    size = len(batch(NOW))
+    log = new_log(disk, segment_bytes=3 * size)
+    for _ in range(7):
+        append(log, NOW)
+    assert log.segment_base_offsets == [0, 3, 6]
+    assert [disk.size(f"/data/t-0/{base:020d}.log") for base in (0, 3, 6)] == [3 * size, 3 * size, size]
+
+
+def test_a_segment_is_rolled_when_its_records_span_too_much_time() -> None:
+    log = new_log(segment_ms=1000)
+    for time_ms in (NOW, NOW + 999, NOW + 1000, NOW + 1001, NOW + 1500, NOW + 2002):
+        append(log, time_ms)
+    assert log.segment_base_offsets == [0, 3, 5]
+
+
+def test_a_segment_of_records_without_time_is_rolled_by_the_clock() -> None:
+    log = new_log(segment_ms=1000)
+    for elapsed in (0, 1000, 1001, 1500):
+        append(log, -1, now_ms=NOW + elapsed)
+    assert log.segment_base_offsets == [0, 2]
+
+
+def test_jitter_rolls_logs_at_different_ages() -> None:
+    bases = set()
+    for number in range(20):
+        config = LogConfig(segment_ms=100, segment_jitter_ms=90)
+        log = Log.open(MemoryDisk(), f"/data/t-{number}", config, now_ms=NOW)
+        for elapsed in range(0, 101, 5):
+            append(log, NOW + elapsed)
+        bases.add(log.segment_base_offsets[1])
+    assert len(bases) > 5
+
+
+def test_a_segment_is_rolled_when_its_index_is_full() -> None:
+    log = new_log(segment_index_bytes=36, index_interval_bytes=0)
+    for _ in range(12):
+        append(log, NOW)
+    assert log.segment_base_offsets == [0, 5, 10], "four entries of 8 bytes, none for the first batch"
+    log = new_log(segment_index_bytes=36, index_interval_bytes=0)
+    for number in range(12):
+        append(log, NOW + number)
+    assert log.segment_base_offsets == [0, 3, 6, 9], "two entries of 12 bytes, and room for a last one"
+
+
+def test_rolling_many_times_before_one_write_keeps_the_order() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    sent = [batch(NOW, size=100) for _ in range(9)]
+    for data in sent:
+        log.append(data, leader_epoch=0, now_ms=NOW)
+    assert disk.list("/data/t-0") == ["00000000000000000000.log"], "files are created in the order of writing"
+    log.write()
+    assert log.segment_base_offsets == list(range(9))
+    assert b"".join(log.read(offset, 10_000) for offset in range(9)) == b"".join(sent)
+
+
+def test_a_read_goes_on_in_the_next_segment_and_not_beyond_one() -> None:
+    log = new_log(segment_bytes=250)
+    for _ in range(6):
+        append(log, NOW, size=20)
+    assert log.segment_base_offsets == [0, 2, 4]
+    offset, seen = 0, []
+    while data := log.read(offset, 10_000):
+        headers = [header for _, header in iterate_batches(data)]
+        seen.append([header.base_offset for header in headers])
+        offset = headers[-1].next_offset
+    assert seen == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_offset_is_found_whatever_the_sizes(seed: int, reopen: bool) -> None:
+    chance = random.Random(seed)
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=30_000, index_interval_bytes=chance.choice([0, 300, 4096]))
+    firsts = []
+    for _ in range(400):
+        count = chance.randint(1, 4)
+        firsts += [append(log, *[NOW] * count, size=chance.choice([1, 50, 700]))] * count
+    if reopen:
+        log.close()
+        log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW, clean=True)
+    assert len(log.segment_base_offsets) > 3
+    for offset, first in enumerate(firsts):
+        assert next(iterate_batches(log.read(offset, 1)))[1].base_offset == first
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, reopen: bool) -> None:
+    chance = random.Random(seed)
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=4000, index_interval_bytes=chance.choice([0, 200, 1000]))
+    times: list[int] = []
+    for number in range(120):
+        some = [NOW + number * 10 + chance.randint(-200, 200) for _ in range(chance.randint(1, 3))]
+        codec = chance.choice([Codec.NONE, Codec.LZ4])
+        log.append(batch(*some, codec=codec), leader_epoch=number // 50, now_ms=NOW)
+        log.write()
+        times += some
+    if reopen:
+        log.close()
+        log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW, clean=True)
+    for wanted in [*range(NOW - 250, NOW + 1500, 7), *times]:
+        expected = next(((time_ms, offset) for offset, time_ms in enumerate(times) if time_ms >= wanted), None)
+        found = log.find_offset(wanted)
+        assert (found and found[:2]) == expected
+    found = log.find_max_timestamp()
+    assert found is not None
+    assert found[:2] == (max(times), times.index(max(times)))
+    assert found.leader_epoch == log.epochs.epoch_at(found.offset)
+
+
+def test_no_record_is_found_that_is_deleted_or_not_written() -> None:
+    log = new_log()
+    for time_ms in (NOW + 50, NOW + 10, NOW + 30):
+        append(log, time_ms)
+    log.append(batch(NOW + 99), leader_epoch=0, now_ms=NOW)
+    assert log.find_offset(NOW + 60) is None
+    assert log.find_max_timestamp() == (NOW + 50, 0, 0)
+    log.write()
+    assert log.find_max_timestamp() == (NOW + 99, 3, 0)
+    log.truncate(3)
+    log.advance_log_start_offset(1)
+    assert log.find_offset(NOW) == (NOW + 10, 1, 0)
+    assert log.find_max_timestamp() == (NOW + 30, 2, 0)
+
+
+def test_an_empty_log_and_records_without_time_have_no_latest() -> None:
+    log = new_log()
+    assert log.find_max_timestamp() is None
+    assert log.find_offset(0) is None
+    append(log, -1)
+    assert log.find_max_timestamp() is None
+
+
+def test_few_descriptors_are_enough_for_many_logs() -> None:
+    disk = MemoryDisk()
+    pool = FilePool(disk, limit=5)
+    logs = [Log.open(pool, f"/data/t-{number}", LogConfig(segment_bytes=300), now_ms=NOW) for number in range(20)]
+    for turn in range(12):
+        for log in logs:
+            assert append(log, NOW + turn) == turn
+            assert pool.open_files <= 5
+    for log in logs:
+        assert [next(iterate_batches(log.read(offset, 1)))[1].base_offset for offset in range(12)] == list(range(12))
+    assert pool.open_files <= 5
+    for log in logs:
+        log.close()
+    assert pool.open_files == 0
+
+
+def test_a_pinned_file_stays_open_while_others_come_and_go() -> None:
+    pool = FilePool(MemoryDisk(), limit=2)
+    pool.disk.make_directories("/d")
+    pinned = pool.file("/d/pinned")
+    raw = pinned.pin()
+    for number in range(10):
+        pool.file(f"/d/{number}").append([b"x"])
+    raw.append([b"still open"])
+    pinned.close()
+    raw.append([b", until it is unpinned"])
+    pinned.unpin()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        raw.append([b"!"])
+    assert pinned.read(0, 100) == b"still open, until it is unpinned"

@@ -1,0 +1,295 @@
+"""Writing and syncing off the loop, and what a log does when the disk fails. Row M1, DESIGN 7."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from odradek.log import Log, LogConfig, LogStorageError
+from odradek.model import ErrorCode, KafkaError, StorageError
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk, Survival
+
+NOW = 1_800_000_000_000
+
+
+def new_log(disk: MemoryDisk, **config: int) -> Log:
+    return Log.open(disk, "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
+
+
+def append(log: Log, *, size: int = 50, sequence: int = -1, leader_epoch: int = 0) -> int:
+    producer = {} if sequence < 0 else {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
+    data = encode_batch([(NOW, None, b"x" * size, ())], **producer)  # type: ignore[arg-type]
+    return log.append(data, leader_epoch=leader_epoch, now_ms=NOW).first_offset
+
+
+def offsets(log: Log) -> list[int]:
+    result, offset = [], log.log_start_offset
+    while data := log.read(offset, 1 << 20):
+        result += [header.base_offset for _, header in iterate_batches(data)]
+        offset = result[-1] + 1
+    return result
+
+
+def test_appends_go_on_while_a_job_writes() -> None:
+    log = new_log(MemoryDisk())
+    append(log)
+    job = log.begin_write()
+    assert job is not None
+    append(log)
+    assert log.begin_write() is None, "one at a time"
+    job.run()
+    assert log.written_offset == 0, "until the job is given back"
+    log.finish_write(job)
+    assert (log.written_offset, log.log_end_offset) == (1, 2)
+    assert offsets(log) == [0]
+    log.write()
+    assert offsets(log) == [0, 1]
+    assert log.begin_write() is None, "nothing is pending"
+
+
+def test_large_writes_and_synced_ones_are_for_a_thread() -> None:
+    log = new_log(MemoryDisk())
+    append(log, size=60_000)
+    job = log.begin_write()
+    assert job is not None
+    assert not job.prefers_thread
+    append(log, size=60_000)
+    append(log, size=10_000)
+    job.run()
+    log.finish_write(job)
+    job = log.begin_write()
+    assert job is not None
+    assert job.prefers_thread
+    assert job.size > 65_536
+    log = new_log(MemoryDisk(), flush_messages=2)
+    append(log)
+    log.write()
+    assert log.recovery_point == 0
+    append(log)
+    job = log.begin_write()
+    assert job is not None
+    assert job.prefers_thread, "every second message is synced"
+
+
+def test_with_group_flush_what_is_written_is_on_the_disk() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, flush_group=True, segment_bytes=300)
+    for number in range(10):
+        append(log, leader_epoch=number // 4)
+        log.write()
+    assert log.written_offset == 10
+    disk.cut_power(Survival.LOSE)
+    log = new_log(disk, segment_bytes=300)
+    assert offsets(log) == list(range(10))
+    assert log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
+
+
+def test_a_full_disk_takes_nothing_serves_reads_and_recovers_by_itself() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=400)
+    for number in range(5):
+        append(log, sequence=number)
+    log.write()
+    disk.capacity_bytes = disk.used_bytes() + 100
+    for _ in range(3):
+        for number in range(5, 12):
+            append(log, sequence=number)
+        with pytest.raises(LogStorageError, match="No space left") as caught:
+            log.write()
+        assert caught.value.code == ErrorCode.kafka_storage_error
+        assert isinstance(caught.value, StorageError)
+        assert isinstance(caught.value, KafkaError)
+        assert (log.log_end_offset, log.written_offset, log.pending_bytes) == (5, 5, 0)
+        assert log.failure is None
+        assert offsets(log) == list(range(5))
+    disk.capacity_bytes = None
+    for number in range(5, 12):
+        assert append(log, sequence=number) == number, "the sequence numbers were taken back too"
+    log.write()
+    assert offsets(log) == list(range(12))
+    log.close()
+    log = Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW, clean=True)
+    assert offsets(log) == list(range(12))
+
+
+@pytest.mark.parametrize("room", range(0, 850, 29))
+def test_whatever_the_room_a_failed_write_leaves_no_trace(room: int) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=300, index_interval_bytes=100)
+    for number in range(7):
+        append(log, leader_epoch=number // 2)
+    log.write()
+    disk.capacity_bytes = disk.used_bytes() + room
+    for number in range(7, 14):
+        append(log, leader_epoch=number // 2)
+    with pytest.raises(LogStorageError):
+        log.write()
+    disk.capacity_bytes = None
+    assert offsets(log) == list(range(7))
+    assert log.epochs.latest == 3
+    append(log, leader_epoch=3)
+    log.write()
+    disk.kill()
+    log = new_log(disk, segment_bytes=300)
+    assert offsets(log) == list(range(8))
+
+
+def test_what_was_appended_while_a_write_failed_is_lost_with_it() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append(log)
+    job = log.begin_write()
+    assert job is not None
+    append(log)
+    disk.capacity_bytes = disk.used_bytes()
+    job.run()
+    with pytest.raises(LogStorageError, match="2 offsets from 0"):
+        log.finish_write(job)
+    disk.capacity_bytes = None
+    assert append(log) == 0
+
+
+@pytest.mark.parametrize("operation", ["append", "create"])
+def test_any_other_failed_write_stops_the_log_for_good(operation: str) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    append(log)
+    log.write()
+    disk.fail_next(operation, errno.EIO)
+    append(log)
+    append(log)
+    with pytest.raises(LogStorageError, match="Input/output error"):
+        log.write()
+    assert log.failure is not None
+    with pytest.raises(LogStorageError, match="Input/output error"):
+        append(log)
+    assert offsets(log) == [0], "what is written can still be read"
+    assert log.log_end_offset == 1
+    log.close()
+
+
+def test_a_failed_sync_stops_the_log_and_is_never_tried_again() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, flush_group=True)
+    append(log)
+    log.write()
+    disk.fail_next("sync", errno.EIO, path_end=".log")
+    append(log)
+    with pytest.raises(LogStorageError, match="Input/output error"):
+        log.write()
+    syncs = disk.operations
+    assert log.written_offset == 1
+    assert log.begin_flush(include_active=True) is None
+    with pytest.raises(LogStorageError):
+        append(log)
+    log.close()
+    assert disk.operations == syncs
+    disk.cut_power(Survival.LOSE)
+    assert offsets(new_log(disk)) == [0]
+
+
+def test_a_failed_sync_in_the_background_stops_the_log() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    for _ in range(5):
+        append(log)
+    log.write()
+    job = log.begin_flush()
+    assert job is not None
+    disk.fail_next("sync", errno.ENOSPC, path_end=".log")
+    job.run()
+    with pytest.raises(LogStorageError, match="could not be synced"):
+        log.finish_flush(job)
+    assert log.failure is not None
+    assert log.recovery_point == 0
+
+
+def test_a_flush_moves_the_recovery_point_over_finished_segments() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    for number in range(5):
+        append(log, leader_epoch=number)
+        log.write()
+    assert log.recovery_point == 0
+    job = log.begin_flush()
+    assert job is not None
+    assert log.begin_flush() is None, "one at a time"
+    append(log)
+    log.write()
+    job.run()
+    log.finish_flush(job)
+    assert log.recovery_point == log.segment_base_offsets[-2] == job.end_offset
+    disk.cut_power(Survival.LOSE)
+    recovered = Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW, recovery_point=log.recovery_point)
+    assert offsets(recovered)[: log.recovery_point] == list(range(log.recovery_point))
+    assert recovered.epochs.entries[:2] == [(0, 0), (1, 1)]
+
+
+def test_flush_syncs_everything_that_was_appended() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    for _ in range(5):
+        append(log)
+    log.flush()
+    assert log.recovery_point == 5
+    disk.cut_power(Survival.LOSE)
+    assert offsets(new_log(disk)) == list(range(5))
+
+
+def test_a_truncation_outlives_a_flush_that_was_under_way() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    for number in range(8):
+        append(log, sequence=number, leader_epoch=number // 2)
+    log.write()
+    job = log.begin_flush()
+    assert job is not None
+    assert log.truncate(3)
+    job.run()
+    log.finish_flush(job)
+    assert log.recovery_point <= 3
+    assert offsets(log) == [0, 1, 2]
+    assert log.epochs.entries == [(0, 0), (1, 2)]
+    assert append(log, sequence=3) == 3, "the producers are as they were at offset 3"
+    log.write()
+    assert not log.truncate(4)
+    assert offsets(log) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("end", [Log.abandon, lambda log: None])
+def test_a_job_that_ends_after_its_log_harms_nothing(end: Callable[[Log], object]) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    append(log)
+    log.write()
+    append(log)
+    append(log)
+    job = log.begin_write()
+    assert job is not None
+    end(log)
+    job.run()
+    log.finish_write(job)
+    log.abandon()
+    assert offsets(new_log(disk)) == [0, 1, 2]
+
+
+def test_an_index_page_without_room_is_written_later() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, index_interval_bytes=0)
+    for _ in range(514):
+        append(log, size=1)
+    job = log.begin_write()
+    assert job is not None
+    job.run()
+    disk.capacity_bytes = disk.used_bytes()
+    log.finish_write(job)
+    assert offsets(log) == list(range(514))
+    disk.capacity_bytes = None
+    append(log)
+    log.write()
+    log.close()
+    log = Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW, clean=True)
+    assert offsets(log) == list(range(515))
+    assert disk.size("/data/t-0/00000000000000000000.index") == 514 * 8

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -43,13 +43,15 @@ class ServedBroker:
         assert self._process is None, "the broker runs already"
         with self.errors.open("ab") as errors:
             self._process = subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=errors, text=True)
-        patience = threading.Timer(_START_S, self._process.kill)
-        patience.start()
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        patience.cancel()
+        line = ""
+        try:
+            with _impatient(_START_S, self._process):
+                assert self._process.stdout is not None
+                line = self._process.stdout.readline()
+        finally:
+            if not line.startswith("ready: "):
+                self.kill()
         if not line.startswith("ready: "):
-            self.kill()
             raise RuntimeError(f"odradek serve said {line!r} and then:\n{self.errors.read_text()}")
         self.bootstrap_servers = self._listen = line.removeprefix("ready: ").strip()
 
@@ -81,9 +83,17 @@ class ServedBroker:
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
         assert process is not None, "the broker does not run"
-        with process, contextlib.ExitStack() as patience:
+        with process, _impatient(_STOP_S, process):
             process.send_signal(number)
-            timer = threading.Timer(_STOP_S, process.kill)
-            timer.start()
-            patience.callback(timer.cancel)
             return process.wait()
+
+
+@contextlib.contextmanager
+def _impatient(seconds: float, process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill `process` if the block takes longer than that."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

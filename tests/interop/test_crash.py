@@ -1,0 +1,177 @@
+"""`kill -9` and what is left (DESIGN 7, SPEC M1): every acknowledged record, once, in order, after every restart."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from existing_clients import BROKER_OPTIONS
+
+from odradek.testing.process import ServedBroker
+
+PARTITIONS = 3
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def broker(tmp_path: Path):
+    """A broker of this test's own, to be killed."""
+    with ServedBroker(tmp_path / "data", options=BROKER_OPTIONS) as broker:
+        yield broker
+
+
+def create(servers: str, topic: str) -> None:
+    futures = AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS, 1)])
+    futures[topic].result(DEADLINE_S)
+
+
+def read_all(servers: str, topic: str) -> dict[int, list[int]]:
+    """The numbers in each partition, in the order of their offsets; from the earliest to the end at this moment."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False, "check.crcs": True}
+    )
+    places = [confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
+    wanted = sum(consumer.get_watermark_offsets(place, timeout=DEADLINE_S)[1] for place in places)
+    consumer.assign(places)
+    found: list[confluent_kafka.Message] = []
+    while len(found) < wanted and (polled := consumer.consume(wanted - len(found), DEADLINE_S)):
+        found += polled
+    consumer.close()
+    assert not [message.error() for message in found if message.error()]
+    assert len(found) == wanted
+    numbers: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+    for message in sorted(found, key=lambda message: message.offset()):
+        numbers[message.partition()].append(int(message.value()))
+    return numbers
+
+
+class Writer:
+    """An idempotent producer that counts 0, 1, 2, … and remembers which numbers were acknowledged."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.acknowledged: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        self.failed: list[object] = []
+        self.written = 0
+        self._topic = topic
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "batch.num.messages": 20,
+                "delivery.timeout.ms": int(DEADLINE_S * 1000),
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+
+    def write_until_acknowledged(self, count: int) -> None:
+        """Write on until `count` more numbers are acknowledged, and stop there, with more in flight."""
+        wanted = self.count() + count
+        while self.count() < wanted and not self.failed:
+            if len(self._producer) < 500:
+                self._producer.produce(
+                    self._topic,
+                    str(self.written),
+                    partition=self.written % PARTITIONS,
+                    on_delivery=self._delivered,
+                )
+                self.written += 1
+            self._producer.poll(0 if len(self._producer) < 500 else 0.01)
+
+    def finish(self) -> None:
+        """Wait until everything written is acknowledged."""
+        assert self._producer.flush(DEADLINE_S) == 0
+
+    def count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    def _delivered(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is not None:
+            self.failed.append(error)
+        else:
+            self.acknowledged[message.partition()].append(int(message.value()))
+
+
+def test_every_record_acknowledged_before_a_kill_is_there_once_and_in_order_after_it(broker: ServedBroker, seed: int):
+    """M1. One idempotent producer goes on through four kills; what it retries is written once."""
+    create(broker.bootstrap_servers, "counted")
+    chance = random.Random(seed)
+    writer = Writer(broker.bootstrap_servers, "counted")
+    for _ in range(4):
+        writer.write_until_acknowledged(chance.randrange(1, 2000))
+        broker.kill()
+        acknowledged = {number: list(some) for number, some in writer.acknowledged.items()}
+        broker.start()
+        found = read_all(broker.bootstrap_servers, "counted")
+        for number, some in acknowledged.items():
+            assert found[number][: len(some)] == some
+    writer.finish()
+    assert not writer.failed
+    assert read_all(broker.bootstrap_servers, "counted") == {
+        number: list(range(number, writer.written, PARTITIONS)) for number in range(PARTITIONS)
+    }
+
+
+def test_a_torn_tail_is_cut_and_never_served(broker: ServedBroker):
+    """M1. What a crash left half written disappears; the log goes on after the last whole batch."""
+    create(broker.bootstrap_servers, "torn")
+    writer = Writer(broker.bootstrap_servers, "torn")
+    writer.write_until_acknowledged(300)
+    writer.finish()
+    broker.kill()
+    segment = broker.data_dir / "torn-0" / f"{0:020}.log"
+    whole = segment.read_bytes()
+    segment.write_bytes(whole + whole[:200])
+    broken = broker.data_dir / "torn-1" / f"{0:020}.log"
+    broken.write_bytes(broken.read_bytes() + bytes(random.Random(1).randbytes(1000)))
+    broker.start()
+    before = {number: list(range(number, writer.written, PARTITIONS)) for number in range(PARTITIONS)}
+    assert read_all(broker.bootstrap_servers, "torn") == before
+    assert segment.read_bytes() == whole
+    writer.write_until_acknowledged(30)
+    writer.finish()
+    after = {number: list(range(number, writer.written, PARTITIONS)) for number in range(PARTITIONS)}
+    assert read_all(broker.bootstrap_servers, "torn") == after
+
+
+def test_committed_offsets_outlive_a_kill(broker: ServedBroker):
+    """M8. An offset whose commit was answered is there after the restart."""
+    create(broker.bootstrap_servers, "read")
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "readers", "enable.auto.commit": False}
+    places = [confluent_kafka.TopicPartition("read", number, 10 + number) for number in range(PARTITIONS)]
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.commit(offsets=places, asynchronous=False)
+    broker.kill()
+    broker.start()
+    consumer.close()
+    again = confluent_kafka.Consumer(settings)
+    committed = again.committed(places, timeout=DEADLINE_S)
+    again.close()
+    assert [place.offset for place in committed] == [10, 11, 12]
+
+
+def test_a_broker_ends_cleanly_on_sigterm_and_comes_back_on_its_port(tmp_path: Path):
+    broker = ServedBroker(tmp_path / "data")
+    broker.start()
+    address = broker.bootstrap_servers
+    create(address, "kept")
+    assert broker.stop() == 0
+    broker.start()
+    assert broker.bootstrap_servers == address
+    assert "kept" in AdminClient({"bootstrap.servers": address}).list_topics(timeout=DEADLINE_S).topics
+    assert broker.stop() == 0
+
+
+def test_a_second_broker_on_a_directory_in_use_is_refused_with_a_sentence_that_names_the_first(broker: ServedBroker):
+    command = [Path(sys.executable).with_name("odradek"), "serve", "--listen", "127.0.0.1:0", "--data-dir"]
+    second = subprocess.run(
+        [*command, broker.data_dir], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert second.returncode != 0
+    assert second.stdout == ""
+    assert str(broker.pid) in second.stderr
+    assert "Traceback" not in second.stderr

@@ -1,6 +1,7 @@
 """The same shell on a SQLite tree and the machine's own loop."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,50 +9,69 @@ import pytest
 from odradek.broker.controller_shell import ControllerShell
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic
+from odradek.metadata.image import ClusterImage
 from odradek.runtime import system_runtime
 from odradek.stores import SqliteStore
 
 pytestmark = pytest.mark.asyncio
 
 
-async def begin(path: Path, broker_id: int = 0) -> tuple[SqliteStore, ControllerShell]:
-    store = SqliteStore(str(path), system_runtime())
-    endpoint = ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id)
-    shell = ControllerShell(
-        store, broker_id, [endpoint], BrokerConfig(), system_runtime(), on_image=lambda old, new: None
-    )
-    await shell.start()
-    return store, shell
+class Node:
+    """A broker's store and shell, and a way to wait for its image."""
+
+    def __init__(self, path: Path, broker_id: int = 0) -> None:
+        self.store = SqliteStore(str(path), system_runtime())
+        self._changed = asyncio.Event()
+        self.shell = ControllerShell(
+            self.store,
+            broker_id,
+            [ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id)],
+            BrokerConfig(),
+            system_runtime(),
+            on_image=lambda old, new: self._changed.set(),
+        )
+
+    def die(self) -> None:
+        self.shell.kill()
+        self.store.abandon()
+
+    async def leave(self) -> None:
+        await self.shell.stop()
+        await self.store.close()
+
+    async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition(self.shell.image):
+                self._changed.clear()
+                await self._changed.wait()
 
 
 async def test_topics_outlive_a_broker_that_was_killed(tmp_path) -> None:
     """M9."""
     path = tmp_path / "metadata.sqlite"
-    store, shell = await begin(path)
-    await shell.create_topics([NewTopic(name="a", num_partitions=3), NewTopic(name="b")])
-    await shell.delete_topics(["b"])
-    shell.kill()
-    store.abandon()
-    store, again = await begin(path)
-    assert again.is_controller
-    assert again.image.controller_epoch == 2
-    assert again.image.topics == shell.image.topics
-    assert list(again.image.topics) == ["a"]
-    await again.stop()
-    await store.close()
+    first = Node(path)
+    await first.shell.start()
+    await first.shell.create_topics([NewTopic(name="a", num_partitions=3), NewTopic(name="b")])
+    await first.shell.delete_topics(["b"])
+    first.die()
+    second = Node(path)
+    await second.shell.start()
+    assert second.shell.is_controller
+    assert second.shell.image.controller_epoch == 2
+    assert second.shell.image.topics == first.shell.image.topics
+    assert list(second.shell.image.topics) == ["a"]
+    await second.leave()
 
 
 async def test_a_broker_takes_over_from_one_that_was_killed(tmp_path) -> None:
     """M1."""
     path = tmp_path / "metadata.sqlite"
-    (store_one, one), (store_two, two) = await begin(path, 1), await begin(path, 2)
-    async with asyncio.timeout(30):
-        while len(one.image.brokers) < 2:
-            await asyncio.sleep(0.01)
-        await one.create_topics([NewTopic(name="a", assignment={0: (1, 2)})])
-        one.kill()
-        store_one.abandon()
-        while not (two.is_controller and two.image.topics["a"].partitions[0].leader == 2):
-            await asyncio.sleep(0.01)
-    await two.stop()
-    await store_two.close()
+    one, two = Node(path, 1), Node(path, 2)
+    await one.shell.start()
+    await two.shell.start()
+    await one.until(lambda image: len(image.brokers) == 2)
+    await one.shell.create_topics([NewTopic(name="a", assignment={0: (1, 2)})])
+    one.die()
+    await two.until(lambda image: "a" in image.topics and image.topics["a"].partitions[0].leader == 2)
+    assert two.shell.is_controller
+    await two.leave()

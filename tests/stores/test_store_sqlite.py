@@ -5,7 +5,7 @@ import os
 import signal
 import sqlite3
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from odradek.metadata.store import SessionExpired
 from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import Runtime, system_runtime
 from odradek.stores import MemoryStore, SqliteStore, open_store, sqlite, sqlite_tree
+from odradek.testing import eventually
 
 pytestmark = pytest.mark.asyncio
 
@@ -94,19 +95,16 @@ async def test_a_stopped_process_loses_its_nodes_with_its_lease_and_notices_when
 
 async def test_a_living_session_is_not_buried_however_short_its_lease(path) -> None:
     store = SqliteStore(str(path), system_runtime())
-    rows = sqlite3.connect(path)
     async with session_process(path, "/a", session_timeout_ms=300):
         other = (await store.get("/a")).owner
 
         def lease() -> int:
-            return rows.execute("SELECT lease_ms FROM sessions WHERE id = ?", (other,)).fetchone()[0]
+            with closing(sqlite3.connect(path)) as rows:
+                return rows.execute("SELECT lease_ms FROM sessions WHERE id = ?", (other,)).fetchone()[0]
 
         first = lease()
-        async with asyncio.timeout(30):
-            while lease() < first + 600:
-                await asyncio.sleep(0.01)
+        await asyncio.to_thread(eventually, lambda: lease() >= first + 600)
         assert (await store.get("/a")).owner == other
-    rows.close()
     await store.close()
 
 
@@ -155,7 +153,7 @@ async def test_an_idle_session_notices_by_itself_that_it_was_buried(path) -> Non
     bury(path, store.session_id)
     async with asyncio.timeout(30):
         await lost.wait()
-    await store.create("/a", ephemeral=True)
+    assert await store.create("/a", ephemeral=True) == "/a"
     await store.close()
 
 
@@ -223,6 +221,7 @@ async def test_an_abandoned_session_is_buried_by_the_others(path) -> None:
     await one.create("/a", ephemeral=True)
     one.abandon()
     await gone(two, "/a")
+    assert await two.children("/") == []
     await two.close()
 
 

@@ -12,6 +12,7 @@ import datetime
 import struct
 from collections.abc import Callable
 from dataclasses import Field, fields
+from functools import cache
 from typing import Any, Final
 
 from kio.serial._implicit_defaults import get_tagged_field_default
@@ -184,7 +185,13 @@ class _Body:
         self.lines.append(self._indent + text)
 
     def _array(self, target: str, items: Callable[[], None], *, nullable: bool) -> None:
-        self._line(f"n, p = count(b, p, flexible={self._flexible}, nullable={nullable})")
+        general = f"n, p = count(b, p, flexible={self._flexible}, nullable={nullable})"
+        if self._flexible:
+            self._line("n = b[p] - 1")
+            self._line("if 0 <= n < 127: p += 1")
+            self._line(f"else: {general}")
+        else:
+            self._line(general)
         self._line(f"if n < 0: {target} = None")
         self._line("else:")
         # Every item takes a byte at least.
@@ -238,8 +245,15 @@ def _check(buffer: Buffer, offset: int, count: int) -> None:
 
 
 def _fixed_array(buffer: Buffer, offset: int, count: int, code: str) -> tuple[tuple[Any, ...], int]:
-    layout = f">{count}{code}"
-    return struct.unpack_from(layout, buffer, offset), offset + struct.calcsize(layout)
+    if count == 0:
+        return (), offset
+    layout = _layout(count, code) if count < 16 else struct.Struct(f">{count}{code}")
+    return layout.unpack_from(buffer, offset), offset + layout.size
+
+
+@cache
+def _layout(count: int, code: str) -> struct.Struct:
+    return struct.Struct(f">{count}{code}")
 
 
 def _string_reader(flexible: bool, nullable: bool) -> Decoder:  # noqa: FBT001

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
-from existing_clients import BROKER_OPTIONS
+from confluent_kafka.admin import AdminClient
+from existing_clients import BROKER_OPTIONS, CLIENTS
 
 from odradek.testing.process import ServedBroker
 
@@ -24,8 +24,7 @@ def broker(tmp_path: Path):
 
 
 def create(servers: str, topic: str) -> None:
-    futures = AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS, 1)])
-    futures[topic].result(DEADLINE_S)
+    CLIENTS[0].create(servers, topic, PARTITIONS)
 
 
 def read_all(servers: str, topic: str) -> dict[int, list[int]]:
@@ -154,9 +153,7 @@ def test_committed_offsets_outlive_a_kill(broker: ServedBroker):
     assert [place.offset for place in committed] == [10, 11, 12]
 
 
-def test_a_broker_ends_cleanly_on_sigterm_and_comes_back_on_its_port(tmp_path: Path):
-    broker = ServedBroker(tmp_path / "data")
-    broker.start()
+def test_a_broker_ends_cleanly_on_sigterm_and_comes_back_on_its_port(broker: ServedBroker):
     address = broker.bootstrap_servers
     create(address, "kept")
     assert broker.stop() == 0

@@ -1,0 +1,144 @@
+"""Groups on the virtual loop: time-outs of minutes in milliseconds, every order out of a seed (M6)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from world import Member, World, settled, until
+
+from odradek.model import KafkaError, TopicPartition
+
+PARTITIONS = 6
+CONFIG = {"num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": "3"}
+SEEDS = range(8)
+
+Scenario = Callable[[World], Awaitable[None]]
+
+
+async def write(world: World, topic: str, count: int) -> list[bytes]:
+    values = [b"%d" % number for number in range(count)]
+    async with world.producer("writer") as producer:
+        for number, value in enumerate(values):
+            await producer.send(topic, value, partition=number % PARTITIONS)
+        await producer.flush()
+    return values
+
+
+async def members_come_and_go(world: World) -> None:
+    values = await write(world, "t", 60)
+    members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(3)]
+    await settled(members, PARTITIONS)
+    await members.pop().stop()
+    await settled(members, PARTITIONS)
+    late = await Member(world, "reader-late", "t", "g").start()
+    await settled([*members, late], PARTITIONS)
+    for member in (*members, late):
+        await member.stop()
+    assert {value for member in (*members, late) for value in member.read} <= set(values)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_members_come_and_go_and_each_partition_has_one_owner(seed: int):
+    """M6, under orders of tasks, timers and packets that a seed draws."""
+    digest = World(seed, CONFIG).play(members_come_and_go)
+    assert digest == World(seed, CONFIG).play(members_come_and_go)
+
+
+def test_this_run_s_own_seed_is_tried_too(seed: int):
+    assert World(seed, CONFIG).play(members_come_and_go)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_member_that_is_cut_off_loses_its_partitions_after_its_session_and_not_before(seed: int):
+    """M6. Failure detection by `session.timeout.ms`; back on the network, it joins as a new member."""
+
+    async def scenario(world: World) -> None:
+        first, second = [await Member(world, host, "t", "g", session_timeout_ms=45_000).start() for host in "ab"]
+        await settled([first, second], PARTITIONS)
+        world.simulation.network.partition(["a"], ["broker"])
+        cut_at = world.now_s
+        await until(lambda: len(second.owned) == PARTITIONS)
+        assert 40 < world.now_s - cut_at < 60
+        world.simulation.network.heal()
+        await settled([first, second], PARTITIONS)
+        await first.stop()
+        await second.stop()
+
+    World(seed, CONFIG).play(scenario)
+
+
+def test_a_member_that_does_not_poll_is_out_after_its_poll_interval():
+    """M6. Heartbeats go on without the application; `max.poll.interval.ms` finds that it hangs."""
+
+    async def scenario(world: World) -> None:
+        first, second = [await Member(world, host, "t", "g", max_poll_interval_ms=300_000).start() for host in "ab"]
+        await settled([first, second], PARTITIONS)
+        await first.fall_silent()
+        silent_at = world.now_s
+        await asyncio.sleep(200)
+        assert len(second.owned) < PARTITIONS
+        await until(lambda: len(second.owned) == PARTITIONS, within_s=200)
+        assert world.now_s - silent_at > 290
+        await first.stop()
+        await second.stop()
+
+    World(1, CONFIG).play(scenario)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_group_outlives_its_coordinator_and_no_generation_comes_twice(seed: int):
+    """M6. The coordinator dies in the middle of rounds; its log is all that the next one has."""
+
+    async def scenario(world: World) -> None:
+        await write(world, "t", 60)
+        members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(2)]
+        await settled(members, PARTITIONS)
+        members.append(await Member(world, "reader-2", "t", "g").start())
+        await world.kill()
+        await asyncio.sleep(1)
+        await world.start()
+        await settled(members, PARTITIONS)
+        await until(lambda: len({value for member in members for value in member.read}) == 60)
+        for member in members:
+            await member.stop()
+
+    World(seed, CONFIG).play(scenario)
+
+
+def test_a_committed_offset_is_where_the_next_member_begins():
+    """M8."""
+
+    async def scenario(world: World) -> None:
+        await write(world, "t", 60)
+        place = TopicPartition("t", 2)
+        async with world.consumer("a", group_id="g") as consumer:
+            consumer.assign([place])
+            await consumer.commit({place: 7})
+        await world.kill()
+        await world.start()
+        async with world.consumer("b", group_id="g", enable_auto_commit=False) as consumer:
+            consumer.assign([place])
+            records = await consumer.poll(60_000)
+            assert [record.offset for record in records] == [7, 8, 9]
+
+    World(1, CONFIG).play(scenario)
+
+
+def test_a_member_of_an_old_generation_may_not_commit():
+    """M6: one owner per partition per generation; what a stale owner says is refused."""
+
+    async def scenario(world: World) -> None:
+        await write(world, "t", 60)
+        stale = await Member(world, "a", "t", "g", enable_auto_commit=False, max_poll_interval_ms=600_000).start()
+        await settled([stale], PARTITIONS)
+        await stale.fall_silent()
+        world.simulation.network.partition(["a"], ["broker"])
+        fresh = await Member(world, "b", "t", "g").start()
+        await settled([fresh], PARTITIONS)
+        world.simulation.network.heal()
+        with pytest.raises(KafkaError):
+            await stale.consumer.commit({TopicPartition("t", 0): 1})
+        await fresh.stop()
+        await stale.stop()
+
+    World(1, CONFIG).play(scenario)

@@ -1,0 +1,156 @@
+"""A broker and clients in virtual time: what the tests here play with."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Final, Self
+
+from odradek.broker.lifecycle import Broker
+from odradek.clients.consumer.consumer import Consumer
+from odradek.clients.producer.producer import Producer
+from odradek.config import BrokerConfig
+from odradek.metadata.store import Store
+from odradek.model import TopicPartition
+from odradek.stores import MemoryStore, MemoryTree
+from odradek.testing import Simulation, Survival
+
+ADDRESS: Final = "broker:9092"
+
+
+class World:
+    """One broker on the host `broker`, and the clients that a test asks for, each on a host of its own."""
+
+    def __init__(self, seed: int, config: Mapping[str, str] | None = None) -> None:
+        self.simulation = Simulation(seed)
+        self._config = {"broker.id": "0", "listeners": f"PLAINTEXT://{ADDRESS}", "log.dirs": "/data", **(config or {})}
+        self._tree = MemoryTree()
+        self._running: tuple[Broker, Store] | None = None
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the start."""
+        return self.simulation.clock.elapsed_s
+
+    async def start(self) -> None:
+        """Start the broker, over what its disk has."""
+        store = MemoryStore(self._tree)
+        broker = Broker(BrokerConfig.parse(self._config), self.simulation.runtime("broker"), store)
+        await broker.start()
+        self._running = broker, store
+
+    async def stop(self) -> None:
+        """Stop it cleanly."""
+        broker, store = self._take()
+        await broker.stop()
+        await store.close()
+
+    async def kill(self) -> None:
+        """`kill -9`."""
+        broker, store = self._take()
+        broker.kill()
+        self.simulation.kill("broker")
+        await store.close()
+
+    async def cut_power(self, survival: Survival = Survival.ANY) -> None:
+        """The machine under the broker goes off and on."""
+        broker, store = self._take()
+        broker.kill()
+        self.simulation.cut_power("broker", survival)
+        await store.close()
+
+    def _take(self) -> tuple[Broker, Store]:
+        assert self._running is not None, "the broker does not run"
+        running, self._running = self._running, None
+        return running
+
+    def producer(self, host: str, **settings: Any) -> Producer:
+        """A producer on `host`."""
+        return Producer(ADDRESS, runtime=self.simulation.runtime(host), **settings)
+
+    def consumer(self, host: str, *topics: str, **settings: Any) -> Consumer:
+        """A consumer on `host`; it starts at the beginning."""
+        given = {"auto_offset_reset": "earliest", **settings}
+        return Consumer(*topics, bootstrap_servers=ADDRESS, runtime=self.simulation.runtime(host), **given)
+
+    async def read(self, topic: str, partitions: int) -> dict[int, list[bytes]]:
+        """All values that are in a topic at this moment, by partition, in the order of their offsets."""
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
+        async with self.consumer("auditor") as consumer:
+            consumer.assign(places)
+            ends = await consumer.end_offsets(places)
+            while any(len(found[place.partition]) < end for place, end in ends.items()):
+                for record in await consumer.poll(1000):
+                    assert record.offset == len(found[record.partition])
+                    found[record.partition].append(record.value or b"")
+        return found
+
+    def play(self, scenario: Callable[[Self], Coroutine[Any, Any, None]]) -> str:
+        """Run `scenario` with the broker started before and stopped after it; returns the trace's digest."""
+
+        async def main() -> None:
+            await self.start()
+            await scenario(self)
+            if self._running is not None:
+                await self.stop()
+
+        self.simulation.run(main())
+        return self.simulation.trace.digest
+
+
+class Member:
+    """A consumer of a group on a host of its own, polling in a task; `async with` or `start` and `stop`."""
+
+    def __init__(self, world: World, host: str, topic: str, group: str, **settings: Any) -> None:
+        self.host = host
+        self.read: list[bytes] = []
+        self.consumer = world.consumer(host, topic, group_id=group, **settings)
+        self._closing = AsyncExitStack()
+        self._polling: asyncio.Task[None] | None = None
+
+    @property
+    def owned(self) -> set[int]:
+        """Numbers of the partitions that it believes are its own."""
+        return {place.partition for place in self.consumer.assignment()}
+
+    async def start(self) -> Self:
+        """Join."""
+        await self._closing.enter_async_context(self.consumer)
+        self._polling = asyncio.create_task(self._poll(), name=f"member {self.host}")
+        return self
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        await self.fall_silent()
+        await self._closing.aclose()
+
+    async def fall_silent(self) -> None:
+        """Poll no more."""
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
+            self._polling = None
+
+    async def _poll(self) -> None:
+        while True:
+            self.read += [record.value or b"" for record in await self.consumer.poll(1000)]
+
+
+async def until(condition: Callable[[], bool], *, within_s: float = 120.0) -> None:
+    """Let virtual time pass until `condition` holds."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def settled(members: list[Member], partitions: int) -> None:
+    """Let time pass until each partition has one owner among `members` and none has two more than another."""
+
+    def is_settled() -> bool:
+        owned = [member.owned for member in members]
+        sizes = [len(some) for some in owned]
+        return (
+            set().union(*owned) == set(range(partitions)) and sum(sizes) == partitions and max(sizes) - min(sizes) <= 1
+        )
+
+    await until(is_settled)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.group_log import GroupLog
 from odradek.broker.group_shard import GroupShard
 from odradek.broker.partition import Partition
+from odradek.config import BrokerConfig
+from odradek.controller import NewTopic
 from odradek.groups import GroupSettings
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
@@ -33,6 +35,20 @@ def partition_of(group_id: str, partition_count: int) -> int:
     if code >= 0x80000000:
         code = 0x100000000 - code
     return 0 if code == 0x80000000 else code % partition_count
+
+
+def offsets_topic(config: BrokerConfig) -> NewTopic:
+    """`__consumer_offsets` as it is created when somebody first looks for a coordinator."""
+    return NewTopic(
+        name=OFFSETS_TOPIC,
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
 
 
 class GroupCoordinator:
@@ -188,9 +204,13 @@ class GroupCoordinator:
     async def _create_topic(self) -> None:
         """Create the topic once, however many clients ask for it at the same time."""
         if self._creation is None or self._creation.done():
-            self._creation = asyncio.get_running_loop().create_task(self._broker.create_topic_on_demand(OFFSETS_TOPIC))
+            self._creation = asyncio.get_running_loop().create_task(self._create())
         try:
             await asyncio.shield(self._creation)
         except KafkaError as error:
-            if error.code is not ErrorCode.topic_already_exists:
-                raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error
+            raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error
+
+    async def _create(self) -> None:
+        (created,) = await self._broker.create_topics([offsets_topic(self._broker.config)])
+        if created.error is not None and created.error.code is not ErrorCode.topic_already_exists:
+            raise created.error

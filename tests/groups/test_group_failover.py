@@ -1,0 +1,294 @@
+"""Groups over the death of their coordinator: what was answered is in the log, and what is in the log is the state."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.broker.group_coordinator import OFFSETS_TOPIC, partition_of
+from odradek.broker.group_log import GroupLog
+from odradek.groups import Replay
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records
+
+Play = Callable[..., None]
+
+
+def join_message(member_id: str = "") -> dict[str, Any]:
+    return {
+        "group_id": "g",
+        "session_timeout": 10_000,
+        "rebalance_timeout": 60_000,
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"metadata"}],
+        "reason": None,
+    }
+
+
+def sync_message(joined: Any, **assignments: bytes) -> dict[str, Any]:
+    return {
+        "group_id": "g",
+        "generation_id": joined.generation_id,
+        "member_id": joined.member_id,
+        "assignments": [{"member_id": joined.member_id, "assignment": data} for data in assignments.values()],
+    }
+
+
+def heartbeat_message(joined: Any) -> dict[str, Any]:
+    return {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+
+
+def recorded(stage: Any) -> list[GroupMetadataValue | None]:
+    """Every record of the group `g`, as it is in the log."""
+    log = stage.broker.partitions.led(OFFSETS_TOPIC, partition_of("g", 2)).log
+    data = log.read(log.log_start_offset, 1 << 20)
+    values: list[GroupMetadataValue | None] = []
+    for position, header in iterate_batches(data):
+        for record in decode_records(data[position : position + header.size]):
+            key = decode_key(record.key)
+            if isinstance(key, GroupMetadataKey):
+                value = None if record.value is None else decode_value(key, record.value)
+                assert not isinstance(value, OffsetCommitValue)
+                values.append(value)
+    return values
+
+
+async def member(stage: Any, client: Any) -> Any:
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+    joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+    assert joined.error_code == ErrorCode.none
+    await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=b"mine"), 3)
+    return joined
+
+
+def test_a_generation_is_in_the_log_before_it_is_told_and_an_assignment_too(play: Play) -> None:
+    """M6."""
+
+    async def scenario(stage: Any) -> None:
+        client = await stage.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+        (opened,) = recorded(stage)
+        assert (opened.generation, opened.protocol_type, opened.protocol) == (1, "consumer", "range")
+        assert opened.leader == joined.member_id
+        assert opened.current_state_timestamp > 1_000_000
+        (only,) = opened.members
+        assert (only.member_id, only.client_id, only.subscription) == (joined.member_id, "client", b"metadata")
+        assert only.client_host.startswith("/")
+        assert (only.rebalance_timeout, only.session_timeout, only.assignment) == (60_000, 10_000, b"")
+        await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=b"mine"), 3)
+        assert [each.members[0].assignment for each in recorded(stage)] == [b"", b"mine"]
+        await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
+        last = recorded(stage)[-1]
+        assert (last.generation, last.protocol, last.leader, last.members) == (2, None, None, ())
+
+    play(scenario)
+
+
+def test_a_member_lives_on_through_a_kill_of_its_coordinator(play: Play) -> None:
+    """M6. Failover, phases 4 and 5."""
+
+    async def scenario(stage: Any) -> None:
+        client = await stage.client()
+        joined = await member(stage, client)
+        await stage.restart()
+        client = await stage.client("client again")
+        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+        assert beat.error_code == ErrorCode.none
+        synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)
+        assert synced.assignment == b"mine"
+        await asyncio.sleep(9)
+        assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
+        await asyncio.sleep(11)
+        assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
+
+    play(scenario)
+
+
+def test_a_generation_that_nobody_assigned_is_followed_by_another_one_after_a_kill(play: Play) -> None:
+    """M6. Failover, phase 4: generations never repeat."""
+
+    async def scenario(stage: Any) -> None:
+        client = await stage.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+        assert joined.generation_id == 1
+        await stage.restart()
+        client = await stage.client("client again")
+        synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=b"mine"), 3)
+        assert synced.error_code == ErrorCode.rebalance_in_progress
+        again = await client.ask(ApiKey.JOIN_GROUP, join_message(joined.member_id), 3)
+        assert (again.error_code, again.generation_id, again.leader) == (ErrorCode.none, 2, joined.member_id)
+
+    play(scenario)
+
+
+def test_a_loading_coordinator_says_so_and_lets_hearts_beat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M6."""
+
+    async def scenario(stage: Any) -> None:
+        await stage.create_topic("t")
+        client = await stage.client()
+        joined = await member(stage, client)
+        go_on = asyncio.Event()
+        replay = GroupLog.replay
+
+        async def slow_replay(log: GroupLog) -> Replay:
+            await go_on.wait()
+            return await replay(log)
+
+        monkeypatch.setattr(GroupLog, "replay", slow_replay)
+        await stage.restart()
+        client = await stage.client("client again")
+        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+        assert beat.error_code == ErrorCode.none
+        loading = ErrorCode.coordinator_load_in_progress
+        assert (await client.ask(ApiKey.JOIN_GROUP, join_message())).error_code == loading
+        assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).error_code == loading
+        leave = {"group_id": "g", "member_id": joined.member_id}
+        assert (await client.ask(ApiKey.LEAVE_GROUP, leave, 0)).error_code == loading
+        assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == loading
+        partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
+        commit = {"group_id": "g", "member_id": "", "topics": [{"name": "t", "partitions": partitions}]}
+        committed = await client.ask(ApiKey.OFFSET_COMMIT, commit, 9)
+        assert committed.topics[0].partitions[0].error_code == loading
+        fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
+        assert fetched.groups[0].error_code == loading
+        go_on.set()
+        await asyncio.sleep(1)
+        assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).assignment == b"mine"
+
+    play(scenario)
+
+
+def test_those_who_wait_are_sent_away_when_the_broker_stops(play: Play) -> None:
+    """M6."""
+
+    async def scenario(stage: Any) -> None:
+        first, second = await stage.client("first"), await stage.client("second")
+        await member(stage, first)
+        waiting = second.send(ApiKey.JOIN_GROUP, join_message(), 3)
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await stage.broker.groups.stop()
+        assert (await waiting).error_code == ErrorCode.not_coordinator
+
+    play(scenario)
+
+
+def test_without_enough_replicas_nobody_is_told_of_a_generation(play: Play) -> None:
+    """M6."""
+
+    async def scenario(stage: Any) -> None:
+        await stage.create_topic("t")
+        client = await stage.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+        assert (joined.error_code, joined.generation_id) == (ErrorCode.coordinator_not_available, -1)
+        partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
+        commit = {"group_id": "g", "member_id": "", "topics": [{"name": "t", "partitions": partitions}]}
+        committed = await client.ask(ApiKey.OFFSET_COMMIT, commit, 9)
+        assert committed.topics[0].partitions[0].error_code == ErrorCode.coordinator_not_available
+        fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
+        assert fetched.groups[0].topics == ()
+
+    play(scenario, min_insync_replicas="2")
+
+
+def test_a_commit_that_is_not_acknowledged_in_time_is_answered_and_counts_when_it_is(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M8. `offsets.commit.timeout.ms`."""
+
+    async def scenario(stage: Any) -> None:
+        client = await stage.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+        shard = stage.broker.groups.shard_of("g")
+        waiters: list[Any] = []
+        partition = shard.log.partition
+        monkeypatch.setattr(type(partition), "when_acknowledged", lambda *_, waiter, **__: waiters.append(waiter))
+        value = OffsetCommitValue(offset=4, commit_timestamp=0)
+        started = asyncio.get_running_loop().time()
+        assert await shard.commit("g", {TopicPartition("t", 0): value}) is ErrorCode.coordinator_not_available
+        assert 4.9 < asyncio.get_running_loop().time() - started < 5.1
+        assert not shard.offsets.of("g")
+        waiters[0](None)
+        assert shard.offsets.of("g") == {TopicPartition("t", 0): value}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("group_id", "java_hash"), [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31))]
+)
+def test_a_group_lives_in_the_partition_that_javas_hash_says(group_id: str, java_hash: int) -> None:
+    """M6. The last one's hash has no absolute value among Java's integers; Kafka takes 0."""
+    expected = 0 if java_hash == -(2**31) else abs(java_hash)
+    assert [partition_of(group_id, count) for count in (1, 16, 50)] == [0, expected % 16, expected % 50]
+
+
+def test_a_groups_name_is_hashed_as_utf_16() -> None:
+    """M6. A character beyond the first plane is two of Java's: 31 * 0xD83D + 0xDE00."""
+    assert partition_of("\U0001f600", 2**30) == 31 * 0xD83D + 0xDE00
+
+
+def offset_record(group: str, offset: int | None, partition: int = 0) -> tuple[bytes, bytes | None]:
+    key = encode_key(OffsetCommitKey(group=group, topic="t", partition=partition))
+    return key, None if offset is None else encode_value(OffsetCommitValue(offset=offset, commit_timestamp=0))
+
+
+def replayed(replay: Replay, group: str) -> dict[int, int]:
+    return {partition.partition: value.offset for partition, value in replay.offsets.of(group).items()}
+
+
+def test_what_a_transaction_commits_counts_from_its_marker_on() -> None:
+    """M8. Of a transaction's commit and a later plain one, the later stays."""
+    replay = Replay()
+    replay.record(*offset_record("g", 1), 0)
+    replay.record(*offset_record("g", 2), 1, producer_id=7)
+    replay.record(*offset_record("g", 3, partition=1), 2, producer_id=7)
+    replay.record(*offset_record("g", 4, partition=1), 3)
+    replay.record(*offset_record("g", 9, partition=2), 4, producer_id=8)
+    assert replayed(replay, "g") == {0: 1, 1: 4}
+    assert replay.offsets.is_pending("g", TopicPartition("t", 0))
+    assert replay.offsets.has_open_transactions("g")
+    replay.end_transaction(7, committed=True)
+    assert replayed(replay, "g") == {0: 2, 1: 4}
+    replay.end_transaction(8, committed=False)
+    assert replayed(replay, "g") == {0: 2, 1: 4}
+    assert not replay.offsets.has_open_transactions("g")
+
+
+def test_a_tombstone_takes_an_offset_and_a_group_and_what_is_unknown_is_passed_over() -> None:
+    """M6."""
+    from odradek.groups import GroupSettings
+
+    replay = Replay()
+    replay.record(*offset_record("g", 1), 0)
+    replay.record(*offset_record("h", 1), 1)
+    replay.record(*offset_record("g", None), 2)
+    metadata = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader=None)
+    for group in ("g", "i"):
+        replay.record(encode_key(GroupMetadataKey(group=group)), encode_value(metadata), 3)
+    replay.record(encode_key(GroupMetadataKey(group="i")), None, 4)
+    replay.record(b"\x00\x03later", b"x", 5)
+    replay.record(encode_key(GroupMetadataKey(group="j")), b"\x00\x63", 6)
+    replay.record(None, b"x", 7)
+    loaded = replay.finish(GroupSettings(), 0)
+    assert {group_id: group.generation for group_id, (group, _) in loaded.items()} == {"g": 3, "h": 0}
+    assert replay.unreadable == 1
+    assert replayed(replay, "h") == {0: 1}

@@ -1,0 +1,276 @@
+"""Committed offsets over the wire, and how they are forgotten, on virtual time."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.controller import NewTopic
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+
+Play = Callable[..., None]
+
+
+def commit_message(offsets: dict[int, int], *, topic: str = "t", group: str = "g", **more: Any) -> dict[str, Any]:
+    partitions = [
+        {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
+        for number, offset in offsets.items()
+    ]
+    return {"group_id": group, "member_id": "", "topics": [{"name": topic, "partitions": partitions}]} | more
+
+
+async def commit(client: Any, offsets: dict[int, int], version: int = 9, **more: Any) -> list[ErrorCode]:
+    answer = await client.ask(ApiKey.OFFSET_COMMIT, commit_message(offsets, **more), version)
+    return [each.error_code for each in answer.topics[0].partitions]
+
+
+async def fetch(client: Any, *groups: str, version: int = 9, stable: bool = False) -> dict[str, dict[Any, int]]:
+    """All offsets, by group, of `topic-partition`."""
+    message = {"groups": [{"group_id": group, "topics": None} for group in groups], "require_stable": stable}
+    answer = await client.ask(ApiKey.OFFSET_FETCH, message, version)
+    assert all(group.error_code == ErrorCode.none for group in answer.groups)
+    return {
+        group.group_id: {
+            f"{topic.name}-{each.partition_index}": each.committed_offset
+            for topic in group.topics
+            for each in topic.partitions
+        }
+        for group in answer.groups
+    }
+
+
+async def ready(stage: Any) -> Any:
+    """A topic `t`, a topic `u`, and a client that knows that its groups have a coordinator."""
+    await stage.create_topic("t")
+    await stage.create_topic("u", 1)
+    client = await stage.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+    return client
+
+
+def test_a_consumer_in_no_group_commits_as_long_as_nobody_is_in_it(play: Play) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        assert await commit(client, {0: 5, 2: 7}) == [ErrorCode.none] * 2
+        assert await commit(client, {0: 6}, topic="u") == [ErrorCode.none]
+        assert await commit(client, {0: 8}) == [ErrorCode.none]
+        assert await fetch(client, "g", "never heard of") == {
+            "g": {"t-0": 8, "t-2": 7, "u-0": 6},
+            "never heard of": {},
+        }
+        listed = await client.ask(ApiKey.LIST_GROUPS, {})
+        assert [(each.group_id, each.protocol_type, each.group_state) for each in listed.groups] == [("g", "", "Empty")]
+        message = {
+            "group_id": "g",
+            "session_timeout": 10_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        }
+        joined = await client.ask(ApiKey.JOIN_GROUP, message, 0)
+        assert joined.generation_id == 1
+        assert await commit(client, {0: 9}) == [ErrorCode.unknown_member_id]
+        member = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
+        assert await commit(client, {0: 9}, **member) == [ErrorCode.rebalance_in_progress]
+        sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": []}
+        await client.ask(ApiKey.SYNC_GROUP, sync, 0)
+        assert await commit(client, {0: 9}, **member | {"generation_id_or_member_epoch": 0}) == [
+            ErrorCode.illegal_generation
+        ]
+        assert await commit(client, {0: 9}, **member) == [ErrorCode.none]
+        assert (await fetch(client, "g"))["g"]["t-0"] == 9
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.illegal_generation), (9, ErrorCode.group_id_not_found)])
+def test_a_member_of_a_group_that_is_not_there_cannot_commit(play: Play, version: int, error: ErrorCode) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        member = {"member_id": "m", "generation_id_or_member_epoch": 3}
+        assert await commit(client, {0: 1}, version, **member) == [error]
+
+    play(scenario)
+
+
+def test_what_is_wrong_with_a_partition_is_said_there_and_the_others_are_committed(play: Play) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        message = commit_message({0: 1, 9: 1, 1: 1})
+        message["topics"][0]["partitions"][2]["committed_metadata"] = "x" * 11
+        message["topics"].append({"name": "gone", "partitions": message["topics"][0]["partitions"][:1]})
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, message, 9)
+        errors = {
+            (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+        }
+        assert errors == {
+            ("t", 0): ErrorCode.none,
+            ("t", 9): ErrorCode.unknown_topic_or_partition,
+            ("t", 1): ErrorCode.offset_metadata_too_large,
+            ("gone", 0): ErrorCode.unknown_topic_or_partition,
+        }
+        assert await fetch(client, "g") == {"g": {"t-0": 1}}
+
+    play(scenario, offset_metadata_max_bytes="10")
+
+
+def test_topics_by_id_are_found_or_unknown(play: Play) -> None:
+    """M8. OffsetCommit and OffsetFetch 10."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        topic_id = stage.broker.image.topics["t"].topic_id
+        other_id = stage.simulation.entropy("ids").randbytes(16)
+        other_id = type(topic_id)(bytes=other_id)
+        message = commit_message({1: 4})
+        message["topics"][0]["topic_id"] = topic_id
+        message["topics"].append(message["topics"][0] | {"topic_id": other_id})
+        answer = await client.ask(ApiKey.OFFSET_COMMIT, message)
+        errors = {topic.topic_id: topic.partitions[0].error_code for topic in answer.topics}
+        assert errors == {topic_id: ErrorCode.none, other_id: ErrorCode.unknown_topic_id}
+        topics = [{"topic_id": each, "partition_indexes": [1]} for each in (topic_id, other_id)]
+        groups = [{"group_id": "g", "topics": topics}, {"group_id": "g", "topics": None}]
+        some, every = (await client.ask(ApiKey.OFFSET_FETCH, {"groups": groups})).groups
+        found = {
+            topic.topic_id: (topic.partitions[0].committed_offset, topic.partitions[0].error_code)
+            for topic in some.topics
+        }
+        assert found == {topic_id: (4, ErrorCode.none), other_id: (-1, ErrorCode.unknown_topic_id)}
+        assert [topic.topic_id for topic in every.topics] == [topic_id]
+
+    play(scenario)
+
+
+def test_a_fetch_that_requires_stable_offsets_waits_for_what_is_being_written(play: Play) -> None:
+    """M8. KIP-447."""
+
+    async def scenario(stage: Any) -> None:
+        client, other = await ready(stage), await stage.client("other")
+        assert await commit(client, {0: 1}) == [ErrorCode.none]
+        shard = stage.broker.groups.shard_of("g")
+        writing = shard.commit("g", dict(shard.offsets.of("g")))
+        settled = shard.settled()
+        assert not settled.done()
+        await writing
+        assert settled.done()
+        assert shard.settled().done()
+        committing = asyncio.ensure_future(commit(client, {0: 2}))
+        assert (await fetch(other, "g", stable=True))["g"]["t-0"] in {1, 2}
+        await committing
+        assert (await fetch(other, "g", stable=True))["g"]["t-0"] == 2
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", [1, 2, 8])
+def test_another_brokers_group_is_not_looked_for_here(play: Play, version: int) -> None:
+    """M8. Version 1 has a place for the error only at each partition."""
+
+    async def scenario(stage: Any) -> None:
+        await stage.create_topic("t")
+        client = await stage.client()
+        topics = [{"name": "t", "partition_indexes": [0]}]
+        message = {"group_id": "g", "topics": topics, "groups": [{"group_id": "g", "topics": topics}]}
+        answer = await client.ask(ApiKey.OFFSET_FETCH, message, version)
+        if version == 1:
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.not_coordinator
+        else:
+            group = answer.groups[0] if version == 8 else answer
+            assert group.error_code == ErrorCode.not_coordinator
+        assert await commit(client, {0: 1}) == [ErrorCode.not_coordinator]
+
+    play(scenario)
+
+
+def test_offsets_of_a_group_that_nobody_uses_are_forgotten_and_then_the_group(play: Play) -> None:
+    """M8. KIP-211."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, {0: 1})
+        await asyncio.sleep(40)
+        await commit(client, {1: 1})
+        await asyncio.sleep(40)
+        assert await fetch(client, "g") == {"g": {"t-1": 1}}
+        await asyncio.sleep(40)
+        assert await fetch(client, "g") == {"g": {}}
+        assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
+        await stage.restart()
+        client = await stage.client("later")
+        assert await fetch(client, "g") == {"g": {}}
+        assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
+
+    play(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
+
+
+def test_offsets_of_a_group_with_members_stay_and_go_a_while_after_the_last_one_left(play: Play) -> None:
+    """M8. KIP-211."""
+
+    async def scenario(stage: Any) -> None:
+        from odradek.protocol.consumer_protocol import Subscription, encode_subscription
+
+        client = await ready(stage)
+        await commit(client, {0: 1}, topic="u")
+        subscription = encode_subscription(Subscription(topics=("t",)))
+        message = {
+            "group_id": "g",
+            "session_timeout": 600_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": subscription}],
+        }
+        joined = await client.ask(ApiKey.JOIN_GROUP, message, 0)
+        assignments = [{"member_id": joined.member_id, "assignment": b"x"}]
+        sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
+        await client.ask(ApiKey.SYNC_GROUP, sync, 0)
+        await commit(client, {0: 1}, member_id=joined.member_id, generation_id_or_member_epoch=1)
+        await asyncio.sleep(200)
+        assert await fetch(client, "g") == {"g": {"t-0": 1}}, "the topic u is not subscribed"
+        await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
+        await asyncio.sleep(50)
+        assert await fetch(client, "g") == {"g": {"t-0": 1}}
+        await asyncio.sleep(20)
+        assert await fetch(client, "g") == {"g": {}}
+        assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
+
+    play(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
+
+
+def test_an_old_client_may_ask_for_a_retention_time_of_its_own(play: Play) -> None:
+    """M8. OffsetCommit 2 to 4."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, {0: 1}, 4, retention_time=5_000)
+        await commit(client, {1: 1}, 4, retention_time=-1)
+        await stage.restart()
+        client = await stage.client("later")
+        await asyncio.sleep(8)
+        assert await fetch(client, "g") == {"g": {"t-1": 1}}
+
+    play(scenario, offsets_retention_check_interval_ms="1000")
+
+
+def test_a_deleted_topic_takes_its_offsets_along_though_another_has_its_name_at_once(play: Play) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, {0: 1})
+        await commit(client, {0: 2}, topic="u")
+        await stage.broker.controller.delete_topics(["t"])
+        await stage.broker.create_topics([NewTopic(name="t", num_partitions=3)])
+        assert await fetch(client, "g") == {"g": {"u-0": 2}}
+        await stage.restart()
+        client = await stage.client("later")
+        assert await fetch(client, "g") == {"g": {"u-0": 2}}
+
+    play(scenario)

@@ -31,7 +31,7 @@ def produce(mib: int, count: int, *, as_json: bool) -> None:
     with ExitStack() as stack:
         servers = [
             stack.enter_context(odradek_server()),
-            stack.enter_context(odradek_server("no writes", options=["bench.discard.writes=true"])),
+            stack.enter_context(odradek_server("no writes", options={"bench.discard.writes": "true"})),
             stack.enter_context(mock_server()),
         ]
         for record_bytes, batch_bytes in ((100, 1_000_000), (1024, 1_000_000), (100, 16_384), (1024, 16_384)):
@@ -54,7 +54,7 @@ def requests(number: int, count: int, *, as_json: bool) -> None:
     with ExitStack() as stack:
         servers = [
             stack.enter_context(odradek_server()),
-            stack.enter_context(odradek_server("no writes", options=["bench.discard.writes=true"])),
+            stack.enter_context(odradek_server("no writes", options={"bench.discard.writes": "true"})),
             stack.enter_context(mock_server()),
         ]
         figures = rounds(count, {server.name: _with_cpu(server, "requests", {"count": number}) for server in servers})

@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from odradek.model import UnavailableError
+from odradek.testing.process import ServedBroker
 
 _STOP_SECONDS = 20
 
@@ -24,14 +26,14 @@ class Server:
 
 
 @contextmanager
-def odradek_server(name: str = "odradek", *, options: Sequence[str] = ()) -> Iterator[Server]:
-    """A broker of ours on a temporary directory; `options` are `-o` values."""
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", directory]
-        for option in ("group.initial.rebalance.delay.ms=0", *options):
-            arguments += ["-o", option]
-        with _process(["-m", "odradek.cli", *arguments]) as process:
-            yield Server(name=name, bootstrap_servers=_ready(process, "ready: "), pid=process.pid)
+def odradek_server(name: str = "odradek", *, options: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A broker of ours on a temporary directory; `options` are its configuration."""
+    settings = {"group.initial.rebalance.delay.ms": "0", **(options or {})}
+    with (
+        tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,
+        ServedBroker(Path(directory) / "data", options=settings) as broker,
+    ):
+        yield Server(name=name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
 
 
 @contextmanager

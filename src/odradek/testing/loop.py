@@ -210,6 +210,10 @@ class _NumberedTask(asyncio.Task[T]):
         self.number = number
         super().__init__(coro, loop=loop, context=context, name=f"task {number}" if name is None else str(name))
 
+    def __hash__(self) -> int:
+        """Not the address: sets of tasks have one order in every run."""
+        return self.number
+
 
 def _callback_of(handle: asyncio.Handle) -> Any:
     return getattr(handle, "_callback")  # noqa: B009 - a name that asyncio's stubs leave out

@@ -1,0 +1,167 @@
+"""What is promised of acknowledged records (DESIGN 7), under crashes, power cuts and partitions that a seed draws."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+from world import World
+
+from odradek.clients.producer.producer import Producer
+from odradek.model import TopicPartition
+
+PARTITIONS = 3
+SEEDS = range(12)
+
+
+class Writer:
+    """Sends 0, 1, 2, … and remembers what was acknowledged, by partition."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.acknowledged: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+
+    async def send(self, producer: Producer, count: int) -> None:
+        """Send `count` more values, a few at a time."""
+        for _ in range(count):
+            partition, value = self.sent % PARTITIONS, b"%d" % self.sent
+            delivery = await producer.send("t", value, partition=partition)
+            delivery.add_done_callback(lambda done, to=partition, what=value: self._note(done, to, what))
+            self.sent += 1
+            if self.sent % 10 == 0:
+                await asyncio.sleep(0.02)
+
+    def _note(self, done: asyncio.Future[object], partition: int, value: bytes) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.acknowledged[partition].append(value)
+
+    def all_sent(self) -> dict[int, list[bytes]]:
+        """Everything, by partition, in order."""
+        return {number: [b"%d" % one for one in range(number, self.sent, PARTITIONS)] for number in range(PARTITIONS)}
+
+
+def config(**more: str) -> dict[str, str]:
+    return {"num.partitions": str(PARTITIONS), **{key.replace("_", "."): value for key, value in more.items()}}
+
+
+async def kills(world: World) -> None:
+    chance = world.simulation.entropy("killer")
+    writer = Writer()
+    async with world.producer("writer", delivery_timeout_ms=600_000) as producer:
+        sending = asyncio.create_task(writer.send(producer, 300))
+        for _ in range(4):
+            await asyncio.sleep(chance.uniform(0.0, 0.3))
+            await world.kill()
+            before = {number: list(values) for number, values in writer.acknowledged.items()}
+            await asyncio.sleep(chance.uniform(0.0, 3.0))
+            await world.start()
+            found = await world.read("t", PARTITIONS) if any(before.values()) else before
+            for number, values in before.items():
+                assert found[number][: len(values)] == values
+        await sending
+        await producer.flush()
+    assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_acknowledged_outlives_kills_and_is_there_once_and_in_order(seed: int):
+    """M1, M2."""
+    assert World(seed, config()).play(kills)
+
+
+def test_this_run_s_own_seed_is_tried_too(seed: int):
+    assert World(seed, config()).play(kills)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_group_flush_what_is_acknowledged_outlives_power_cuts(seed: int):
+    """M1. `log.flush.mode=group`: an acknowledgement means that the disk has it, whatever it does to the rest."""
+
+    async def scenario(world: World) -> None:
+        chance = world.simulation.entropy("power")
+        writer = Writer()
+        async with world.producer("writer", delivery_timeout_ms=600_000) as producer:
+            sending = asyncio.create_task(writer.send(producer, 300))
+            for _ in range(3):
+                await asyncio.sleep(chance.uniform(0.05, 0.3))
+                await world.cut_power()
+                await asyncio.sleep(chance.uniform(0.0, 3.0))
+                await world.start()
+            await sending
+            await producer.flush()
+        assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
+
+    World(seed, config(log_flush_mode="group")).play(scenario)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_it_a_power_cut_may_cost_the_end_of_a_log_and_nothing_else(seed: int):
+    """M1. What is read afterwards is a beginning of what was written: no hole, nothing torn, nothing foreign."""
+
+    async def scenario(world: World) -> None:
+        writer = Writer()
+        async with world.producer("writer") as producer:
+            await writer.send(producer, 120)
+            await producer.flush()
+        await world.cut_power()
+        await world.start()
+        found = await world.read("t", PARTITIONS)
+        for number, values in writer.all_sent().items():
+            assert values[: len(found[number])] == found[number]
+
+    World(seed, config()).play(scenario)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_partition_of_the_network_loses_nothing_and_doubles_nothing(seed: int):
+    """M2. Requests whose answers are lost are sent again; the broker drops the second."""
+
+    async def scenario(world: World) -> None:
+        chance = world.simulation.entropy("cutter")
+        network = world.simulation.network
+        writer = Writer()
+        async with world.producer("writer", request_timeout_ms=2_000, delivery_timeout_ms=600_000) as producer:
+            sending = asyncio.create_task(writer.send(producer, 300))
+            for _ in range(3):
+                await asyncio.sleep(chance.uniform(0.0, 0.2))
+                network.block("broker", "writer")
+                await asyncio.sleep(chance.uniform(0.0, 10.0))
+                network.heal()
+            await sending
+            await producer.flush()
+        assert await world.read("t", PARTITIONS) == writer.all_sent() == writer.acknowledged
+
+    World(seed, config()).play(scenario)
+
+
+def test_a_fetch_that_waits_is_woken_by_the_append():
+    """M1. A long poll of a minute answers within the network's latency."""
+
+    async def scenario(world: World) -> None:
+        async with world.producer("writer") as producer:
+            await (await producer.send("t", b"first", partition=0))
+            async with world.consumer("reader", fetch_max_wait_ms=25_000) as consumer:
+                consumer.assign([TopicPartition("t", 0)])
+                assert len(await consumer.poll(10_000)) == 1
+                waiting = asyncio.create_task(consumer.poll(60_000))
+                await asyncio.sleep(10)
+                sent_at = world.now_s
+                await (await producer.send("t", b"second", partition=0))
+                assert [record.value for record in await waiting] == [b"second"]
+                assert world.now_s - sent_at < 0.1
+
+    World(1, config()).play(scenario)
+
+
+def test_one_seed_has_one_trace_in_every_process():
+    """What Python draws anew for each process, the seed of its hashes above all, leaves no trace."""
+    program = "import test_durability_in_virtual_time as t; print(t.World(5, t.config()).play(t.kills))"
+    digests = set()
+    for hash_seed in ("0", "1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.path.dirname(__file__)}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True, timeout=120
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1

@@ -28,7 +28,7 @@ class RecordColumns:
     `timestamp_type` is 0 for the producer's time, 1 for the broker's. Spark's timestamps are `us`, Kafka's are `ms`.
     """
 
-    names: tuple[str, ...] = ("key", "value", "partition", "offset", "timestamp")
+    names: tuple[str, ...] = COLUMNS
     timestamp_unit: Literal["ms", "us"] = "ms"
 
     def __post_init__(self) -> None:

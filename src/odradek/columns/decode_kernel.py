@@ -28,10 +28,17 @@ MIN_RECORD_BYTES: Final = 7
 _LOST: Final = 1 << 62
 _LOGICAL_SHIFT: Final = (1 << 63) - 1
 
-njit = numba.njit(cache=True, nogil=True)
+
+def njit(function: Any) -> Any:
+    """Compile when first called, and keep the result on disk where there is a place for it."""
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache can be written to, as in some containers.
+        return numba.njit(nogil=True)(function)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _varint(position: int, end: int) -> tuple[int, int]:
     """`(value, position after it)`, zigzag, at most ten bytes."""
     if position >= end:
@@ -52,7 +59,7 @@ def _varint(position: int, end: int) -> tuple[int, int]:
     return 0, _LOST
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _append(column: Any, row: int, size: int, place: int, length: int) -> tuple[int, int]:
     """Copy a row's bytes to a column; `(its size now, nulls added)`.
 
@@ -72,7 +79,7 @@ def _append(column: Any, row: int, size: int, place: int, length: int) -> tuple[
     return size, added
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def decode(
     table: Any,
     limits: Any,
@@ -144,7 +151,7 @@ def decode(
     return row
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def decode_headers(header_places: Any, rows: int, list_ends: Any, keys: Any, values: Any, result: Any) -> int:
     """The number of headers in all rows, or -1 - r where row r's are malformed.
 

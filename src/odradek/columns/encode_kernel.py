@@ -11,7 +11,7 @@ from odradek.columns.memory import copy, load, store
 _LOGICAL_SHIFT: Final = (1 << 57) - 1
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _varint_size(value: int) -> int:
     rest = (value << 1) ^ (value >> 63)
     size = 1
@@ -21,7 +21,7 @@ def _varint_size(value: int) -> int:
     return size
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _write_varint(place: int, value: int) -> int:
     """The address after it."""
     rest = (value << 1) ^ (value >> 63)
@@ -33,7 +33,7 @@ def _write_varint(place: int, value: int) -> int:
     return place + 1
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _length(ends: Any, valid: int, first_bit: int, row: int) -> int:
     """The length of a row's bytes; -1 for null and for a column that is not there."""
     if ends.shape[0] == 0:
@@ -45,7 +45,7 @@ def _length(ends: Any, valid: int, first_bit: int, row: int) -> int:
     return length
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def _write_bytes(place: int, length: int, source: int) -> int:
     place = _write_varint(place, length)
     if length > 0:
@@ -54,7 +54,7 @@ def _write_bytes(place: int, length: int, source: int) -> int:
     return place
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def encode(
     rows: Any,
     start: int,
@@ -122,7 +122,7 @@ def encode(
     return count
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def murmur2(ends: Any, data: int, valid: int, first_bit: int, partition_count: int, partitions: Any) -> None:
     """Java's murmur2 of every key, positive, modulo `partition_count`; -1 for null (Kafka's `Utils.murmur2`)."""
     for row in range(partitions.shape[0]):

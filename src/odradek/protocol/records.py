@@ -188,7 +188,11 @@ def finish_batch(
 
 def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """At least the bytes that the record takes in a batch. Kafka's clients hold it against `max.request.size`."""
-    size = _MAX_RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    size = _MAX_RECORD_OVERHEAD
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
     for name, content in headers:
         size += 10 + 4 * len(name) + len(content or b"")
     return size

@@ -1,0 +1,157 @@
+"""What is not a request that we know costs its connection, and no other; ApiVersions is answered whatever comes."""
+
+import asyncio
+import contextlib
+import struct
+from typing import Any
+
+import pytest
+
+from odradek.broker.apis import apis
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import decode_response, encode_request
+
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_tells_what_is_served(play: Any, version: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        answer = await client.ask(ApiKey.API_VERSIONS, version, SOFTWARE)
+        told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        assert told[ApiKey.PRODUCE] == (0, 13)
+        assert told[ApiKey.FETCH] == (4, 18)
+        assert told[ApiKey.METADATA] == (0, 13)
+        assert told[ApiKey.INIT_PRODUCER_ID] == (0, 5)
+        assert set(told) == set(apis())
+
+    play(scene)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        client.send_bytes(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1) + b"\x00whatever")
+        frame = await client.receive()
+        assert frame is not None
+        assert struct.unpack_from(">i", frame) == (5,)
+        answer = decode_response(ApiKey.API_VERSIONS, 0, frame, 4)
+        assert answer.error_code == ErrorCode.unsupported_version
+        assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 4)]
+        assert (await client.ask(ApiKey.API_VERSIONS, 4, SOFTWARE)).error_code == 0
+
+    play(scene)
+
+
+def test_software_that_can_not_be_is_an_invalid_request(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        answer = await client.ask(ApiKey.API_VERSIONS, 3, {**SOFTWARE, "client_software_name": "-no-"})
+        assert answer.error_code == ErrorCode.invalid_request
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\x00",
+        b"\x00\x12\x00",
+        struct.pack(">hhih", 500, 0, 1, -1),
+        struct.pack(">hhih", ApiKey.METADATA, 99, 1, -1),
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, 500) + b"short",
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1) + b"\x7f\xff\xff\xff",
+        struct.pack(">hhih", ApiKey.PRODUCE, 7, 1, -1) + b"\xff\xff\x00\x01",
+        struct.pack(">hhih", ApiKey.PRODUCE, 9, 1, -1) + b"\xff" * 40,
+        struct.pack(">hhih", ApiKey.FETCH, 12, 1, -1) + b"\xff" * 40,
+        struct.pack(">hhih", ApiKey.CREATE_TOPICS, 7, 1, -1) + b"\xff" * 40,
+    ],
+)
+def test_a_malformed_request_costs_its_connection_alone(play: Any, payload: bytes) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, other = await world.client(), await world.client()
+        client.send_bytes(payload)
+        assert await client.receive() is None
+        await other.create_topic("t")
+
+    play(scene)
+
+
+def test_cold_requests_are_done_one_after_the_other(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        client.send(
+            ApiKey.CREATE_TOPICS, 7, encode_request(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+        )
+        names = {
+            "topics": [{"name": "t"}],
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": False,
+            "include_cluster_authorized_operations": False,
+        }
+        client.send(ApiKey.METADATA, 9, encode_request(ApiKey.METADATA, 9, names))
+        client.send_produce("t", world.batch(b"a"))
+        assert (await client.answer(ApiKey.CREATE_TOPICS, 7)).topics[0].error_code == 0
+        assert (await client.answer(ApiKey.METADATA, 9)).topics[0].error_code == 0
+        assert (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].error_code == 0
+
+    play(scene)
+
+
+def test_a_handler_that_fails_costs_the_connection_and_is_logged(
+    play: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from odradek.broker.handlers import describe_cluster
+
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        monkeypatch.setattr(describe_cluster, "handle", fail)
+        asked = {"include_cluster_authorized_operations": False}
+        assert await client.ask(ApiKey.DESCRIBE_CLUSTER, 0, asked) is None
+        assert "DESCRIBE_CLUSTER" in caplog.text
+        assert (await world.client()) is not None
+
+    play(scene)
+
+
+def test_clients_that_are_too_many_are_turned_away(play: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker(max_connections=2)
+        clients = []
+        for _ in range(5):
+            with contextlib.suppress(ConnectionResetError):
+                clients.append(await world.client())
+        await asyncio.sleep(1)
+        admitted = [client for client in clients if not client.is_closed]
+        assert len(admitted) == 2
+        admitted[0].transport.abort()
+        await asyncio.sleep(1)
+        assert not (await world.client()).is_closed
+        assert caplog.text.count("max.connections") == 1
+
+    play(scene)
+
+
+def test_an_idle_client_is_closed(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker(connections_max_idle_ms=10_000)
+        idle, polling = await world.client(), await world.client()
+        await polling.create_topic("t")
+        polling.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
+        await asyncio.sleep(30)
+        assert (idle.is_closed, polling.is_closed) == (True, False)
+
+    play(scene)

@@ -1,0 +1,271 @@
+"""M1: records come out from where one asks, at once or when they come; sessions remember what one reads."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_reads(play: Any, version: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        created = await client.create_topic("t")
+        await client.produce("t", world.batch(b"a", b"b"))
+        await client.produce("t", world.batch(b"c"))
+        topic = created.topic_id if version >= 13 else "t"
+        fetched = await client.fetch(topic, 2, version=version)
+        assert world.values(fetched.records) == [b"c"]
+        assert (fetched.error_code, fetched.high_watermark, fetched.last_stable_offset) == (0, 3, 3)
+        assert fetched.log_start_offset == (0 if version >= 5 else -1)
+        assert fetched.aborted_transactions is None
+
+    play(scene)
+
+
+def test_a_batch_is_given_whole_when_one_asks_from_its_middle(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a", b"b", b"c"))
+        assert world.values((await client.fetch("t", 2)).records) == [b"a", b"b", b"c"]
+        assert not (await client.fetch("t", 3)).records
+
+    play(scene)
+
+
+def test_at_least_one_batch_is_given_however_large(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=2)
+        for partition in (0, 1):
+            await client.produce("t", world.batch(b"x" * 5000), partition=partition)
+        client.send_fetch([("t", 0, 0), ("t", 1, 0)], max_bytes=100, partition_max_bytes=100)
+        answer = await client.answer(ApiKey.FETCH, 12)
+        sizes = [len(each.partitions[0].records or b"") for each in answer.topics] + [
+            len(each.records or b"") for topic in answer.topics for each in topic.partitions[1:]
+        ]
+        assert sorted(sizes)[-1] > 5000
+        assert sum(size > 5000 for size in sizes) == 1
+
+    play(scene)
+
+
+def test_offsets_outside_the_log_are_out_of_range(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a"))
+        for offset in (-1, 2, 10**12):
+            assert (await client.fetch("t", offset)).error_code == ErrorCode.offset_out_of_range
+        assert (await client.fetch("t", 1)).error_code == 0
+
+    play(scene)
+
+
+def test_a_client_that_knows_another_leader_epoch_is_told(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        epoch = broker.partitions.leader("t", 0).leader_epoch
+        assert (await client.fetch("t", 0, leader_epoch=epoch)).error_code == 0
+        assert (await client.fetch("t", 0, leader_epoch=epoch + 1)).error_code == ErrorCode.unknown_leader_epoch
+        broker.partitions.leader("t", 0).leader_epoch = epoch + 1
+        assert (await client.fetch("t", 0, leader_epoch=epoch)).error_code == ErrorCode.fenced_leader_epoch
+
+    play(scene)
+
+
+def test_partitions_that_are_not_there_have_their_errors(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        assert (await client.fetch("t", 0, partition=7)).error_code == ErrorCode.unknown_topic_or_partition
+        assert (await client.fetch("nowhere", 0)).error_code == ErrorCode.unknown_topic_or_partition
+        unknown = await client.fetch(uuid.UUID(int=9), 0, version=13)
+        assert unknown.error_code == ErrorCode.unknown_topic_id
+
+    play(scene)
+
+
+def test_read_committed_has_its_own_fields(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a"))
+        fetched = await client.fetch("t", 0, isolation_level=1)
+        assert list(fetched.aborted_transactions) == []
+        assert world.values(fetched.records) == [b"a"]
+
+    play(scene)
+
+
+def test_a_long_poll_is_answered_by_the_append(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        reader, writer = await world.client(), await world.client()
+        await writer.create_topic("t")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        reader.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
+        await asyncio.sleep(1)
+        await writer.produce("t", world.batch(b"a"))
+        answer = await reader.answer(ApiKey.FETCH, 12)
+        assert world.values(answer.topics[0].partitions[0].records) == [b"a"]
+        assert 1 <= loop.time() - began < 2
+
+    play(scene)
+
+
+def test_a_long_poll_waits_for_min_bytes(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        reader, writer = await world.client(), await world.client()
+        await writer.create_topic("t", partitions=2)
+        size = len(world.batch(b"a"))
+        reader.send_fetch([("t", 0, 0), ("t", 1, 0)], max_wait_ms=60_000, min_bytes=3 * size)
+        for partition in (0, 1):
+            await writer.produce("t", world.batch(b"a"), partition=partition)
+            await asyncio.sleep(1)
+        assert len(broker.purgatory) == 1
+        await writer.produce("t", world.batch(b"a"))
+        answer = await reader.answer(ApiKey.FETCH, 12)
+        partitions = [each for topic in answer.topics for each in topic.partitions]
+        assert [len(world.values(each.records)) for each in partitions] == [2, 1]
+        assert len(broker.purgatory) == 0
+
+    play(scene)
+
+
+def test_a_long_poll_ends_with_its_time_and_gives_what_there_is(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a"))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        fetched = await client.fetch("t", 0, max_wait_ms=5000, min_bytes=100_000)
+        assert world.values(fetched.records) == [b"a"]
+        assert 5 <= loop.time() - began < 5.1
+        assert len(broker.purgatory) == 0
+
+    play(scene)
+
+
+def test_a_client_that_goes_leaves_nothing_in_the_purgatory(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        client.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
+        await asyncio.sleep(1)
+        assert len(broker.purgatory) == 1
+        client.transport.abort()
+        await asyncio.sleep(1)
+        assert len(broker.purgatory) == 0
+
+    play(scene)
+
+
+def test_a_produce_on_a_connection_that_polls_is_done_at_once(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        client.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
+        client.send_produce("t", world.batch(b"a"))
+        assert world.values((await client.answer(ApiKey.FETCH, 12)).topics[0].partitions[0].records) == [b"a"]
+        assert (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].base_offset == 0
+        assert loop.time() - began < 1
+
+    play(scene)
+
+
+def test_a_deleted_topic_answers_those_who_wait_for_it(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        reader, admin = await world.client(), await world.client()
+        await admin.create_topic("t")
+        reader.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
+        await asyncio.sleep(1)
+        await admin.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
+        answer = await reader.answer(ApiKey.FETCH, 12)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.unknown_topic_or_partition
+
+    play(scene)
+
+
+def test_a_session_tells_only_what_is_new(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=3)
+
+        async def fetch(session: tuple[int, int], *wanted: Any, **options: Any) -> Any:
+            client.send_fetch(wanted, session=session, **options)
+            answer = await client.answer(ApiKey.FETCH, 12)
+            found = {each.partition: world.values(each.records) for topic in answer.topics for each in topic.partitions}
+            return answer, found
+
+        answer, found = await fetch((0, 0), ("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
+        session_id = answer.session_id
+        assert session_id > 0
+        assert found == {0: [], 1: [], 2: []}
+        assert (await fetch((session_id, 1)))[1] == {}
+        await client.produce("t", world.batch(b"a"), partition=1)
+        assert (await fetch((session_id, 2)))[1] == {1: [b"a"]}
+        assert (await fetch((session_id, 3), ("t", 1, 1)))[1] == {}
+        await client.produce("t", world.batch(b"b"), partition=2)
+        assert (await fetch((session_id, 4), forgotten=[("t", 2)]))[1] == {}
+        answer, _ = await fetch((session_id, 4))
+        assert answer.error_code == ErrorCode.invalid_fetch_session_epoch
+        answer, _ = await fetch((session_id + 1, 1))
+        assert answer.error_code == ErrorCode.fetch_session_id_not_found
+        answer, found = await fetch((session_id, -1), ("t", 2, 0))
+        assert (answer.session_id, found) == (0, {2: [b"b"]})
+        assert (await fetch((session_id, 5)))[0].error_code == ErrorCode.fetch_session_id_not_found
+
+    play(scene)
+
+
+def test_a_session_begun_with_names_refuses_topic_ids(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        created = await client.create_topic("t")
+        client.send_fetch([("t", 0, 0)], session=(0, 0))
+        session_id = (await client.answer(ApiKey.FETCH, 12)).session_id
+        client.send_fetch([(created.topic_id, 0, 0)], session=(session_id, 1), version=13)
+        answer = await client.answer(ApiKey.FETCH, 13)
+        assert answer.error_code == ErrorCode.fetch_session_topic_id_error
+
+    play(scene)
+
+
+def test_stopping_answers_long_polls(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        client.send_fetch([("t", 0, 0)], max_wait_ms=600_000)
+        await asyncio.sleep(1)
+        await broker.stop()
+        answer = await client.answer(ApiKey.FETCH, 12)
+        assert answer is not None
+        assert answer.topics[0].partitions[0].error_code == 0
+
+    play(scene)

@@ -1,0 +1,72 @@
+"""M1: the ends of a partition, and the offset of a time."""
+
+from typing import Any
+
+import pytest
+
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+
+NOW_MS = 1_700_000_000_000
+
+
+async def ask(client: Any, timestamp: int, version: int = 7, **more: Any) -> Any:
+    partition = {"partition_index": 0, "timestamp": timestamp, **more}
+    message = {
+        "replica_id": -1,
+        "isolation_level": more.get("isolation_level", 0),
+        "topics": [{"name": "t", "partitions": [partition]}],
+        "timeout": 0,
+    }
+    answer = await client.ask(ApiKey.LIST_OFFSETS, version, message)
+    return answer.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_every_version_finds_both_ends_and_a_time(play: Any, version: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        for _ in range(3):
+            await client.produce("t", world.batch(b"a", b"b"))
+        latest, earliest = await ask(client, -1, version), await ask(client, -2, version)
+        assert (latest.offset, earliest.offset) == (6, 0)
+        found = await ask(client, NOW_MS + 1, version)
+        assert found.offset == 1
+        nothing = await ask(client, NOW_MS + 10_000, version)
+        assert nothing.offset == -1
+        if version >= 4:
+            assert (latest.leader_epoch, earliest.leader_epoch, found.leader_epoch) == (0, 0, 0)
+            assert nothing.leader_epoch == -1
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("timestamp", "since", "offset"), [(-3, 7, 1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1)])
+def test_special_times_are_there_from_their_versions_on(play: Any, timestamp: int, since: int, offset: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a", b"b"))
+        assert (await ask(client, timestamp, since)).offset == offset
+        assert (await ask(client, timestamp, since - 1)).error_code == ErrorCode.unsupported_version
+        assert (await ask(client, -7, 11)).error_code == ErrorCode.unsupported_version
+
+    play(scene)
+
+
+def test_wrong_questions_have_their_errors(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        assert (await ask(client, -1)).error_code == ErrorCode.unknown_topic_or_partition
+        await client.create_topic("t")
+        assert (await ask(client, -1, current_leader_epoch=5)).error_code == ErrorCode.unknown_leader_epoch
+        partition = {"partition_index": 0, "timestamp": -1}
+        message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [partition] * 2}]}
+        answer = await client.ask(ApiKey.LIST_OFFSETS, 7, message)
+        assert [each.error_code for each in answer.topics[0].partitions] == [ErrorCode.invalid_request] * 2
+
+    play(scene)

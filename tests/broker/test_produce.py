@@ -1,0 +1,260 @@
+"""M1: what is produced is kept, in order, once; each thing that may not happen has Kafka's error code."""
+
+import asyncio
+import struct
+import uuid
+from typing import Any
+
+import pytest
+
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_every_version_appends_and_tells_the_offset(play: Any, version: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        created = await client.create_topic("t")
+        topic = created.topic_id if version >= 13 else "t"
+        for number in range(3):
+            response = await client.produce(topic, world.batch(b"a", b"b"), version=version)
+            assert (response.error_code, response.base_offset) == (0, 2 * number)
+            assert response.log_append_time == -1
+        records = (await client.fetch("t", 0)).records
+        assert world.values(records) == [b"a", b"b"] * 3
+
+    play(scene)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_pipelined_requests_are_answered_in_order(play: Any, acks: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        for number in range(50):
+            client.send_produce("t", world.batch(b"%d" % number), acks=acks)
+        offsets = [(await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].base_offset for _ in range(50)]
+        assert offsets == list(range(50))
+        assert world.values((await client.fetch("t", 0)).records) == [b"%d" % number for number in range(50)]
+
+    play(scene)
+
+
+def test_a_large_batch_goes_through_the_writer_thread_and_keeps_its_place(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        for number in range(10):
+            client.send_produce("t", world.batch(b"%d" % number * (200_000 if number % 3 else 10)))
+        for number in range(10):
+            assert (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].base_offset == number
+        fetched = await client.fetch("t", 0, max_bytes=10_000_000, partition_max_bytes=10_000_000)
+        assert [(value or b"")[:1] for value in world.values(fetched.records)] == [b"%d" % n for n in range(10)]
+
+    play(scene)
+
+
+def test_without_acks_there_is_no_answer_and_the_records_are_there(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        client.send_produce("t", world.batch(b"a"), acks=0)
+        client.send_produce("t", world.batch(b"b"), acks=0)
+        assert (await client.produce("t", world.batch(b"c"))).base_offset == 2
+
+    play(scene)
+
+
+def test_without_acks_an_error_costs_the_connection(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, other = await world.client(), await world.client()
+        client.send_produce("unknown", world.batch(b"a"), acks=0)
+        assert await client.receive() is None
+        await other.create_topic("t")
+
+    play(scene)
+
+
+def _corrupt(records: bytearray) -> bytearray:
+    records[-1] ^= 1
+    return records
+
+
+def _old_magic(records: bytearray) -> bytearray:
+    records[16] = 1
+    return records
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda good: None, ErrorCode.invalid_record),
+        (lambda good: b"", ErrorCode.invalid_record),
+        (lambda good: good + good, ErrorCode.invalid_record),
+        (_corrupt, ErrorCode.corrupt_message),
+        (lambda good: good[:-3], ErrorCode.corrupt_message),
+        (lambda good: good[:20], ErrorCode.corrupt_message),
+        (_old_magic, ErrorCode.unsupported_for_message_format),
+    ],
+    ids=["null", "empty", "two batches", "wrong crc", "cut", "cut header", "old format"],
+)
+def test_records_that_are_not_one_whole_batch_are_refused(play: Any, spoil: Any, error: ErrorCode) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        response = await client.produce("t", spoil(world.batch(b"a")))
+        assert (response.error_code, response.base_offset) == (error, -1)
+        assert response.error_message
+        assert (await client.produce("t", world.batch(b"b"))).base_offset == 0
+
+    play(scene)
+
+
+def test_a_batch_above_the_topics_limit_is_too_large(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", config={"max.message.bytes": "1000"})
+        assert (await client.produce("t", world.batch(b"x" * 1000))).error_code == ErrorCode.message_too_large
+        assert (await client.produce("t", world.batch(b"x" * 900))).error_code == 0
+
+    play(scene)
+
+
+def test_partitions_that_are_not_there_have_their_errors(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        unknown = ErrorCode.unknown_topic_or_partition
+        assert (await client.produce("t", world.batch(b"a"), partition=1)).error_code == unknown
+        assert (await client.produce("nowhere", world.batch(b"a"))).error_code == unknown
+        no_id = await client.produce(uuid.UUID(int=5), world.batch(b"a"), version=13)
+        assert no_id.error_code == ErrorCode.unknown_topic_id
+        internal = await client.produce("__consumer_offsets", world.batch(b"a"))
+        assert internal.error_code == ErrorCode.invalid_topic_exception
+
+    play(scene)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_acks_other_than_three_are_refused(play: Any, acks: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        assert (await client.produce("t", world.batch(b"a"), acks=acks)).error_code == ErrorCode.invalid_required_acks
+
+    play(scene)
+
+
+def test_acks_all_needs_as_many_replicas_as_the_topic_says(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", config={"min.insync.replicas": "2"})
+        assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.not_enough_replicas
+        assert (await client.produce("t", world.batch(b"a"), acks=1)).error_code == 0
+
+    play(scene)
+
+
+def test_a_transactional_id_is_refused(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        response = await client.produce("t", world.batch(b"a"), transactional_id="x")
+        assert response.error_code == ErrorCode.transactional_id_authorization_failed
+        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, 5, {"transactional_id": "x", "transaction_timeout": 1000})
+        assert answer.error_code == ErrorCode.unsupported_version
+
+    play(scene)
+
+
+def test_zstd_needs_version_7(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        response = await client.produce("t", world.batch(b"a", codec=4), version=6)
+        assert response.error_code == ErrorCode.unsupported_compression_type
+        assert (await client.produce("t", world.batch(b"a", codec=4), version=7)).error_code == 0
+
+    play(scene)
+
+
+def test_log_append_time_is_told_and_kept(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", config={"message.timestamp.type": "LogAppendTime"})
+        response = await client.produce("t", world.batch(b"a"))
+        assert response.log_append_time > 0
+        (max_timestamp,) = struct.unpack_from(">q", (await client.fetch("t", 0)).records, 35)
+        assert max_timestamp == response.log_append_time
+
+    play(scene)
+
+
+def test_an_idempotent_producers_repetition_is_dropped_and_a_gap_refused(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        ids = [
+            await client.ask(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": None, "transaction_timeout": 1000})
+            for version in range(6)
+        ]
+        assert [answer.error_code for answer in ids] == [0] * 6
+        assert len({answer.producer_id for answer in ids}) == 6
+        first = {"producer_id": ids[0].producer_id, "producer_epoch": 0}
+        for _ in range(2):
+            response = await client.produce("t", world.batch(b"a", b"b", base_sequence=0, **first))
+            assert (response.error_code, response.base_offset) == (0, 0)
+        response = await client.produce("t", world.batch(b"d", base_sequence=3, **first))
+        assert response.error_code == ErrorCode.out_of_order_sequence_number
+        assert (await client.produce("t", world.batch(b"c", base_sequence=2, **first))).base_offset == 2
+        assert world.values((await client.fetch("t", 0)).records) == [b"a", b"b", b"c"]
+
+    play(scene)
+
+
+def test_versions_without_record_batches_cost_the_connection(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        client.send(ApiKey.PRODUCE, 2, bytes(20))
+        assert await client.receive() is None
+
+    play(scene)
+
+
+def test_what_was_acknowledged_survives_a_crash_and_what_was_stopped_needs_no_recovery(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        assert (await client.produce("t", world.batch(b"a"), acks=1)).error_code == 0
+        broker.kill()
+        broker.store.abandon()
+        world.tree.expire(broker.store.session_id)
+        assert await client.receive() is None
+        broker = await world.broker()
+        client = await world.client()
+        assert (await client.produce("t", world.batch(b"b"))).base_offset == 1
+        await broker.stop()
+        await broker.store.close()
+        await asyncio.sleep(1)
+        await world.broker()
+        client = await world.client()
+        assert world.values((await client.fetch("t", 0)).records) == [b"a", b"b"]
+
+    play(scene)

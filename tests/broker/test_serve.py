@@ -1,0 +1,130 @@
+"""`odradek serve` as a process: the ready line, signals, ports that stay, and refusals in one sentence."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 30
+PROGRAM = [sys.executable, "-c", "from odradek.cli import main; main()", "serve"]
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """The process, and what it was ready at."""
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        match = re.fullmatch(r"ready: (\S+:\d+)\n", line)
+        assert match is not None, process.communicate(timeout=DEADLINE_S)
+        yield process, match[1]
+    finally:
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
+
+
+def refused(*arguments: str) -> str:
+    """What a process that does not start says, which is one line."""
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("odradek: ")]
+    assert "Traceback" not in done.stderr
+    return line
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_is_ready_and_ends_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (process, address):
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=DEADLINE_S):
+            process.send_signal(number)
+            rest, log = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, rest) == (0, "")
+        assert "ERROR" not in log
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_free_port_is_kept_by_a_restart(tmp_path: Path) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    with serving(*arguments) as (_, first):
+        pass
+    with serving(*arguments) as (_, second):
+        assert second == first
+        taken = socket.create_server(("127.0.0.1", 0))
+    with taken:
+        (tmp_path / "listener.ports").write_text(f"PLAINTEXT={taken.getsockname()[1]}\n")
+        with serving(*arguments) as (_, third):
+            assert int(third.split(":")[1]) != taken.getsockname()[1]
+
+
+def test_a_data_directory_in_use_is_refused_naming_the_process(tmp_path: Path) -> None:
+    arguments = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    with serving(*arguments) as (process, _):
+        line = refused(*arguments)
+    assert f"process {process.pid}" in line
+    assert str(tmp_path) in line
+
+
+def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = refused("--listen", address, "--data-dir", str(tmp_path))
+    assert address in line
+    assert "another process has that port" in line
+
+
+def test_a_listener_beyond_the_machine_must_be_asked_for(tmp_path: Path) -> None:
+    arguments = ("--listen", "0.0.0.0:0", "--data-dir", str(tmp_path))
+    assert "--allow-anonymous-network" in refused(*arguments)
+    with serving(*arguments, "--allow-anonymous-network", "--advertise", "127.0.0.1:1") as (_, address):
+        assert address == "127.0.0.1:1"
+
+
+def test_flags_beat_options_which_beat_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:1\nbroker.id=5\nlog.dirs=/nowhere\nnum.partitions=2\n")
+    arguments = ["--config", str(file), "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "broker.id=6"]
+    with serving(*arguments, "--broker-id", "7", "--data-dir", str(tmp_path / "data")):
+        assert "broker.id=7" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "no.such.key=1"], "no.such.key"),
+        (["-o", "nonsense"], "KEY=VALUE"),
+        (["--listen", "nonsense"], "HOST:PORT"),
+        (["--config", "/no/such/file"], "/no/such/file"),
+        (["--metadata", "postgres://x"], "postgres://x"),
+        (["--data-dir", "/proc/nothing/here"], "/proc/nothing/here"),
+    ],
+)
+def test_what_is_said_wrongly_is_explained_in_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
+    assert words in refused("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), *arguments)
+
+
+def test_metadata_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)):
+        pass
+    line = refused("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), "--metadata", "memory:")
+    assert "cluster" in line
+
+
+def test_a_server_does_not_import_what_only_others_need(tmp_path: Path) -> None:
+    with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (process, _):
+        mapped = Path(f"/proc/{process.pid}/maps")
+        if not mapped.exists():
+            pytest.skip("needs /proc")
+        libraries = {os.path.basename(line.split()[-1]) for line in mapped.read_text().splitlines()}
+    assert not [name for name in libraries if re.search("numpy|arrow|llvmlite|pandas", name)]

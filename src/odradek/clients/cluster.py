@@ -136,10 +136,14 @@ class Cluster:
             self._refreshing = self.spawn(self._refresh(), "metadata refresh")
         await asyncio.shield(self._refreshing)
 
-    def request_refresh(self) -> None:
-        """Refresh in the background, soon: a broker said that a leader is elsewhere, or does not answer."""
+    def request_refresh(self, *, at_once: bool = False) -> None:
+        """Refresh in the background, soon: a broker said that a leader is elsewhere, or does not answer.
+
+        `at_once`: without a pause, because there are topics that were never asked for.
+        """
         if self._refresh_again is None and not self._closed:
-            self._refresh_again = self.spawn(self._refresh_soon(), "metadata refresh, later")
+            pause = 0.0 if at_once else self._refresh_backoff.failed()
+            self._refresh_again = self.spawn(self._refresh_soon(pause), "metadata refresh, later")
 
     def refresh_if_old(self) -> None:
         """Refresh in the background if the last answer is older than `metadata.max.age.ms`."""
@@ -152,19 +156,21 @@ class Cluster:
         """The monotonic second when `refresh_if_old` will do something."""
         return (self._refreshed_at or 0.0) + self.settings.metadata_max_age_ms / 1000
 
-    async def _refresh_soon(self) -> None:
+    async def _refresh_soon(self, pause: float) -> None:
         """Until one broker answers: nobody else would notice that the cluster is back."""
-        try:
-            while True:
-                await asyncio.sleep(self._refresh_backoff.failed())
-                try:
-                    await self.refresh()
-                except UnavailableError as error:
-                    _log.warning("%s", error)
-                else:
-                    return
-        finally:
-            self._refresh_again = None
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self.refresh()
+            except UnavailableError as error:
+                _log.warning("%s", error)
+                pause = self._refresh_backoff.failed()
+            else:
+                break
+        self._refresh_again = None
+        if any(topic.error_code in _PENDING_TOPIC for topic in self.metadata.topics.values()):
+            # Somebody waits for a topic that may yet be created.
+            self.request_refresh()
 
     async def _refresh(self) -> None:
         names = None if self._all_topics else sorted(self._topics)

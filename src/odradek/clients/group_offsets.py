@@ -7,7 +7,7 @@ An offset is the next one to read (SPEC 7).
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from odradek.clients.cluster import Cluster, Lane
+from odradek.clients.cluster import Cluster
 from odradek.clients.connection import Connection
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
@@ -64,7 +64,7 @@ async def commit_group_offsets(
     """Commit without being a member. Raises `KafkaError`: UNKNOWN_MEMBER_ID says that the group has live members."""
 
     async def attempt() -> None:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id), Lane.COORDINATOR)
+        connection = await cluster.connection(await find_coordinator(cluster, group_id))
         await commit_once(connection, group_id, NO_MEMBER, offsets)
 
     if offsets:
@@ -82,7 +82,7 @@ async def fetch_group_offsets(
     wanted = None if partitions is None else list(partitions)
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id), Lane.COORDINATOR)
+        connection = await cluster.connection(await find_coordinator(cluster, group_id))
         return await fetch_once(connection, group_id, wanted)
 
     return await retrying(cluster, attempt, timeout_ms=timeout_ms)

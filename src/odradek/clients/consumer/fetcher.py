@@ -10,15 +10,13 @@ from collections.abc import Callable, Mapping
 
 from odradek.clients.cluster import Cluster, Lane
 from odradek.clients.consumer.positions import PartitionState, Positions
-from odradek.clients.consumer.settings import ConsumerSettings
+from odradek.clients.consumer.settings import RESETS, ConsumerSettings
 from odradek.clients.fetch import FetchLimits, FetchPosition, fetch
-from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.clients.retry import MOVED
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.fetch import FetchedPartition
 
 _log = logging.getLogger("odradek.clients")
-RESETS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Fetcher:
@@ -112,7 +110,7 @@ class Fetcher:
 
     def _reset(self, state: PartitionState, answer: FetchedPartition) -> None:
         """The log does not hold the position, by retention or by a new leader: go where `auto.offset.reset` says."""
-        timestamp = RESETS.get(self._settings.auto_offset_reset)
+        timestamp = RESETS[self._settings.auto_offset_reset]
         if state.buffers or state.has_pending:
             # What came before is handed out first; then the same answer comes again.
             state.not_before = self._retry_at()
@@ -138,6 +136,3 @@ class Fetcher:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.wake)
-
-
-__all__ = ["RESETS", "Fetcher"]

@@ -77,6 +77,9 @@ class Group:
         self._node_id: int | None = None
         self._connection: Connection | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._backoff = cluster.backoff()
+        self._pause_s = 0.0
+        """How long to wait before the coordinator is looked for: one that only closes connections is found at once."""
         self.member = Membership(
             MemberTiming(
                 session_timeout_ms=settings.session_timeout_ms,
@@ -138,7 +141,11 @@ class Group:
         backoff = self._cluster.backoff()
         while True:
             try:
-                connection = await self._coordinator()
+                if self._node_id is None:
+                    await self._coordinator()
+                assert self._node_id is not None
+                # Not on the coordinator's lane: a JoinGroup may wait there for the whole rebalance.
+                connection = await self._cluster.connection(self._node_id)
                 await commit_once(connection, self.group_id, self._committer(), offsets)
                 return
             except (KafkaError, UnavailableError) as error:
@@ -199,6 +206,9 @@ class Group:
             return
         except KafkaError as error:
             following = self.member.failed(error)
+        if not isinstance(action, FindCoordinator | Assign):
+            self._backoff.succeeded()
+            self._pause_s = 0.0
         self._do(following)
 
     async def _request(self, action: Action) -> Iterable[Action]:
@@ -228,8 +238,8 @@ class Group:
 
     async def _find(self) -> None:
         """Look for the coordinator until it is there. Raises `KafkaError` only for what will not pass."""
-        backoff = self._cluster.backoff()
         while True:
+            await asyncio.sleep(self._pause_s)
             try:
                 await self._coordinator()
                 return
@@ -237,13 +247,13 @@ class Group:
                 if not error.retriable:
                     raise
                 _log.debug("group %s: %s", self.group_id, error)
-            await asyncio.sleep(backoff.failed())
+                self._pause_s = self._backoff.failed()
 
     async def _coordinator(self) -> Connection:
         """The connection to the coordinator, found and opened if need be."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
-        node_id = await find_coordinator(self._cluster, self.group_id)
+        self._node_id = node_id = await find_coordinator(self._cluster, self.group_id)
         connection = await self._cluster.connection(node_id, Lane.COORDINATOR)
         if connection is not self._connection:
             self._connection = connection
@@ -256,7 +266,8 @@ class Group:
 
     def _forget_coordinator(self) -> None:
         """Ask anew who it is, at once: a member that cannot be heard is out after its session."""
-        self._connection = None
+        self._connection = self._node_id = None
+        self._pause_s = self._backoff.failed()
         self._do(self.member.coordinator_lost())
 
     async def _join(self, connection: Connection, action: Join) -> JoinAnswer:

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from odradek.clients.offsets import ISOLATION_LEVELS
+from odradek.clients.offsets import EARLIEST, ISOLATION_LEVELS, LATEST
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, integer, names, text
 from odradek.model import ConfigurationError
+
+RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+"""What `auto.offset.reset` means to ListOffsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +25,7 @@ class ConsumerSettings(ClientSettings):
         "partition.assignment.strategy", ("range",), "Assignors by name or import path, the preferred one first."
     )
     auto_offset_reset: str = text(
-        "auto.offset.reset", "latest", "Where to start without an offset.", choices=("earliest", "latest", "none")
+        "auto.offset.reset", "latest", "Where to start without an offset.", choices=tuple(RESETS)
     )
     enable_auto_commit: bool = boolean("enable.auto.commit", True, "Whether polling commits what came before.")
     auto_commit_interval_ms: int = integer("auto.commit.interval.ms", 5_000, "How often it does.", minimum=0)

@@ -1,0 +1,522 @@
+"""`Consumer`: the face of this room. Everything that the application must see happens inside its `poll`."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from odradek.assignors import Assignor, create_assignor
+from odradek.clients.cluster import Cluster
+from odradek.clients.consumer.actions import Release, Work
+from odradek.clients.consumer.commits import Commits
+from odradek.clients.consumer.fetcher import Fetcher
+from odradek.clients.consumer.group import Group
+from odradek.clients.consumer.lookup import find_positions
+from odradek.clients.consumer.positions import ConsumerRecord, PartitionState, Positions, RawBatch
+from odradek.clients.consumer.settings import consumer_settings
+from odradek.clients.consumer.subscription import Callback, Choice, Subscription, subscription_to
+from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
+from odradek.model import ConfigurationError, KafkaError, TopicPartition, UnavailableError
+from odradek.runtime import Runtime, system_runtime
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_log = logging.getLogger("odradek.clients")
+T = TypeVar("T")
+_NO_GROUP = "offsets are kept in a group: start the consumer with a group_id"
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+class Consumer:
+    """Reads records from any Kafka cluster, as a member of a group or on its own.
+
+        async with Consumer("flights", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
+            async for record in consumer:
+                print(record.key, record.value)
+
+    Settings are Kafka's, with `_` for `.` (`odradek.clients.consumer.settings`). Without a `group_id`, subscribing
+    means every partition. Rebalances, their callbacks, and automatic commits take place in `poll` (and between two
+    records of `async for`), so what was handed out before has been worked on by then. Raises `ConfigurationError`.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        group_id: str | None = None,
+        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] = "range",
+        runtime: Runtime | None = None,
+        **settings: object,
+    ) -> None:
+        addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
+        given = settings | {"bootstrap_servers": addresses, "group_id": group_id}
+        self._settings = consumer_settings(given)
+        self._assignors = _assignors(partition_assignment_strategy)
+        self._runtime = runtime or system_runtime()
+        self._clock = self._runtime.clock
+        self._cluster = Cluster(
+            self._settings, self._runtime, allow_auto_topic_creation=self._settings.allow_auto_create_topics
+        )
+        self._positions = Positions()
+        self._subscription = Subscription()
+        self._group: Group | None = None
+        self._fetcher: Fetcher | None = None
+        self._changed: asyncio.Event | None = None
+        self._looking_up: asyncio.Task[None] | None = None
+        self._commits: Commits | None = None
+        self._iterating: PartitionState | None = None
+        self._iterated = 0
+        self._is_started = False
+        if topics:
+            self.subscribe(topics)
+
+    # ---- from start to end --------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Reach the cluster. Raises `UnavailableError` if no broker answers. `async with` calls it."""
+        if self._is_started:
+            return self
+        self._changed = asyncio.Event()
+        self._fetcher = Fetcher(self._cluster, self._settings, self._positions, self._changed.set)
+        self._cluster.on_metadata.append(self._follow)
+        if self._settings.group_id is not None:
+            self._group = Group(
+                self._cluster, self._settings, self._settings.group_id, self._assignors, self._changed.set
+            )
+            self._commits = Commits(self._cluster, self._settings, self._positions, self._group)
+        self._is_started = True
+        self._set_interest()
+        try:
+            await self._cluster.start()
+        except BaseException:
+            self._is_started = False
+            await self._cluster.close()
+            raise
+        self._apply_subscription()
+        return self
+
+    async def close(self) -> None:
+        """Commit, if that is automatic, leave the group, and close the connections."""
+        if not self._is_started:
+            return
+        self._is_started = False
+        try:
+            await self._leave("the consumer is closed")
+        finally:
+            if self._fetcher is not None:
+                self._fetcher.close()
+            if self._group is not None:
+                self._group.close()
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- what to read -------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        on_partitions_assigned: Callback | None = None,
+        on_partitions_revoked: Callback | None = None,
+        on_partitions_lost: Callback | None = None,
+    ) -> None:
+        """Read these topics, or all that `pattern` (a regular expression) matches whole; in place of what was before.
+
+        The callbacks get a tuple of partitions and may be coroutine functions: `assigned` what is new, `revoked` what
+        will be gone (its offsets can still be committed), `lost` what is gone already (`revoked` is called if it is
+        absent). Raises `InvalidTopicError`, `ValueError`, and `ConfigurationError` after `assign`.
+        """
+        if self._subscription.choice is Choice.PARTITIONS:
+            raise ConfigurationError("partitions are assigned by hand: unsubscribe before you subscribe")
+        self._subscription = subscription_to(
+            topics, pattern, on_partitions_assigned, on_partitions_revoked, on_partitions_lost
+        )
+        if self._is_started:
+            self._apply_subscription()
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Read exactly these partitions, without a membership; in place of those assigned before.
+
+        Raises `ConfigurationError` after `subscribe`.
+        """
+        if self._subscription.choice in {Choice.TOPICS, Choice.PATTERN}:
+            raise ConfigurationError("topics are subscribed: unsubscribe before you assign partitions")
+        self._subscription = Subscription(choice=Choice.PARTITIONS)
+        self._positions.assign(TopicPartition(*each) for each in partitions)
+        if self._is_started:
+            self._set_interest()
+            self._cluster.request_refresh()
+            self._wake()
+
+    async def unsubscribe(self) -> None:
+        """Read nothing, and leave the group."""
+        await self._leave("the consumer has unsubscribed")
+        self._subscription = Subscription()
+        self._set_interest()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read now."""
+        return self._positions.partitions
+
+    def subscription(self) -> frozenset[str]:
+        """The subscribed topics, those that the pattern matches included."""
+        return self._matching()
+
+    async def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
+        """The topic's partitions. Raises `KafkaError` if there is no such topic."""
+        return (await self._cluster.topic(topic, timeout_ms=self._settings.default_api_timeout_ms)).numbers
+
+    # ---- records ------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> list[ConsumerRecord]:
+        """The next records, at most `max_records` (`max_poll_records` by default); waits until there is one.
+
+        After `timeout_ms` without one the list is empty; None waits for ever, and to cancel the wait loses nothing.
+        Callbacks and commits run in here, so what an earlier poll returned counts as worked on. Raises `KafkaError` for
+        what makes reading impossible: no permission, a corrupt batch, a lost offset with `auto_offset_reset` none.
+        """
+        limit = self._settings.max_poll_records if max_records is None else max_records
+        self._iterating, self._iterated = None, 0
+        return await self._poll(lambda: self._take_records(limit), timeout_ms)
+
+    async def poll_arrow(self, timeout_ms: int | None = None) -> "pyarrow.RecordBatch | None":
+        """The next records of one partition as Arrow columns, as many as one fetch brought; None after `timeout_ms`.
+
+        The columns are those of `odradek.columns.DEFAULT_COLUMNS`, headers included. Needs the extra `arrow`. Otherwise
+        as `poll`, with which it may alternate.
+        """
+        from odradek.columns import DEFAULT_COLUMNS, decode_batches
+
+        self._iterating = None
+        raw = await self._poll(self._take_raw, timeout_ms)
+        if raw is None:
+            return None
+        return decode_batches(
+            raw.buffer,
+            DEFAULT_COLUMNS,
+            topic=raw.partition.topic,
+            partition=raw.partition.partition,
+            from_offset=raw.from_offset,
+            check_crcs=False,
+        )
+
+    def __aiter__(self) -> Self:
+        """Every record, one by one, for ever. The position is always after the last record that was given out."""
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        state = self._iterating
+        if state is None or not state.has_pending or self._iterated >= self._settings.max_poll_records:
+            record = (await self.poll(max_records=1))[0]
+            self._iterating, self._iterated = self._positions.get(TopicPartition(record.topic, record.partition)), 1
+            return record
+        self._iterated += 1
+        return state.take_one()
+
+    # ---- where to read ------------------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """Go on from `offset`. Raises `KafkaError` for a partition that is not assigned."""
+        self._positions[TopicPartition(*partition)].seek(offset)
+        self._wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Go on from the first offset that is kept, in `partitions` or in all that are assigned."""
+        self._look_up(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Go on with what will be written from now on, in `partitions` or in all that are assigned."""
+        self._look_up(partitions, LATEST)
+
+    async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """The offset that is handed out next, found out if need be. Raises `KafkaError` if it is not assigned."""
+        state = self._positions[TopicPartition(*partition)]
+        while state.position is None:
+            await find_positions(self._cluster, self._settings, self._group, [state])
+            if state.error is not None:
+                error, state.error = state.error, None
+                raise error
+        return state.position
+
+    def is_at_end(self, partition: TopicPartition | tuple[str, int]) -> bool:
+        """Whether everything up to the end, as far as a fetch has told it, was handed out."""
+        state = self._positions[TopicPartition(*partition)]
+        end = state.high_watermark
+        if self._settings.isolation_level == "read_committed" and state.last_stable_offset is not None:
+            end = state.last_stable_offset
+        return end is not None and state.position is not None and state.position >= end
+
+    def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Hand out nothing of these, and fetch no more, until `resume`. They stay assigned."""
+        for partition in partitions:
+            self._positions[TopicPartition(*partition)].is_paused = True
+
+    def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Go on with these."""
+        for partition in partitions:
+            self._positions[TopicPartition(*partition)].is_paused = False
+        self._wake()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Those that are paused."""
+        return frozenset(state.partition for state in self._positions if state.is_paused)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that is kept of each."""
+        return {partition: found.offset for partition, found in (await self._list(partitions, EARLIEST)).items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each (with `read_committed`, after the last that may be read)."""
+        return {partition: found.offset for partition, found in (await self._list(partitions, LATEST)).items()}
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at a time or later, None where all are earlier."""
+        found = await list_offsets(self._cluster, timestamps_ms, timeout_ms=self._settings.default_api_timeout_ms)
+        return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
+
+    # ---- offsets of the group -----------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit `offsets`, or the positions of all partitions: the next offset to read of each.
+
+        Raises `KafkaError` ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS when the group has moved on:
+        what was read may be read again by another member.
+        """
+        commits = self._commits
+        if commits is None:
+            raise ConfigurationError(_NO_GROUP)
+        wanted = commits.consumed()
+        if offsets is not None:
+            wanted = {
+                TopicPartition(*partition): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+                for partition, each in offsets.items()
+            }
+        await commits.commit(wanted, timeout_ms=self._settings.default_api_timeout_ms)
+
+    async def committed(
+        self, *partitions: TopicPartition | tuple[str, int]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for `partitions`; None where there is nothing."""
+        wanted = [TopicPartition(*each) for each in partitions]
+        if self._group is None:
+            raise ConfigurationError(_NO_GROUP)
+        found = await self._group.committed(wanted, timeout_ms=self._settings.default_api_timeout_ms)
+        return {partition: found.get(partition) for partition in wanted}
+
+    # ---- inside a poll ------------------------------------------------------------------------------------------
+
+    async def _poll(self, take: Callable[[], T], timeout_ms: int | None) -> T:
+        """What `take` gives, as soon as that is something, or when the time is up."""
+        fetcher, changed, group = self._fetcher, self._changed, self._group
+        if not self._is_started or fetcher is None or changed is None:
+            raise UnavailableError("the consumer is not started: use `async with`, or await start()")
+        deadline = inf if timeout_ms is None else self._clock.monotonic() + timeout_ms / 1000
+        if group is not None:
+            group.polling()
+        try:
+            while True:
+                changed.clear()
+                await self._maintain()
+                taken = take()
+                fetcher.wake()
+                if taken:
+                    return taken
+                now = self._clock.monotonic()
+                if now >= deadline:
+                    # Whoever polls without a pause must not keep the loop from bringing records.
+                    await asyncio.sleep(0)
+                    return taken
+                commit_at = self._commits.due_at if self._commits is not None else inf
+                until = min(deadline, self._cluster.next_refresh_at, commit_at)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), max(until - now, 0.001))
+        finally:
+            if group is not None:
+                group.polled()
+
+    def _take_records(self, limit: int) -> list[ConsumerRecord]:
+        records: list[ConsumerRecord] = []
+        for state in self._positions:
+            self._raise_error(state, records)
+            if not state.is_paused and len(records) < limit and (some := state.take(limit - len(records))):
+                records += some
+                self._positions.served(state)
+            self._raise_error(state, records)
+        return records
+
+    def _take_raw(self) -> RawBatch | None:
+        for state in self._positions:
+            self._raise_error(state, None)
+            if not state.is_paused and (raw := state.take_raw()) is not None:
+                self._positions.served(state)
+                return raw
+        return None
+
+    @staticmethod
+    def _raise_error(state: PartitionState, taken: object) -> None:
+        """Errors wait until there is nothing to hand out."""
+        if state.error is not None and not taken:
+            error, state.error = state.error, None
+            raise error
+
+    async def _maintain(self) -> None:
+        """What an application's poll is needed for: changes of partitions, commits, errors of the background."""
+        group = self._group
+        while group is not None and (work := group.member.work) is not None:
+            await self._carry_out(group, work)
+        if group is not None and group.member.error is not None:
+            raise group.member.error
+        self._cluster.refresh_if_old()
+        if self._commits is not None:
+            self._commits.auto_commit(self._clock.monotonic())
+        task = self._looking_up
+        if task is not None and task.done():
+            self._looking_up = task = None
+        if task is None and any(state.position is None and state.error is None for state in self._positions):
+            self._looking_up = self._cluster.spawn(self._look_up_positions(), "positions")
+
+    async def _carry_out(self, group: Group, work: Work) -> None:
+        """Partitions come and go; an error of a callback leaves the poll, but not the group in disorder."""
+        group.member.begun(work)
+        try:
+            if isinstance(work, Release):
+                await self._release(work.partitions, lost=work.lost)
+            else:
+                if work.revoked:
+                    await self._release(work.revoked, lost=False)
+                self._positions.assign(work.assignment)
+                self._set_interest()
+                if any(self._cluster.metadata.leader(partition) is None for partition in work.added):
+                    self._cluster.request_refresh(at_once=True)
+                await self._subscription.assigned(work.added)
+        finally:
+            group.done(work)
+
+    async def _release(self, partitions: frozenset[TopicPartition], *, lost: bool) -> None:
+        """Commit if that is automatic, tell the application, read no more."""
+        try:
+            if not lost and self._commits is not None:
+                await self._commits.auto_commit_now(partitions)
+            await self._subscription.released(partitions, lost=lost)
+        finally:
+            self._positions.assign(self._positions.partitions - partitions)
+            if self._commits is not None:
+                self._commits.forget(partitions)
+
+    async def _leave(self, reason: str) -> None:
+        """Give up everything that is read."""
+        if self._looking_up is not None:
+            self._looking_up.cancel()
+            self._looking_up = None
+        partitions = self._positions.partitions
+        try:
+            if partitions and self._subscription.choice is not Choice.PARTITIONS and self._group is not None:
+                await self._release(partitions, lost=self._group.member.generation_id < 0)
+            elif self._commits is not None:
+                await self._commits.auto_commit_now(partitions)
+        finally:
+            self._positions.assign(())
+            if self._group is not None:
+                await self._group.leave(reason)
+
+    # ---- positions ------------------------------------------------------------------------------------------------
+
+    def _look_up(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
+        chosen = [TopicPartition(*each) for each in partitions] or self._positions.partitions
+        for partition in chosen:
+            self._positions[partition].look_up(timestamp)
+        self._wake()
+
+    async def _look_up_positions(self) -> None:
+        """Find positions; what will pass is tried again by the next poll, what will not is raised there."""
+        states = [state for state in self._positions if state.position is None]
+        try:
+            await find_positions(self._cluster, self._settings, self._group, states)
+        except UnavailableError as error:
+            _log.warning("%s", error)
+            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
+        except KafkaError as error:
+            if not error.retriable and states:
+                states[0].error = error
+            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
+        finally:
+            self._wake()
+
+    async def _list(
+        self, partitions: Iterable[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return await list_offsets(
+            self._cluster,
+            {TopicPartition(*partition): timestamp for partition in partitions},
+            isolation_level=self._settings.isolation_level,
+            timeout_ms=self._settings.default_api_timeout_ms,
+        )
+
+    # ---- topics -------------------------------------------------------------------------------------------------
+
+    def _matching(self) -> frozenset[str]:
+        return self._subscription.matching(
+            self._cluster.metadata, exclude_internal=self._settings.exclude_internal_topics
+        )
+
+    def _set_interest(self) -> None:
+        """Which topics the cluster is asked about."""
+        if self._subscription.choice is Choice.PATTERN:
+            self._cluster.set_topics(None)
+            return
+        topics = {partition.topic for partition in self._positions.partitions} | self._subscription.topics
+        self._cluster.set_topics(topics | (self._group.topics_to_know if self._group is not None else set()))
+
+    def _apply_subscription(self) -> None:
+        """Join with what is subscribed now, and ask for what is not known of it."""
+        self._set_interest()
+        self._follow()
+        if self._subscription.choice is Choice.PATTERN or any(
+            not self._cluster.metadata.partitions_for_topic(topic) for topic in self._matching()
+        ):
+            self._cluster.request_refresh(at_once=True)
+        self._wake()
+
+    def _follow(self) -> None:
+        """The cluster's shape is known, or another: follow it."""
+        if self._subscription.choice in {Choice.TOPICS, Choice.PATTERN} and self._is_started:
+            topics = self._matching()
+            if self._group is not None:
+                self._group.subscribe(topics)
+            else:
+                metadata = self._cluster.metadata
+                self._positions.assign(
+                    TopicPartition(topic, number) for topic in topics for number in metadata.partitions_for_topic(topic)
+                )
+        self._set_interest()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+
+
+def _assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:
+    """Assignors by name, comma-separated as in a properties file, or as objects. Raises `ConfigurationError`."""
+    if isinstance(strategies, str):
+        strategies = [name.strip() for name in strategies.split(",")]
+    chosen = strategies if isinstance(strategies, Iterable) else [strategies]
+    try:
+        return [create_assignor(each) for each in chosen]
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error

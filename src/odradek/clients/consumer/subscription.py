@@ -1,0 +1,88 @@
+"""What the application wants to read, and whom it wants told: topics, a pattern, or partitions by hand."""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from odradek.clients.metadata import ClusterMetadata
+from odradek.model import ErrorCode, TopicPartition, validate_topic_name
+
+Callback = Callable[[Collection[TopicPartition]], Awaitable[None] | None]
+"""Called with partitions, in order; may be a coroutine function."""
+
+
+class Choice(StrEnum):
+    """How partitions come to a consumer."""
+
+    NOTHING = "nothing"
+    TOPICS = "topics"
+    PATTERN = "pattern"
+    PARTITIONS = "partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A choice and its callbacks. `lost` falls back to `revoked`, as in Kafka."""
+
+    choice: Choice = Choice.NOTHING
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    on_partitions_assigned: Callback | None = None
+    on_partitions_revoked: Callback | None = None
+    on_partitions_lost: Callback | None = None
+
+    def matching(self, metadata: ClusterMetadata, *, exclude_internal: bool) -> frozenset[str]:
+        """The topics that are meant, as far as the cluster is known."""
+        if self.pattern is None:
+            return self.topics
+        return frozenset(
+            topic.name
+            for topic in metadata.topics.values()
+            if self.pattern.fullmatch(topic.name)
+            and topic.error_code == ErrorCode.none
+            and not (exclude_internal and topic.is_internal)
+        )
+
+    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Tell the application what is new."""
+        await _call(self.on_partitions_assigned, partitions)
+
+    async def released(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+        """Tell the application what it has no more."""
+        await _call((self.on_partitions_lost if lost else None) or self.on_partitions_revoked, partitions)
+
+
+def subscription_to(
+    topics: str | Iterable[str],
+    pattern: str | None,
+    on_partitions_assigned: Callback | None,
+    on_partitions_revoked: Callback | None,
+    on_partitions_lost: Callback | None,
+) -> Subscription:
+    """A subscription to topics or, if there is one, to a pattern. Raises `InvalidTopicError`, `ValueError`."""
+    names = frozenset((topics,) if isinstance(topics, str) else topics)
+    if (pattern is None) == (not names):
+        raise ValueError("subscribe to topics or to a pattern")
+    for name in names:
+        validate_topic_name(name)
+    try:
+        compiled = re.compile(pattern) if pattern is not None else None
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+    return Subscription(
+        choice=Choice.TOPICS if compiled is None else Choice.PATTERN,
+        topics=names,
+        pattern=compiled,
+        on_partitions_assigned=on_partitions_assigned,
+        on_partitions_revoked=on_partitions_revoked,
+        on_partitions_lost=on_partitions_lost,
+    )
+
+
+async def _call(callback: Callback | None, partitions: Iterable[TopicPartition]) -> None:
+    if callback is not None:
+        result = callback(tuple(sorted(partitions)))
+        if inspect.isawaitable(result):
+            await result

@@ -186,6 +186,10 @@ class World:
         await broker.start()
         return broker
 
+    async def pass_time(self, seconds: float) -> None:
+        """Let virtual time pass, which takes none."""
+        await asyncio.sleep(seconds)
+
     @staticmethod
     def batch(*values: bytes, **options: Any) -> bytearray:
         """One record batch, with a record per value."""

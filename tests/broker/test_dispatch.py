@@ -1,6 +1,5 @@
 """What is not a request that we know costs its connection, and no other; ApiVersions is answered whatever comes."""
 
-import asyncio
 import contextlib
 import struct
 from typing import Any
@@ -134,11 +133,11 @@ def test_clients_that_are_too_many_are_turned_away(play: Any, caplog: pytest.Log
         for _ in range(5):
             with contextlib.suppress(ConnectionResetError):
                 clients.append(await world.client())
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         admitted = [client for client in clients if not client.is_closed]
         assert len(admitted) == 2
         admitted[0].transport.abort()
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         assert not (await world.client()).is_closed
         assert caplog.text.count("max.connections") == 1
 
@@ -151,7 +150,7 @@ def test_an_idle_client_is_closed(play: Any) -> None:
         idle, polling = await world.client(), await world.client()
         await polling.create_topic("t")
         polling.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
-        await asyncio.sleep(30)
+        await world.pass_time(30)
         assert (idle.is_closed, polling.is_closed) == (True, False)
 
     play(scene)

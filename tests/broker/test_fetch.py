@@ -119,7 +119,7 @@ def test_a_long_poll_is_answered_by_the_append(play: Any) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         reader.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         await writer.produce("t", world.batch(b"a"))
         answer = await reader.answer(ApiKey.FETCH, 12)
         assert world.values(answer.topics[0].partitions[0].records) == [b"a"]
@@ -137,7 +137,7 @@ def test_a_long_poll_waits_for_min_bytes(play: Any) -> None:
         reader.send_fetch([("t", 0, 0), ("t", 1, 0)], max_wait_ms=60_000, min_bytes=3 * size)
         for partition in (0, 1):
             await writer.produce("t", world.batch(b"a"), partition=partition)
-            await asyncio.sleep(1)
+            await world.pass_time(1)
         assert len(broker.purgatory) == 1
         await writer.produce("t", world.batch(b"a"))
         answer = await reader.answer(ApiKey.FETCH, 12)
@@ -170,10 +170,10 @@ def test_a_client_that_goes_leaves_nothing_in_the_purgatory(play: Any) -> None:
         client = await world.client()
         await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         assert len(broker.purgatory) == 1
         client.transport.abort()
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         assert len(broker.purgatory) == 0
 
     play(scene)
@@ -201,7 +201,7 @@ def test_a_deleted_topic_answers_those_who_wait_for_it(play: Any) -> None:
         reader, admin = await world.client(), await world.client()
         await admin.create_topic("t")
         reader.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         await admin.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
         answer = await reader.answer(ApiKey.FETCH, 12)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.unknown_topic_or_partition
@@ -262,7 +262,7 @@ def test_stopping_answers_long_polls(play: Any) -> None:
         client = await world.client()
         await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], max_wait_ms=600_000)
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         await broker.stop()
         answer = await client.answer(ApiKey.FETCH, 12)
         assert answer is not None

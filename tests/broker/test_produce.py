@@ -1,6 +1,5 @@
 """M1: what is produced is kept, in order, once; each thing that may not happen has Kafka's error code."""
 
-import asyncio
 import struct
 import uuid
 from typing import Any
@@ -252,7 +251,7 @@ def test_what_was_acknowledged_survives_a_crash_and_what_was_stopped_needs_no_re
         assert (await client.produce("t", world.batch(b"b"))).base_offset == 1
         await broker.stop()
         await broker.store.close()
-        await asyncio.sleep(1)
+        await world.pass_time(1)
         await world.broker()
         client = await world.client()
         assert world.values((await client.fetch("t", 0)).records) == [b"a", b"b"]

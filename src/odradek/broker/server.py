@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.context import Session
@@ -201,7 +200,7 @@ class _Door:
 
 
 def _reason(error: OSError) -> str:
-    """The system's words, without asyncio's around them."""
+    """The system's words, without the event loop's before them."""
     if error.errno == errno.EADDRINUSE:
         return "another process has that port"
-    return os.strerror(error.errno) if error.errno else str(error)
+    return (error.strerror or str(error)).rpartition(": ")[2]

@@ -100,6 +100,10 @@ class Stage:
         await self.kill()
         await self.start()
 
+    async def time_passes(self, seconds: float) -> None:
+        """It takes none: the clock is virtual."""
+        await asyncio.sleep(seconds)
+
     async def client(self, name: str = "client") -> RawClient:
         network = self.simulation.runtime(f"host of {name}").network
         _, protocol = await network.connect(lambda: RawClient(name), "broker", 9092)

@@ -144,7 +144,7 @@ def test_a_second_member_starts_a_round_of_which_the_first_hears_by_heartbeat(pl
         waiting = asyncio.ensure_future(join(second))
         beat = ErrorCode.none
         while beat == ErrorCode.none:
-            await asyncio.sleep(1)
+            await stage.time_passes(1)
             beat = (await first.ask(ApiKey.HEARTBEAT, heartbeat_message(one))).error_code
         assert beat == ErrorCode.rebalance_in_progress
         assert not waiting.done()
@@ -155,7 +155,7 @@ def test_a_second_member_starts_a_round_of_which_the_first_hears_by_heartbeat(pl
         assert {each.member_id for each in one.members} == {one.member_id, two.member_id}
         assert two.members == ()
         follower = second.send(ApiKey.SYNC_GROUP, sync_message(two, {}))
-        await asyncio.sleep(1)
+        await stage.time_passes(1)
         assert not follower.done()
         assignments = {one.member_id: b"half", two.member_id: b"other half"}
         leader = await first.ask(ApiKey.SYNC_GROUP, sync_message(one, assignments))
@@ -171,9 +171,9 @@ def test_a_silent_member_is_out_after_its_session_timeout(play: Play) -> None:
         client = await stage.client()
         joined = await member(client)
         for _ in range(3):
-            await asyncio.sleep(9.9)
+            await stage.time_passes(9.9)
             assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
-        await asyncio.sleep(10.1)
+        await stage.time_passes(10.1)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
         (described,) = (
             await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": ["g"], "include_authorized_operations": False})
@@ -190,7 +190,7 @@ def test_a_static_member_that_restarts_in_time_keeps_its_assignment_and_fences_i
         before, after = await stage.client("before"), await stage.client("after")
         joined = await member(before, instance_id="i")
         before.close()
-        await asyncio.sleep(9)
+        await stage.time_passes(9)
         again = await join(after, instance_id="i")
         assert (again.generation_id, again.leader, again.skip_assignment) == (1, again.member_id, True)
         assert again.member_id != joined.member_id
@@ -212,7 +212,7 @@ def test_an_empty_group_waits_for_more_members_before_its_first_generation(play:
         await find(first)
         started = asyncio.get_running_loop().time()
         one = asyncio.ensure_future(join(first))
-        await asyncio.sleep(2)
+        await stage.time_passes(2)
         two = asyncio.ensure_future(join(second))
         joined = await asyncio.gather(one, two)
         assert [each.generation_id for each in joined] == [1, 1]
@@ -402,7 +402,7 @@ def test_a_client_that_goes_away_while_it_waits_disturbs_nobody(play: Play) -> N
         first, second = await stage.client("first"), await stage.client("second")
         one = await member(first)
         asked = second.send(ApiKey.JOIN_GROUP, join_message(), 3)
-        await asyncio.sleep(1)
+        await stage.time_passes(1)
         second.close()
         with pytest.raises(ConnectionResetError):
             await asked

@@ -111,9 +111,9 @@ def test_a_member_lives_on_through_a_kill_of_its_coordinator(play: Play) -> None
         assert beat.error_code == ErrorCode.none
         synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)
         assert synced.assignment == b"mine"
-        await asyncio.sleep(9)
+        await stage.time_passes(9)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
-        await asyncio.sleep(11)
+        await stage.time_passes(11)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
 
     play(scenario)
@@ -169,7 +169,7 @@ def test_a_loading_coordinator_says_so_and_lets_hearts_beat(play: Play, monkeypa
         fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
         assert fetched.groups[0].error_code == loading
         go_on.set()
-        await asyncio.sleep(1)
+        await stage.time_passes(1)
         assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).assignment == b"mine"
 
     play(scenario)
@@ -182,7 +182,7 @@ def test_those_who_wait_are_sent_away_when_the_broker_stops(play: Play) -> None:
         first, second = await stage.client("first"), await stage.client("second")
         await member(stage, first)
         waiting = second.send(ApiKey.JOIN_GROUP, join_message(), 3)
-        await asyncio.sleep(1)
+        await stage.time_passes(1)
         assert not waiting.done()
         await stage.broker.groups.stop()
         assert (await waiting).error_code == ErrorCode.not_coordinator

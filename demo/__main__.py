@@ -1,0 +1,213 @@
+"""Runs the demo: `make demo`, or `python -m demo --rows 20000` for a shorter one. Exit status 1 if a count is off."""
+
+import asyncio
+import concurrent.futures
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from demo.checks import Check, Delay, check_archive, check_delays, check_mirror, failures, lag_of
+from demo.jobs import write_jobs
+from demo.publish import create_topics, publish
+from demo.source import FLIGHTS, WEATHER, Input, data_directory, read_input
+from odradek.model import OdradekError
+from odradek.pipelines.runner import Status, run_pipelines
+from odradek.spark.session import local_session, stop_session
+from odradek.testing.process import ServedBroker
+
+PARTITIONS: Final = 4
+BATCHES: Final = 9
+"""About how many micro-batches the real-time pipeline takes."""
+
+
+@click.command()
+@click.option("--rows", type=click.IntRange(min=1_000), metavar="N", help="The first N flights only.")
+def main(rows: int | None) -> None:
+    """A broker, a year of real flights, three pipelines on Spark side by side, results."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    logging.basicConfig(level=logging.ERROR)
+    console = Console()
+    try:
+        with ExitStack() as cleanup:
+            directory = Path(tempfile.mkdtemp(prefix="odradek-demo-"))
+            cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+            try:
+                problems = _run(console, directory, cleanup, rows)
+            finally:
+                # A second Ctrl-C would leave behind what the first one is cleaning up.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        console.print("\nstopped; nothing is left behind")
+        sys.exit(130)
+    except OdradekError as error:
+        console.print(f"[red]the demo failed:[/] {error}")
+        sys.exit(1)
+    sys.exit(1 if problems else 0)
+
+
+def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None) -> list[str]:
+    """Everything; returns what is off. Whatever is started is stopped by `cleanup`, last in first out."""
+    started_at = time.monotonic()
+    pool = cleanup.enter_context(concurrent.futures.ThreadPoolExecutor(max_workers=1))
+    brokers = [ServedBroker(directory / name) for name in ("source", "target")]
+    for broker in brokers:
+        cleanup.push(broker)
+    # The JVM takes its seconds while the records are published.
+    spark = pool.submit(local_session, "odradek demo", keep_classes=False, log=directory / "spark.log")
+    cleanup.callback(_stop_spark, spark)
+    for broker in brokers:
+        broker.start()
+    source, target = (broker.bootstrap_servers for broker in brokers)
+    console.print(f"brokers    [bold]{source}[/] and, for the mirror, [bold]{target}[/]")
+    given = read_input(data_directory(), partitions=PARTITIONS, most_flights=rows)
+    console.print(
+        f"input      {given.flights:,} flights ({given.keyless:,} without a tail number), "
+        f"{given.weather:,} hours of weather, {given.end_records} end records"
+    )
+    publishing = _publish(console, source, given)
+    jobs = write_jobs(directory, source=source, target=target, batch=len(given.events) // BATCHES)
+    statuses = _watch(console, spark.result(), jobs, directory / "spark.log")
+    lags = asyncio.run(lag_of(source, [job.group for job in jobs]))
+    delays, worst = check_delays(directory / "out" / "delays", given)
+    checks = [
+        *delays,
+        *check_archive(directory / "out" / "archive", given),
+        *asyncio.run(check_mirror(source, target, given)),
+        *_check_figures(statuses, given),
+        *(Check(f"lag of the group {group}", 0, lag) for group, lag in lags.items()),
+    ]
+    problems = list(failures(checks))
+    console.print(_table(given, publishing, statuses, lags))
+    _print_worst(console, worst)
+    for problem in problems:
+        console.print(f"[red]off:[/] {problem}")
+    if not problems:
+        console.print(
+            f"[green]all {len(checks)} counts agree with the source files[/], "
+            f"{time.monotonic() - started_at:.0f} s in all"
+        )
+    return problems
+
+
+def _publish(console: Console, source: str, given: Input) -> float:
+    """Create the topics and fill them; seconds."""
+    bar = Progress(TextColumn("publishing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
+    began = time.monotonic()
+    with bar:
+        task = bar.add_task("publish", total=len(given.events))
+
+        async def work() -> None:
+            await create_topics(source, {FLIGHTS: PARTITIONS, WEATHER: PARTITIONS})
+            await publish(source, given.events, lambda count: bar.advance(task, count))
+
+        asyncio.run(work())
+    return time.monotonic() - began
+
+
+def _watch(console: Console, spark: Any, jobs: Sequence[Any], log: Path) -> list[Status]:
+    """Run the jobs side by side, with a line for each while they run."""
+    with Live(console=console, transient=True, refresh_per_second=4) as live:
+
+        def show(statuses: Sequence[Status]) -> None:
+            live.update(Group(*(_line(status) for status in statuses)))
+
+        try:
+            return run_pipelines(spark, jobs, on_status=show)
+        except OdradekError:
+            live.stop()
+            console.print(log.read_text()[-4_000:], markup=False, highlight=False)
+            raise
+
+
+def _line(status: Status) -> str:
+    figures = status.figures
+    return (
+        f"{status.name:10} {figures.records_in:>9,} in {figures.records_out:>9,} out  "
+        f"{figures.batches:>3} batches  {status.seconds:5.1f} s{'' if status.active else '  done'}"
+    )
+
+
+def _check_figures(statuses: Sequence[Status], given: Input) -> list[Check]:
+    """What Spark counted on the way."""
+    expected = {
+        "delays": (len(given.events), len(given.hours)),
+        "archive": (given.flights + 1, given.flights),
+        "mirror": (len(given.events), len(given.events)),
+    }
+    checks = []
+    for status in statuses:
+        records_in, records_out = expected[status.name]
+        checks += [
+            Check(f"{status.name}: records in", records_in, status.figures.records_in),
+            Check(f"{status.name}: records out", records_out, status.figures.records_out),
+            Check(f"{status.name}: records too late", 0, status.figures.records_late),
+        ]
+    return checks
+
+
+def _table(given: Input, publishing: float, statuses: Sequence[Status], lags: dict[str, int]) -> Table:
+    table = Table(title="three pipelines over one topic, side by side", title_justify="left")
+    table.add_column("step")
+    table.add_column("what")
+    for column in ("records in", "records out", "seconds", "rows/s", "lag"):
+        table.add_column(column, justify="right")
+    whats = {
+        "delays": "real time: windows and a stream-stream join",
+        "archive": "offline: partitioned Parquet",
+        "mirror": "mirror: to a second cluster",
+    }
+    count = len(given.events)
+    table.add_row(
+        "publish", "from CSV", f"{count:,}", f"{count:,}", f"{publishing:.1f}", f"{count / publishing:,.0f}", ""
+    )
+    for status in statuses:
+        figures = status.figures
+        table.add_row(
+            status.name,
+            whats[status.name],
+            f"{figures.records_in:,}",
+            f"{figures.records_out:,}",
+            f"{status.seconds:.1f}",
+            f"{figures.records_in / status.seconds:,.0f}",
+            f"{lags[status.name]:,}",
+        )
+    return table
+
+
+def _print_worst(console: Console, worst: Sequence[Delay]) -> None:
+    console.print("the worst hours of the year, from the real-time result:")
+    for hour, carrier, result in worst:
+        mean = result.delay_minutes / max(result.departed, 1)
+        console.print(
+            f"  {hour:%Y-%m-%d %H:%M} UTC  {carrier}  {result.flights:>3} flights, {result.departed:>3} departed, "
+            f"{mean:5.1f} min late on average, wind {result.mean_wind:4.1f} mph",
+            highlight=False,
+        )
+
+
+def _stop_spark(spark: "concurrent.futures.Future[Any]") -> None:
+    """Also when it is still starting."""
+    if spark.exception() is None:
+        stop_session(spark.result())
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """SIGTERM cleans up as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

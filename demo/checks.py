@@ -1,0 +1,143 @@
+"""What came out, beside what the source files say must come out."""
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from demo.source import FLIGHTS, WEATHER, Hour, Input
+from odradek.clients.cluster import Cluster, open_cluster
+from odradek.clients.group_offsets import fetch_group_offsets
+from odradek.clients.offsets import LATEST, list_offsets, partitions_of
+from odradek.clients.reader import PartitionReader
+from odradek.columns import RecordColumns, decode_batches
+from odradek.model import TopicPartition
+
+_COLUMNS = RecordColumns(names=("key", "value", "offset", "timestamp", "headers"))
+
+
+class Check(NamedTuple):
+    """One comparison."""
+
+    what: str
+    expected: object
+    found: object
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the two are equal."""
+        return self.expected == self.found
+
+
+class Delay(NamedTuple):
+    """A line of the real-time result."""
+
+    hour: datetime
+    carrier: str
+    result: Hour
+
+
+def check_delays(directory: Path, given: Input) -> tuple[list[Check], list[Delay]]:
+    """The real-time result, row by row; and its five worst hours."""
+    rows = [
+        Delay(
+            row["hour"].astimezone(UTC),
+            row["carrier"],
+            Hour(row["flights"], row["departed"], row["delay_minutes"], _or_nan(row["mean_wind"])),
+        )
+        for row in ds.dataset(directory, format="parquet").to_table().to_pylist()
+    ]
+    found = {(row.hour, row.carrier): row.result for row in rows}
+    wrong = sum(not _alike(expected, found.get(key)) for key, expected in given.hours.items())
+    worst = sorted(rows, key=lambda row: row.result.delay_minutes, reverse=True)[:5]
+    return [
+        Check("delays: hours and airlines", len(given.hours), len(rows)),
+        Check("delays: flights in them", sum(hour.flights for hour in given.hours.values()), _flights(found)),
+        Check("delays: rows that differ", 0, wrong),
+    ], worst
+
+
+def check_archive(directory: Path, given: Input) -> list[Check]:
+    """The offline result: how many rows, and how many by month and airline."""
+    table = ds.dataset(directory, format="parquet", partitioning="hive").to_table(columns=["month", "carrier"])
+    counted = table.group_by(["month", "carrier"]).aggregate([([], "count_all")]).to_pylist()
+    found = {(row["month"], row["carrier"]): row["count_all"] for row in counted}
+    return [
+        Check("archive: flights", given.flights, table.num_rows),
+        Check("archive: months and airlines that differ", 0, _different(given.by_month_and_carrier, found)),
+    ]
+
+
+async def check_mirror(source: str, target: str, given: Input) -> list[Check]:
+    """Both clusters, record by record: keys, values, headers, timestamps, and the order in every partition."""
+    async with open_cluster(source) as one, open_cluster(target) as other:
+        checks = []
+        for topic, count in ((FLIGHTS, given.flights), (WEATHER, given.weather)):
+            numbers = (await partitions_of(one, [topic]))[topic]
+            originals = [await _read(one, TopicPartition(topic, number)) for number in numbers]
+            copies = [
+                await _read(other, TopicPartition(topic, number))
+                for number in (await partitions_of(other, [topic]))[topic]
+            ]
+            keyless = sum(table["key"].null_count for table in originals)
+            checks += [
+                Check(f"{topic}: records", count + 1, sum(len(table) for table in originals)),
+                Check(f"{topic}: without a key", given.keyless if topic == FLIGHTS else 0, keyless),
+                Check(f"mirror of {topic}: partitions", len(originals), len(copies)),
+                Check(
+                    f"mirror of {topic}: partitions that differ",
+                    0,
+                    sum(not original.equals(copy) for original, copy in zip(originals, copies, strict=False)),
+                ),
+            ]
+        return checks
+
+
+async def lag_of(bootstrap_servers: str, groups: list[str]) -> dict[str, int]:
+    """How many records each group is behind the ends of the partitions that it has committed."""
+    async with open_cluster(bootstrap_servers) as cluster:
+        lags = {}
+        for group in groups:
+            committed = await fetch_group_offsets(cluster, group)
+            ends = await list_offsets(cluster, dict.fromkeys(committed, LATEST))
+            lags[group] = sum(ends[each].offset - committed[each].offset for each in committed) if committed else -1
+        return lags
+
+
+async def _read(cluster: Cluster, partition: TopicPartition) -> pa.Table:
+    ends = await list_offsets(cluster, {partition: LATEST})
+    reader = PartitionReader(cluster, partition, 0, ends[partition].offset)
+    pieces = [decode_batches(buffer, _COLUMNS) async for buffer in reader]
+    return pa.Table.from_batches(pieces, _COLUMNS.schema)
+
+
+def _alike(expected: Hour, found: Hour | None) -> bool:
+    """Counts to the last one; the mean but for the order of its additions."""
+    if found is None or found[:3] != expected[:3]:
+        return False
+    if math.isnan(expected.mean_wind):
+        return math.isnan(found.mean_wind)
+    return math.isclose(expected.mean_wind, found.mean_wind, rel_tol=1e-9)
+
+
+def _different(expected: Mapping[tuple[int, str], int], found: Mapping[tuple[int, str], int]) -> int:
+    return sum(expected.get(key) != found.get(key) for key in {*expected, *found})
+
+
+def _flights(found: Mapping[tuple[datetime, str], Hour]) -> int:
+    return sum(hour.flights for hour in found.values())
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def failures(checks: list[Check]) -> Iterator[str]:
+    """A line for every check that is off."""
+    for check in checks:
+        if not check.is_right:
+            yield f"{check.what}: {check.found:,} instead of {check.expected:,}"

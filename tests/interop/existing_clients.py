@@ -195,7 +195,7 @@ class Aiokafka(Client):
 
 
 class Kcat(Client):
-    """kcat: a message a call, since only then it has headers and any bytes. It writes neither times nor empty values."""
+    """kcat: a message a call, since only then it has headers and any bytes. It writes no times and no empty values."""
 
     name = "kcat"
 

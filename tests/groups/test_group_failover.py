@@ -175,6 +175,28 @@ def test_a_loading_coordinator_says_so_and_lets_hearts_beat(play: Play, monkeypa
     play(scenario)
 
 
+def test_a_log_that_cannot_be_replayed_has_no_coordinator(
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """M6. Better none than one that has forgotten half of what was promised."""
+
+    async def scenario(stage: Any) -> None:
+        client = await stage.client()
+        joined = await member(stage, client)
+
+        async def broken_replay(log: GroupLog) -> Replay:
+            raise ValueError("a bug")
+
+        monkeypatch.setattr(GroupLog, "replay", broken_replay)
+        await stage.restart()
+        client = await stage.client("client again")
+        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+        assert beat.error_code == ErrorCode.not_coordinator
+        assert "nobody coordinates them" in caplog.text
+
+    play(scenario)
+
+
 def test_those_who_wait_are_sent_away_when_the_broker_stops(play: Play) -> None:
     """M6."""
 

@@ -16,7 +16,7 @@ from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.groups import GroupSettings
 from odradek.metadata.image import BrokerImage, ClusterImage
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -122,14 +122,15 @@ class GroupCoordinator:
         name = shard.log.partition.topic_partition
         try:
             await shard.load()
-        except OdradekError as error:
-            # The partition answers COORDINATOR_LOAD_IN_PROGRESS until somebody else leads it, or this broker again.
-            _log.error("%s: its groups can't be loaded: %s", name, error)
+        except Exception:
+            # Better no coordinator than one that has forgotten half of what it promised.
+            _log.exception("%s: its groups can't be loaded; nobody coordinates them", name)
+            del self._loads[number]
+            self._resign(number)
             return
+        del self._loads[number]
         if shard.groups:
             _log.info("%s: %d groups with %d offsets loaded", name, len(shard.groups), len(shard.offsets))
-        if self._loads.get(number) is asyncio.current_task():
-            del self._loads[number]
 
     def _schedule(self) -> None:
         delay_s = self._broker.config.offsets_retention_check_interval_ms / 1000

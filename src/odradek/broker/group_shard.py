@@ -96,7 +96,8 @@ class GroupShard:
             if isinstance(effect, Append):
                 self._record(group, effect)
             elif isinstance(effect, RebalanceBegan):
-                _log.info("group %s: round after generation %d: %s", group.group_id, effect.generation, effect.reason)
+                told = _printable(f"{group.group_id}: round after generation {effect.generation}: {effect.reason}")
+                _log.info("group %s", told)
             else:
                 answer(effect.to, effect)
         if group.is_forgettable and not self.offsets.of(group.group_id):
@@ -220,6 +221,11 @@ class GroupShard:
                 self.perform(group, ())
 
         self.log.write(records, committed=committed, answered=answered)
+
+
+def _printable(text: str) -> str:
+    """What clients wrote, fit for one line of a log."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
 
 
 def answer(future: object, result: object) -> None:

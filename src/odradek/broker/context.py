@@ -1,11 +1,12 @@
 """Who asks, and how: what a handler knows of a request beside its body."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.protocol.headers import RequestHeader
 from odradek.security import ANONYMOUS, Principal
-from odradek.wire import Connection
+from odradek.wire import Connection, Reply
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class Session:
     principal: Principal = ANONYMOUS
     client_software: str = ""
     """Name and version, if the client said so in ApiVersions (KIP-511)."""
+    shortcut: Callable[[memoryview], Reply | None] | None = None
+    """Asked before anything is decoded: a handler that knows this connection's requests by their first bytes."""
 
 
 class RequestContext(NamedTuple):

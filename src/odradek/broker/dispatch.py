@@ -46,6 +46,8 @@ class Dispatcher:
         """Answer one request. Never raises."""
         header: RequestHeader | None = None
         try:
+            if session.shortcut is not None and (reply := session.shortcut(frame)) is not None:
+                return reply
             header = decode_request_header(frame)
             key = header.api_key, header.api_version
             handler = self._handlers.get(key) or self._find_handler(header)

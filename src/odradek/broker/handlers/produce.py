@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from odradek.broker.context import RequestContext
-from odradek.broker.partition import ACKS_ALL
+from odradek.broker.handlers.produce_shortcut import ProduceShortcut
+from odradek.broker.partition import Partition
 from odradek.broker.responses import frame as response_frame
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _ADMIN_CLIENT: Final = "__admin_client"
 """The one client id that Kafka lets write to internal topics."""
 _ZSTD_FROM: Final = 7
-_ATTRIBUTES: Final = slice(21, 23)
 _NOT_AVAILABLE: Final = KafkaError(ErrorCode.transactional_id_authorization_failed, "this release has no transactions")
 
 
@@ -50,6 +50,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
                 produce.append(responses, _topic_name(broker, context, name, topic_id), number, records)
             except KafkaError as error:
                 produce.fail(responses, name or topic_id, number, error)
+    produce.learn(frame)
     return produce.begin()
 
 
@@ -74,7 +75,7 @@ def _topic_name(broker: "Broker", context: RequestContext, name: str | None, top
 class _Produce(PendingReply):
     """One request's partitions, as they become safe or fail."""
 
-    __slots__ = ("_acks", "_broker", "_context", "_moved", "_now_ms", "_topics", "_waiting", "_wanted")
+    __slots__ = ("_acks", "_broker", "_context", "_last", "_moved", "_now_ms", "_topics", "_waiting", "_wanted")
 
     def __init__(self, broker: "Broker", context: RequestContext, acks: int) -> None:
         super().__init__()
@@ -82,6 +83,7 @@ class _Produce(PendingReply):
         self._context = context
         self._acks = acks
         self._now_ms = broker.runtime.clock.now_ms()
+        self._last: tuple[Partition, memoryview] | None = None
         self._topics: list[TopicResponse] = []
         self._waiting = 0
         self._moved: set[int] = set()
@@ -102,6 +104,7 @@ class _Produce(PendingReply):
         info = partition.append_records(records, acks=self._acks, now_ms=self._now_ms)
         responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))
         self._waiting += 1
+        self._last = partition, records
         partition.when_acknowledged(
             info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1)
         )
@@ -116,6 +119,18 @@ class _Produce(PendingReply):
             if leader is not None:
                 self._moved.add(leader[0])
         responses.append(PartitionResponse(number, int(error.code), error_message=str(error), current_leader=leader))
+
+    def learn(self, frame: memoryview) -> None:
+        """Let the next request like this one take the short road, if it is one that can."""
+        if self._last is None or self._acks == 0 or len(self._topics) != 1 or len(self._topics[0].partitions) != 1:
+            return
+        session = self._context.session
+        if self._context.api_version >= _ZSTD_FROM:
+            shortcut = session.shortcut
+            if not isinstance(shortcut, ProduceShortcut):
+                shortcut = session.shortcut = ProduceShortcut(self._broker.runtime.clock)
+            shortcut.learn(frame, self._context, *self._last, self._acks)
+        self._last = None
 
     def begin(self) -> Reply:
         """The answer if it is known by now, else the promise of one."""
@@ -158,6 +173,3 @@ class _Produce(PendingReply):
         return response_frame(
             self._context.header, encode_produce_response(version, self._topics, node_endpoints=endpoints)
         )
-
-
-__all__ = ["ACKS_ALL", "handle"]

@@ -11,6 +11,7 @@ from odradek.broker.group_log import GroupLog
 from odradek.groups import Replay
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from odradek.protocol.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -115,6 +116,37 @@ def test_a_member_lives_on_through_a_kill_of_its_coordinator(play: Play) -> None
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
         await stage.time_passes(11)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("assigned", "error"),
+    [
+        ((0, 1, 2), ErrorCode.none),
+        ((0, 1), ErrorCode.rebalance_in_progress),
+        ((0, 1, 2, 3), ErrorCode.rebalance_in_progress),
+    ],
+)
+def test_a_new_coordinator_starts_a_round_if_the_assignment_is_not_that_of_the_topics(
+    play: Play, assigned: tuple[int, ...], error: ErrorCode
+) -> None:
+    """M6. Failover, phase 1: it was not there when partitions came or went."""
+
+    async def scenario(stage: Any) -> None:
+        await stage.create_topic("t", 3)
+        client = await stage.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
+        message = join_message()
+        message["protocols"][0]["metadata"] = encode_subscription(Subscription(topics=("t", "not there yet")))
+        joined = await client.ask(ApiKey.JOIN_GROUP, message, 3)
+        partitions = tuple(TopicPartition("t", number) for number in assigned)
+        mine = encode_assignment(Assignment(partitions=partitions))
+        await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=mine), 3)
+        await stage.restart()
+        client = await stage.client("client again")
+        await stage.time_passes(1)
+        assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == error
 
     play(scenario)
 

@@ -14,7 +14,7 @@ from odradek.broker.group_shard import GroupShard
 from odradek.broker.partition import Partition
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
-from odradek.groups import GroupSettings
+from odradek.groups import GroupSettings, State
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
@@ -129,8 +129,17 @@ class GroupCoordinator:
             self._resign(number)
             return
         del self._loads[number]
+        self._check_assignments(shard)
         if shard.groups:
             _log.info("%s: %d groups with %d offsets loaded", name, len(shard.groups), len(shard.offsets))
+
+    def _check_assignments(self, shard: GroupShard) -> None:
+        """Start a round where topics or partitions changed while nobody coordinated (SPEC 6, failover phase 1)."""
+        counts = {name: len(topic.partitions) for name, topic in self._broker.image.topics.items()}
+        for group in list(shard.groups.values()):
+            if group.state is State.STABLE and not group.assigns_all(counts):
+                reason = "its assignment is not that of the topics as they are now"
+                shard.perform(group, group.start_round(reason, shard.now_ms))
 
     def _schedule(self) -> None:
         delay_s = self._broker.config.offsets_retention_check_interval_ms / 1000

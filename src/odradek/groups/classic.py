@@ -12,6 +12,8 @@ told to append and says when that is committed. Notes on what differs from Kafka
 Requests may come in any state; each method begins with the checks that Kafka makes, in Kafka's order.
 """
 
+from collections.abc import Mapping
+
 from odradek.groups.core import JOIN, SYNC, Commit, GroupSettings
 from odradek.groups.messages import (
     Effect,
@@ -26,8 +28,8 @@ from odradek.groups.messages import (
 from odradek.groups.roster import Member
 from odradek.groups.rounds import Rounds
 from odradek.groups.states import ASSIGNING, GATHERING, Event, State
-from odradek.model import ErrorCode
-from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscription
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.group_records import GroupMetadataValue
 
@@ -62,6 +64,26 @@ class ClassicGroup(Rounds):
             except MalformedMessageError:
                 return None
         return frozenset(topics)
+
+    def assigns_all(self, partition_counts: Mapping[str, int]) -> bool:
+        """Whether the members' assignments are all partitions of what they subscribe, and nothing else.
+
+        `partition_counts`: of every topic that exists. True also if that can't be said: other protocols than the
+        consumer's, and assignments that can't be read, are nobody's business but the members'.
+        """
+        subscribed = self.subscribed_topics()
+        if subscribed is None:
+            return True
+        assigned: set[TopicPartition] = set()
+        try:
+            for member in self.members:
+                assigned.update(decode_assignment(member.assignment).partitions)
+        except MalformedMessageError:
+            return True
+        existing = subscribed & partition_counts.keys()
+        return assigned == {
+            TopicPartition(topic, number) for topic in existing for number in range(partition_counts[topic])
+        }
 
     @property
     def is_simple(self) -> bool:
@@ -168,6 +190,12 @@ class ClassicGroup(Rounds):
         if error is ErrorCode.none:
             self._restart_session(self.members[member_id], now_ms)
         return error
+
+    def start_round(self, reason: str, now_ms: int) -> list[Effect]:
+        """Start a round for a reason that no member gave. One under way will do; an empty group needs none."""
+        if self.state is State.STABLE or self.state in ASSIGNING:
+            self._begin_round(reason, now_ms)
+        return self._take()
 
     # -- the log, time, and the two ends -------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def test_every_field_is_named_after_its_key_and_documented() -> None:
         assert definition.name == name
         assert definition.doc.endswith("."), name
         assert hasattr(BrokerConfig(), definition.attribute), name
-    values = {each.name for each in dataclasses.fields(BrokerConfig)} - {"explicit"}
+    values = {each.name for each in dataclasses.fields(BrokerConfig)} - {"explicit", "source", "beneath"}
     assert values == {definition.attribute for definition in BrokerConfig.definitions().values()}
 
 

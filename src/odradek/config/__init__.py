@@ -5,16 +5,28 @@ Every key is one field of a frozen dataclass; the field's name is the key with `
 clock or keeps state; a changed configuration is a new value.
 """
 
+from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import LONG_MAX, ConfigType, Definition, Value
-from odradek.config.describe import ConfigEntry, ConfigSource, ConfigSynonym, describe_broker, describe_topic
+from odradek.config.describe import (
+    ConfigEntry,
+    ConfigSynonym,
+    describe_broker,
+    describe_broker_defaults,
+    describe_topic,
+)
+from odradek.config.dynamic import DYNAMIC, broker_config_in_force, validate_broker_overrides
 from odradek.config.listeners import ListenerAddress, parse_host_port, parse_listener
 from odradek.config.load import load
 from odradek.config.properties import parse_properties
+from odradek.config.sources import ConfigSource
 from odradek.config.topic import TopicConfig, topic_config, validate_topic_overrides
 
 __all__ = [
+    "DYNAMIC",
     "LONG_MAX",
+    "AlterOperation",
+    "Alteration",
     "BrokerConfig",
     "ConfigEntry",
     "ConfigSource",
@@ -24,12 +36,17 @@ __all__ = [
     "ListenerAddress",
     "TopicConfig",
     "Value",
+    "altered",
+    "broker_config_in_force",
+    "check_alterations",
     "describe_broker",
+    "describe_broker_defaults",
     "describe_topic",
     "load",
     "parse_host_port",
     "parse_listener",
     "parse_properties",
     "topic_config",
+    "validate_broker_overrides",
     "validate_topic_overrides",
 ]

@@ -16,7 +16,7 @@ What deviates on purpose:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -36,6 +36,7 @@ from odradek.config.definition import (
     text,
 )
 from odradek.config.listeners import ListenerAddress, parse_listener
+from odradek.config.sources import ConfigSource
 from odradek.model import ConfigurationError
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -254,6 +255,10 @@ class BrokerConfig:
 
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Keys that somebody set, if only to their default; DescribeConfigs tells the two apart."""
+    source: ConfigSource = field(default=ConfigSource.STATIC_BROKER_CONFIG, compare=False, repr=False)
+    """Where they were set."""
+    beneath: "BrokerConfig | None" = field(default=None, compare=False, repr=False)
+    """The weaker layer that this one overrides; see `dynamic`."""
 
     def __post_init__(self) -> None:
         for definition in definitions(type(self)).values():
@@ -306,6 +311,21 @@ class BrokerConfig:
         value: Value = getattr(self, definitions(type(self))[name].attribute)
         return value
 
+    @property
+    def layers(self) -> tuple["BrokerConfig", ...]:
+        """It and those beneath it, the strongest first; `explicit` and `source` of each tell what it adds."""
+        return (self,) if self.beneath is None else (self, *self.beneath.layers)
+
+    def overridden(self, overrides: Mapping[str, str], source: ConfigSource) -> "BrokerConfig":
+        """A layer on top of this one. Raises `ConfigurationError` for unknown keys and values outside their limits."""
+        values = parse_all(definitions(type(self)), overrides)
+        return replace(self, **values, explicit=frozenset(overrides), source=source, beneath=self)  # type: ignore[arg-type]
+
+    def sets(self, name: str) -> bool:
+        """Whether this layer sets the key; of the lowest one, made by hand, any value but the default is set."""
+        is_default = self.beneath is not None or self.get(name) == definitions(type(self))[name].default
+        return name in self.explicit or not is_default
+
     def is_explicit(self, name: str) -> bool:
-        """Whether somebody set the key."""
-        return name in self.explicit or self.get(name) != definitions(type(self))[name].default
+        """Whether somebody set the key, in any layer."""
+        return any(layer.sets(name) for layer in self.layers)

@@ -5,21 +5,12 @@ An entry's synonyms are every place that names the key, strongest first; the fir
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigType, Definition
+from odradek.config.dynamic import DYNAMIC
+from odradek.config.sources import ConfigSource
 from odradek.config.topic import TopicConfig, topic_config
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, numbered as DescribeConfigs numbers them."""
-
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +40,27 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
     """Every key of a broker but the internal ones, by name."""
     return [
         _entry(
-            definition, _broker_synonyms(config, definition.name), definition.format(config.get(name)), read_only=True
+            definition,
+            _broker_synonyms(config, name),
+            definition.format(config.get(name)),
+            read_only=name not in DYNAMIC,
         )
         for name, definition in sorted(BrokerConfig.definitions().items())
         if not definition.internal
     ]
+
+
+def describe_broker_defaults(config: BrokerConfig) -> list[ConfigEntry]:
+    """The keys that were set for all brokers of the cluster at once, and nothing else."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    entries = []
+    for layer in config.layers:
+        for name in sorted(layer.explicit) if layer.source is source else ():
+            definition = BrokerConfig.definitions()[name]
+            value = definition.format(layer.get(name))
+            synonyms = [ConfigSynonym(name=name, value=value, source=source)]
+            entries.append(_entry(definition, synonyms, value, read_only=False))
+    return entries
 
 
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
@@ -82,12 +89,13 @@ def _entry(definition: Definition, synonyms: list[ConfigSynonym], value: str | N
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
-    """The broker's own value if somebody set it, and the default if there is one."""
+    """The broker's own values, of every layer that sets one, and the default if there is one."""
     definition = BrokerConfig.definitions()[name]
-    found = []
-    if config.is_explicit(name):
-        value = definition.format(config.get(name))
-        found.append(ConfigSynonym(name=name, value=value, source=ConfigSource.STATIC_BROKER_CONFIG))
+    found = [
+        ConfigSynonym(name=name, value=definition.format(layer.get(name)), source=layer.source)
+        for layer in config.layers
+        if layer.sets(name)
+    ]
     if definition.default is not None:
         value = definition.format(definition.default)
         found.append(ConfigSynonym(name=name, value=value, source=ConfigSource.DEFAULT_CONFIG))

@@ -1,0 +1,119 @@
+"""A broker's keys that change while it runs, and the configuration in force out of all its layers (KIP-226).
+
+    own        /config/brokers/{id}           DYNAMIC_BROKER_CONFIG
+    all        /config/brokers/<default>      DYNAMIC_DEFAULT_BROKER_CONFIG
+    static     file and command line          STATIC_BROKER_CONFIG
+    default                                   DEFAULT_CONFIG
+
+The keys are those of Kafka that are built here. Each is read anew whenever it is needed, or given to the logs when it
+changes; keys that are only read at the start are not among them, and changing those is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from odradek.config.broker import IGNORED, MOVED, BrokerConfig
+from odradek.config.definition import unknown_key
+from odradek.config.sources import ConfigSource
+from odradek.config.topic import topic_config
+from odradek.model import ConfigurationError
+
+DYNAMIC: Final = frozenset(
+    {
+        "compression.type",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleanup.policy",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type",
+        "log.retention.bytes",
+        "log.retention.ms",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "log.segment.delete.delay.ms",
+        "max.connections",
+        "message.max.bytes",
+        "min.insync.replicas",
+        "producer.id.expiration.ms",
+        "unclean.leader.election.enable",
+    }
+)
+"""The keys that may be set in the two dynamic layers."""
+
+
+_LAYERS: Final = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
+"""The weaker one first."""
+
+
+def validate_broker_overrides(config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> None:
+    """Raise `ConfigurationError` unless `overrides` may be the dynamic layer `source` on a broker of this `config`."""
+    for name in overrides:
+        _check_key(name)
+    layers = {layer.source: _texts(layer) for layer in config.layers[:-1]} | {source: overrides}
+    result = config.layers[-1]
+    for each in _LAYERS:
+        result = _with_layer(result, layers.get(each, {}), each)
+
+
+def broker_config_in_force(
+    static: BrokerConfig, for_all: Mapping[str, str], own: Mapping[str, str]
+) -> tuple[BrokerConfig, list[str]]:
+    """The configuration that results from the layers, and a sentence for each part of them that had to be left out.
+
+    What a tool wrote into the tree may be anything: a broker goes on with what it can use.
+    """
+    config = static
+    ignored: list[str] = []
+    for overrides, source in zip((for_all, own), _LAYERS, strict=True):
+        usable = dict(overrides)
+        for name, problem in _problems(overrides):
+            ignored.append(problem)
+            del usable[name]
+        try:
+            config = _with_layer(config, usable, source)
+        except ConfigurationError as error:
+            ignored.append(str(error))
+    return config, ignored
+
+
+def _with_layer(config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> BrokerConfig:
+    """One layer more, if there is anything in it; what topics inherit from it must make sense, too."""
+    if not overrides:
+        return config
+    result = config.overridden(overrides, source)
+    topic_config(result, {})
+    return result
+
+
+def _problems(overrides: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    known = BrokerConfig.definitions()
+    for name, text in overrides.items():
+        try:
+            _check_key(name)
+            known[name].parse(text)
+        except ConfigurationError as error:
+            yield name, str(error)
+
+
+def _check_key(name: str) -> None:
+    if name in DYNAMIC:
+        return
+    for reasons in (IGNORED, MOVED):
+        if name in reasons:
+            raise ConfigurationError(f"{name} cannot be changed: {reasons[name]}")
+    if name not in BrokerConfig.definitions():
+        raise unknown_key(name, DYNAMIC)
+    raise ConfigurationError(f"{name} cannot be changed while the broker runs; set it in its file and start it again")
+
+
+def _texts(layer: BrokerConfig) -> dict[str, str]:
+    known = BrokerConfig.definitions()
+    return {name: str(known[name].format(layer.get(name))) for name in layer.explicit}

@@ -7,9 +7,12 @@ import pytest
 from world import Member, World, settled, until
 
 from odradek.model import KafkaError, TopicPartition
+from odradek.protocol.consumer_protocol import decode_assignment
+from odradek.protocol.group_records import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
 
 PARTITIONS = 6
-CONFIG = {"num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": "3"}
+COORDINATORS = 3
+CONFIG = {"num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": str(COORDINATORS)}
 SEEDS = range(8)
 
 Scenario = Callable[[World], Awaitable[None]]
@@ -24,6 +27,29 @@ async def write(world: World, topic: str, count: int) -> list[bytes]:
     return values
 
 
+async def assert_rounds(world: World, group: str) -> None:
+    """Generations rise in the log, and in each of them every partition has one owner once it is assigned."""
+    last = 0
+    for records in (await world.read_records("__consumer_offsets", COORDINATORS)).values():
+        for record in records:
+            key = decode_key(record.key or b"")
+            if not isinstance(key, GroupMetadataKey) or key.group != group or record.value is None:
+                continue
+            value = decode_value(key, record.value)
+            assert isinstance(value, GroupMetadataValue)
+            assert value.generation >= last
+            last = value.generation
+            owned = [
+                place
+                for member in value.members
+                if member.assignment
+                for place in decode_assignment(member.assignment).partitions
+            ]
+            assert len(owned) == len(set(owned))
+            assert len(owned) in {0, PARTITIONS}
+    assert last > 1
+
+
 async def members_come_and_go(world: World) -> None:
     values = await write(world, "t", 60)
     members = [await Member(world, f"reader-{number}", "t", "g").start() for number in range(3)]
@@ -34,6 +60,7 @@ async def members_come_and_go(world: World) -> None:
     await settled([*members, late], PARTITIONS)
     for member in (*members, late):
         await member.stop()
+    await assert_rounds(world, "g")
     assert {value for member in (*members, late) for value in member.read} <= set(values)
 
 
@@ -101,6 +128,7 @@ def test_a_group_outlives_its_coordinator_and_no_generation_comes_twice(seed: in
         await until(lambda: len({value for member in members for value in member.read}) == 60)
         for member in members:
             await member.stop()
+        await assert_rounds(world, "g")
 
     World(seed, CONFIG).play(scenario)
 

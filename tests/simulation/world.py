@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients.consumer.consumer import Consumer
+from odradek.clients.consumer.positions import ConsumerRecord
 from odradek.clients.producer.producer import Producer
 from odradek.config import BrokerConfig
 from odradek.metadata.store import Store
@@ -74,15 +75,20 @@ class World:
 
     async def read(self, topic: str, partitions: int) -> dict[int, list[bytes]]:
         """All values that are in a topic at this moment, by partition, in the order of their offsets."""
+        records = await self.read_records(topic, partitions)
+        return {number: [record.value or b"" for record in some] for number, some in records.items()}
+
+    async def read_records(self, topic: str, partitions: int) -> dict[int, list[ConsumerRecord]]:
+        """The same, as records."""
         places = [TopicPartition(topic, number) for number in range(partitions)]
-        found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
+        found: dict[int, list[ConsumerRecord]] = {number: [] for number in range(partitions)}
         async with self.consumer("auditor") as consumer:
             consumer.assign(places)
             ends = await consumer.end_offsets(places)
             while any(len(found[place.partition]) < end for place, end in ends.items()):
                 for record in await consumer.poll(1000):
                     assert record.offset == len(found[record.partition])
-                    found[record.partition].append(record.value or b"")
+                    found[record.partition].append(record)
         return found
 
     def play(self, scenario: Callable[[Self], Coroutine[Any, Any, None]]) -> str:

@@ -43,7 +43,7 @@ class World:
     ids: dict[str, str] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     last: dict[str, tuple[str, int]] = field(default_factory=dict)
-    errors: dict[str, ErrorCode] = field(default_factory=dict)
+    errors: dict[object, ErrorCode] = field(default_factory=dict)
     told: dict[int, tuple[str, frozenset[str]]] = field(default_factory=dict)
     assigned: dict[tuple[int, str], bytes] = field(default_factory=dict)
 
@@ -62,8 +62,7 @@ class World:
             elif not isinstance(effect, RebalanceBegan):
                 self.answered[effect.to] += 1
                 assert self.answered[effect.to] == 1, "answered twice"
-                assert isinstance(effect.to, tuple)
-                self.errors[effect.to[0]] = effect.error
+                self.errors[effect.to] = effect.error
             if isinstance(effect, JoinReply):
                 self.joined(effect)
             elif isinstance(effect, SyncReply) and effect.error is ErrorCode.none:
@@ -173,7 +172,7 @@ class Client:
         asked = world.last.get(self.name)
         if asked is not None and not world.answered[asked]:
             return
-        error = world.errors.get(self.name, ErrorCode.none)
+        error = world.errors.get(asked, ErrorCode.none)
         if self.must == "beat":
             instance, generation = self.name if self.name == "d" else None, world.generations[self.name]
             error = world.group.heartbeat(world.ids[self.name], instance, generation, world.now_ms)

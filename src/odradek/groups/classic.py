@@ -157,13 +157,11 @@ class ClassicGroup(Rounds):
         answers = tuple((leaver, self._leave_one(leaver)) for leaver in request.members)
         reply = LeaveReply(to=request.to, members=answers)
         left = [leaver.member_id or str(leaver.instance_id) for leaver, error in answers if error is ErrorCode.none]
-        ticket = self._ticket
+        self._farewells.append(reply)
         if left:
             self._members_changed(f"{', '.join(left)} left", now_ms)
-        if self.state is State.EMPTY and self._ticket > ticket:
-            self._commits[self._ticket].replies.append(reply)
-        else:
-            self._effects.append(reply)
+        if self.members or not self._is_overtaken:
+            self._say_farewell()
         return self._take()
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
@@ -286,7 +284,9 @@ class ClassicGroup(Rounds):
             self._answer_join(member, error, member.member_id)
             self._answer_sync(member, error)
         for commit in self._commits.values():
-            self._effects += [LeaveReply(to=reply.to, error=error) for reply in commit.replies]
+            self._farewells += commit.replies
+        self._effects += [LeaveReply(to=reply.to, error=error) for reply in self._farewells]
+        self._farewells.clear()
         self._commits.clear()
         self._deadlines.clear_all()
         if self.state is not State.DEAD:

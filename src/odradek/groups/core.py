@@ -69,6 +69,8 @@ class GroupCore:
         self._commits: dict[int, Commit] = {}
         self._ticket = 0
         self._effects: list[Effect] = []
+        self._farewells: list[LeaveReply] = []
+        """Answers to those who left; if nobody is left, they wait for the record that says so."""
 
     def _take(self) -> list[Effect]:
         effects, self._effects = self._effects, []
@@ -143,6 +145,10 @@ class GroupCore:
         if member.parked_sync is not None:
             self._effects.append(SyncReply(to=member.parked_sync, error=error))
             member.parked_sync = None
+
+    def _say_farewell(self) -> None:
+        self._effects += self._farewells
+        self._farewells = []
 
     def _generation_reply(self, to: object, member: Member) -> JoinReply:
         """What a member of the current generation is told; only the leader hears of the others."""

@@ -22,6 +22,9 @@ class Rounds(GroupCore):
     _came_meanwhile = False
     """Whether a member came during the first round's current delay."""
 
+    _is_overtaken = False
+    """Whether the generation that is being committed is not to be told, but followed by another one."""
+
     def _begin_round(self, reason: str, now_ms: int) -> None:
         """Ask everybody to join again. Whoever waits for an assignment hears that there will be none."""
         for member in self.members:
@@ -48,9 +51,10 @@ class Rounds(GroupCore):
         if self.state is State.STABLE or self.state in ASSIGNING or (self.state is State.EMPTY and self.members):
             self._begin_round(reason, now_ms)
         elif self.state is State.COMMITTING_GENERATION:
-            # Everybody waited already: the record on its way is overtaken by another one.
+            # Everybody waited already, so the next record follows as soon as the one on its way is there or lost. Until
+            # then more may change: a crowd that joins at once costs two records, not one for each.
             self._move(Event.MEMBERS_CHANGED)
-            self._complete_round(now_ms)
+            self._is_overtaken = True
         else:
             self._complete_if_all_joined(now_ms)
 
@@ -59,7 +63,7 @@ class Rounds(GroupCore):
 
     def _complete_if_all_joined(self, now_ms: int) -> None:
         """End the gathering if nobody is missing; but a first round has its delay, as long as anyone is in it."""
-        if self.state is not State.PREPARING_REBALANCE or not self._all_joined():
+        if self.state is not State.PREPARING_REBALANCE or self._is_overtaken or not self._all_joined():
             return
         if self._delay_left_ms is None or not self.members:
             self._complete_round(now_ms)
@@ -92,16 +96,22 @@ class Rounds(GroupCore):
         self._last_generation += 1
         if self.members:
             self._move(Event.ALL_JOINED)
+            self._say_farewell()
             protocol_name = self.members.vote()
             commit = Commit(kind="generation", generation=self._last_generation, protocol_name=protocol_name)
             self._append(commit, protocol_name, {})
         else:
             self._move(Event.NOBODY_LEFT)
             self.generation, self.protocol_name = self._last_generation, None
-            self._append(Commit(kind="empty", generation=self.generation), None)
+            commit = Commit(kind="empty", generation=self.generation, replies=self._farewells)
+            self._farewells = []
+            self._append(commit, None)
 
     def _generation_committed(self, commit: Commit, now_ms: int) -> None:
         """Answer every parked join, and expect a sync of each."""
+        if self._is_overtaken:
+            self._overtake(now_ms)
+            return
         if self.state is not State.COMMITTING_GENERATION or commit.generation != self._last_generation:
             return
         self._move(Event.GENERATION_COMMITTED)
@@ -119,6 +129,9 @@ class Rounds(GroupCore):
 
     def _generation_failed(self, commit: Commit, error: ErrorCode, now_ms: int) -> None:
         """Tell every parked join to try again; the number that failed is never used again."""
+        if self._is_overtaken:
+            self._overtake(now_ms)
+            return
         if self.state is not State.COMMITTING_GENERATION or commit.generation != self._last_generation:
             return
         self._move(Event.MEMBERS_CHANGED)
@@ -133,6 +146,10 @@ class Rounds(GroupCore):
                 self._restart_session(member, now_ms)
         self._deadlines.set(JOIN, now_ms + self.members.rebalance_timeout_ms)
         self._complete_if_all_joined(now_ms)
+
+    def _overtake(self, now_ms: int) -> None:
+        self._is_overtaken = False
+        self._complete_round(now_ms)
 
     def _assignment_committed(self, commit: Commit, now_ms: int) -> None:
         """Answer every parked sync."""

@@ -266,3 +266,12 @@ def test_a_configuration_takes_effect_on_the_next_append() -> None:
     assert refusal(log, batch(b"x" * 1000)) == ErrorCode.message_too_large
     log.append(batch(b"x"), leader_epoch=0, now_ms=NOW)
     assert log.segment_base_offsets == [0, 1]
+
+
+def test_the_age_of_the_segment_that_grows_is_changed_too() -> None:
+    """What `segment.ms` says holds for the segment that is there, not only for those to come."""
+    log = new_log()
+    log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    log.update_config(dataclasses.replace(log.config, segment_ms=10))
+    log.append(batch(b"b", time_ms=NOW + 11), leader_epoch=0, now_ms=NOW + 11)
+    assert log.segment_base_offsets == [0, 1]

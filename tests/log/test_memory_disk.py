@@ -188,3 +188,13 @@ def test_submitted_work_hands_its_error_to_who_awaits_it() -> None:
 
     with pytest.raises(OSError, match="No space"):
         asyncio.run(main())
+
+
+def test_the_room_is_what_the_capacity_leaves() -> None:
+    disk = MemoryDisk()
+    disk.make_directories("/data")
+    assert disk.space("/data").usable_bytes > 1 << 40
+    disk.capacity_bytes = 100
+    disk.open("/data/f", create=True).append([b"x" * 30])
+    assert disk.space("/data") == (100, 70)
+    assert disk.absolute("data/./log") == "/data/log"

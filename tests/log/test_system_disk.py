@@ -79,3 +79,10 @@ def test_the_background_thread_does_not_hold_up_the_writer(tmp_path: Path) -> No
         return done
 
     assert asyncio.run(main()) == ["writer", "background"]
+
+
+def test_a_directory_s_room_and_path_are_the_system_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    total, usable = SystemDisk().space(str(tmp_path))
+    assert 0 <= usable <= total
+    monkeypatch.chdir(tmp_path)
+    assert SystemDisk().absolute("data/log") == f"{tmp_path}/data/log"

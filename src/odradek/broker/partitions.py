@@ -110,7 +110,7 @@ class Partitions:
         led = self._by_topic.get(topic.name, {})
         for number in [number for number in led if number not in topic.partitions]:
             self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
-        self._logs.update_config(topic.name)
+        self._logs.update_config(topic.name, topic.partitions)
         for number, image in topic.partitions.items():
             topic_partition = TopicPartition(topic.name, number)
             if image.leader != self._config.broker_id:

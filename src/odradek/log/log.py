@@ -456,7 +456,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Let another configuration hold from now on."""
         self.config = config
-        self._active.config = config
+        self._active.update_config(config)
 
     # ---- the end ------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ data directory/
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from odradek.log import identity
@@ -275,11 +275,13 @@ class LogManager:
             raise LogStorageError(f"{log.directory} cannot be deleted: {error}") from error
         self._folders_to_remove.append((now_ms + log.config.file_delete_delay_ms, target))
 
-    def update_config(self, topic: str) -> None:
-        """Ask `config_for` again, for the logs of `topic`."""
-        for partition, log in self._logs.items():
-            if partition.topic == topic:
-                log.update_config(self._config_for(topic))
+    def update_config(self, topic: str, partitions: Iterable[int]) -> None:
+        """Ask `config_for` again, for the logs of these partitions of `topic`; those that are not here are ignored."""
+        config = self._config_for(topic)
+        for number in partitions:
+            log = self._logs.get(TopicPartition(topic, number))
+            if log is not None:
+                log.update_config(config)
 
     # ---- from time to time --------------------------------------------------------------------------------------
 

@@ -64,8 +64,7 @@ class Segment:
         self._recent_lasts: list[int] = []
         self._recent_positions: list[int] = []
         self._recent_from = base_offset
-        jitter_ms = config.segment_jitter_ms and crc32(self.log.path.encode()) % config.segment_jitter_ms
-        self._roll_ms = config.segment_ms - min(jitter_ms, config.segment_ms)
+        self.update_config(config)
         self._make_indexes(0, 0)
 
     @classmethod
@@ -88,6 +87,12 @@ class Segment:
         disk, path = self.pool.disk, self.log.path.removesuffix(LOG)
         sizes = [disk.size(path + suffix) if disk.exists(path + suffix) else 0 for suffix in (INDEX, TIME_INDEX)]
         return sizes[0], sizes[1]
+
+    def update_config(self, config: LogConfig) -> None:
+        """Let another configuration hold from now on; the size of the indexes stays what it was."""
+        self.config = config
+        jitter_ms = config.segment_jitter_ms and crc32(self.log.path.encode()) % config.segment_jitter_ms
+        self._roll_ms = config.segment_ms - min(jitter_ms, config.segment_ms)
 
     # ---- the books ----------------------------------------------------------------------------------------------
 

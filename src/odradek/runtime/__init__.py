@@ -5,7 +5,7 @@ disk are in memory, and a seed decides every order. Nothing above this floor cal
 """
 
 from odradek.runtime.clock import Clock, SystemClock
-from odradek.runtime.disk import Buffer, Disk, DiskLock, File, SystemDisk
+from odradek.runtime.disk import Buffer, Disk, DiskLock, DiskSpace, File, SystemDisk
 from odradek.runtime.entropy import Entropy, system_entropy, uuid4
 from odradek.runtime.network import Listener, Network, SystemNetwork
 from odradek.runtime.runtime import Runtime, system_runtime
@@ -15,6 +15,7 @@ __all__ = [
     "Clock",
     "Disk",
     "DiskLock",
+    "DiskSpace",
     "Entropy",
     "File",
     "Listener",

@@ -11,7 +11,7 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -53,6 +53,13 @@ class DiskLock(Protocol):
         """Let others have it."""
 
 
+class DiskSpace(NamedTuple):
+    """The room of the volume that a directory is on, in bytes: all of it, and what is left for us."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
 class Disk(Protocol):
     """A file system. Paths are plain strings with `/`."""
 
@@ -67,6 +74,12 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int:
         """A file's bytes, without opening it. `FileNotFoundError` if there is none."""
+
+    def space(self, path: str) -> DiskSpace:
+        """How much room there is for files in a directory."""
+
+    def absolute(self, path: str) -> str:
+        """The same path from the root on."""
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
@@ -126,6 +139,15 @@ class SystemDisk:
     def size(self, path: str) -> int:
         """See `Disk`."""
         return os.stat(path).st_size
+
+    def space(self, path: str) -> DiskSpace:
+        """See `Disk`."""
+        volume = os.statvfs(path)
+        return DiskSpace(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
+
+    def absolute(self, path: str) -> str:
+        """See `Disk`."""
+        return os.path.abspath(path)
 
     def list(self, path: str) -> list[str]:
         """See `Disk`."""

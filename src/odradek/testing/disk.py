@@ -27,11 +27,12 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from odradek.runtime.disk import Buffer, DiskLock, File, holder_note
+from odradek.runtime.disk import Buffer, DiskLock, DiskSpace, File, holder_note
 
 T = TypeVar("T")
 SECTOR_BYTES: Final = 512
 """What a disk writes as a whole."""
+_BOUNDLESS_BYTES: Final = 1 << 50
 
 
 class PowerCutError(BaseException):
@@ -123,6 +124,16 @@ class MemoryDisk:
     def size(self, path: str) -> int:
         """See `Disk`."""
         return len(self._content(path).data)
+
+    def space(self, path: str) -> DiskSpace:
+        """See `Disk`; without `capacity_bytes` the room is what no test uses up."""
+        self._directory(path)
+        total = _BOUNDLESS_BYTES if self.capacity_bytes is None else self.capacity_bytes
+        return DiskSpace(total, max(total - self.used_bytes(), 0))
+
+    def absolute(self, path: str) -> str:
+        """See `Disk`; the working directory is the root."""
+        return f"/{'/'.join(_parts(path))}"
 
     def list(self, path: str) -> list[str]:
         """See `Disk`."""

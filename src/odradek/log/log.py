@@ -366,8 +366,8 @@ class Log:
     def truncate(self, offset: int) -> bool:
         """Cut everything from `offset` on, also what is pending; whether there was anything. Synced on return.
 
-        A batch that begins before `offset` and ends after it goes whole. No write may be under way. The caller writes
-        the lower `recovery_point` down before it appends (a checkpoint beyond the log's end would hide torn batches).
+        A batch that begins before `offset` and ends after it goes whole. No write may be under way. See
+        `LogManager.truncate`: no checkpoint may say that what is cut here is synced.
         """
         assert self._write is None, "a truncation waits for the writer thread"
         if offset >= self.log_end_offset:

@@ -251,12 +251,12 @@ class LogManager:
         return min(self.directories, key=counts.__getitem__)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log (see `Log.truncate`), and write down that its recovery point is lower now."""
+        """Cut a log (see `Log.truncate`), once its lower recovery point is written down: a crash may come in between."""
         log = self._logs[partition]
-        recovery_point = log.recovery_point
-        log.truncate(offset)
-        if log.recovery_point < recovery_point:
+        if log.recovery_point > offset:
+            log.recovery_point = offset
             self.checkpoint()
+        log.truncate(offset)
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Take the partition's log away at once; its files follow after `file.delete.delay.ms`. Ignored without one."""
@@ -323,7 +323,7 @@ class LogManager:
                 log.finish_flush(flush)
             except LogStorageError:
                 continue  # the log has said so, and stopped
-        self.checkpoint()
+        self._try_checkpoint()
 
     def maintain(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """All of it at once."""
@@ -334,18 +334,25 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write the recovery points and the log start offsets down."""
-        self._outdated.clear()
         for directory in self.directories:
             logs = {tp: log for tp, log in self._logs.items() if log.directory.rpartition("/")[0] == directory}
+            points = {tp: log.recovery_point for tp, log in logs.items()}
             starts = {
                 tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset
             }
-            points = {tp: log.recovery_point for tp, log in logs.items()}
             try:
                 self._disk.replace_file(f"{directory}/{RECOVERY_POINTS}", encode_offsets(points))
                 self._disk.replace_file(f"{directory}/{LOG_START_OFFSETS}", encode_offsets(starts))
             except OSError as error:
-                _logger.warning("the checkpoints of %s could not be written: %s", directory, error)
+                raise LogStorageError(f"the checkpoints of {directory} cannot be written: {error}") from error
+        self._outdated.clear()
+
+    def _try_checkpoint(self) -> None:
+        """For when it may wait: an old checkpoint only makes recovery read more."""
+        try:
+            self.checkpoint()
+        except LogStorageError as error:
+            _logger.warning("%s", error)
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -364,7 +371,7 @@ class LogManager:
                 is_failed = True
             if is_failed:
                 failed.add(log.directory.rpartition("/")[0])
-        self.checkpoint()
+        self._try_checkpoint()
         for directory in self.directories:
             if directory not in failed:
                 try:

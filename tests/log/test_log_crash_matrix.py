@@ -1,0 +1,213 @@
+"""A crash at every single change that a scripted life of two logs makes to the disk, and what the next start finds.
+
+Row M1 and DESIGN 7: nothing acknowledged under its durability mode is lost, and nothing else is served.
+"""
+
+import random
+import uuid
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from odradek.log import Log, LogConfig, LogManager
+from odradek.model import TopicPartition
+from odradek.protocol.record_batch import iterate_batches, read_header
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+
+START_MS = 1_800_000_000_000
+KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 1)
+TOPIC_ID = uuid.UUID(int=5)
+CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=400, retention_bytes=5000, file_delete_delay_ms=10)
+
+
+def batch(number: int) -> bytearray:
+    """The batch with that sequence number; its time is its number."""
+    records = [(START_MS + number, b"k", b"%4d" % number * 60, ())]
+    return encode_batch(records, producer_id=3, producer_epoch=0, base_sequence=number)
+
+
+@dataclass
+class Promise:
+    """What one log may have, and what it must have."""
+
+    allowed: dict[int, set[bytes]] = field(default_factory=dict)
+    written: int = 0
+    synced: int = 0
+    may_be_gone: bool = False
+
+    def cut(self, offset: int) -> None:
+        self.written, self.synced = min(self.written, offset), min(self.synced, offset)
+
+
+class Life:
+    """The script. It goes on until the power is cut."""
+
+    def __init__(self, disk: MemoryDisk, config: LogConfig) -> None:
+        self.disk = disk
+        self.config = config
+        self.now_ms = START_MS
+        self.promises = {KEPT: Promise(), DELETED: Promise()}
+
+    def run(self) -> None:
+        manager = self.manager()
+        manager.open(self.now_ms)
+        for partition in (KEPT, DELETED):
+            self.promises[partition].may_be_gone = True
+            manager.get_or_create(partition, topic_id=TOPIC_ID, now_ms=self.now_ms)
+        self.append(manager, KEPT, 6, leader_epoch=0)
+        self.append(manager, DELETED, 9, leader_epoch=0)
+        self.flush(manager, DELETED)
+        self.maintain(manager)
+        self.append(manager, KEPT, 7, leader_epoch=1)
+        self.flush(manager, KEPT)
+        self.truncate(manager, KEPT, 9)
+        self.append(manager, KEPT, 9, leader_epoch=2)
+        self.maintain(manager)
+        self.promises[DELETED] = Promise(may_be_gone=True, allowed=self.promises[DELETED].allowed)
+        manager.delete(DELETED, self.now_ms)
+        self.promises[DELETED].allowed = {}
+        manager.get_or_create(DELETED, topic_id=uuid.UUID(int=6), now_ms=self.now_ms)
+        self.append(manager, DELETED, 8, leader_epoch=0)
+        self.append(manager, KEPT, 9, leader_epoch=2)
+        self.maintain(manager)
+        manager.close()
+        for promise in self.promises.values():
+            promise.synced, promise.may_be_gone = promise.written, False
+        manager = self.manager()
+        manager.open(self.now_ms)
+        self.append(manager, KEPT, 5, leader_epoch=3)
+        self.append(manager, DELETED, 4, leader_epoch=1)
+        self.maintain(manager)
+        manager.kill()
+
+    def manager(self) -> LogManager:
+        return LogManager(
+            self.disk,
+            ["/data"],
+            broker_id=1,
+            entropy=random.Random(1),
+            config_for=lambda topic: self.config,
+            max_open_files=4,
+        )
+
+    def append(self, manager: LogManager, partition: TopicPartition, count: int, *, leader_epoch: int) -> None:
+        """Append and write a few at a time; written means acknowledged."""
+        log, promise = manager.logs[partition], self.promises[partition]
+        for number in range(count):
+            data = batch(log.log_end_offset)
+            info = log.append(data, leader_epoch=leader_epoch, now_ms=self.now_ms)
+            promise.allowed.setdefault(info.first_offset, set()).add(bytes(data))
+            if number % 3 == 2 or number == count - 1:
+                log.write()
+                promise.written = log.written_offset
+                if self.config.flush_group:
+                    promise.synced, promise.may_be_gone = promise.written, False
+
+    def flush(self, manager: LogManager, partition: TopicPartition) -> None:
+        log, promise = manager.logs[partition], self.promises[partition]
+        log.flush()
+        manager.checkpoint()
+        promise.synced, promise.may_be_gone = promise.written, False
+
+    def maintain(self, manager: LogManager) -> None:
+        self.now_ms += 20
+        manager.maintain(self.now_ms)
+        for partition, log in manager.logs.items():
+            self.promises[partition].synced = max(self.promises[partition].synced, log.recovery_point)
+
+    def truncate(self, manager: LogManager, partition: TopicPartition, offset: int) -> None:
+        promise = self.promises[partition]
+        promise.cut(offset)
+        manager.truncate(partition, offset)
+        for gone in [at for at in promise.allowed if at >= offset]:
+            del promise.allowed[gone]
+
+
+def contents(log: Log) -> dict[int, bytes]:
+    """Every batch that the log serves, by offset; asserts that there is no hole."""
+    found: dict[int, bytes] = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20)
+        assert data, f"nothing can be read at {offset}"
+        for position, header in iterate_batches(data):
+            assert header.base_offset == offset
+            found[offset] = data[position : position + header.size]
+            offset = header.next_offset
+    return found
+
+
+def check(life: Life, *, is_synced_only: bool) -> None:
+    """Start again, compare with what was promised, go on, and start once more."""
+    manager = life.manager()
+    manager.open(life.now_ms)
+    for partition, promise in life.promises.items():
+        log = manager.get(partition)
+        if log is None:
+            assert promise.may_be_gone or not promise.written
+            continue
+        found = contents(log)
+        for offset, data in found.items():
+            assert data in promise.allowed.get(offset, set()), f"{partition} serves something else at {offset}"
+        floor = promise.synced if is_synced_only else promise.written
+        if not (promise.may_be_gone and is_synced_only):
+            assert log.log_end_offset >= floor, f"{partition} lost {log.log_end_offset} to {floor}"
+        assert log.log_start_offset <= max(0, floor - 3)
+        end = log.log_end_offset
+        if found:
+            assert log.append(batch(end - 1), leader_epoch=5, now_ms=life.now_ms).duplicate
+            last = read_header(found[end - 1])
+            assert log.epochs.epoch_at(end - 1) == last.partition_leader_epoch
+        assert log.append(batch(end), leader_epoch=5, now_ms=life.now_ms).first_offset == end
+        log.write()
+        found[end] = contents(log)[end]
+        assert contents(log) == found
+        manager.maintain(life.now_ms + 40)
+    before = {partition: contents(log) for partition, log in manager.logs.items()}
+    manager.close()
+    manager = life.manager()
+    manager.open(life.now_ms)
+    assert {partition: contents(log) for partition, log in manager.logs.items()} == before
+    manager.kill()
+
+
+def operations_of(config: LogConfig) -> int:
+    disk = MemoryDisk()
+    life = Life(disk, config)
+    life.run()
+    operations = disk.operations
+    log_start_offset = Log.open(disk, "/data/kept-0", config, now_ms=life.now_ms).log_start_offset
+    assert log_start_offset > 0, "retention is a part of the script"
+    return operations
+
+
+CASES = {
+    "killed": (CONFIG, None, 1),
+    "power cut, everything unsynced lost": (CONFIG, Survival.LOSE, 1),
+    "power cut, anything may happen": (CONFIG, Survival.ANY, 2),
+    "power cut with group flush": (replace(CONFIG, flush_group=True), Survival.ANY, 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_crash_at_any_change_loses_nothing_that_was_promised(case: str) -> None:
+    config, survival, seeds = CASES[case]
+    count = operations_of(config)
+    assert count > 150
+    for operation in range(1, count + 1):
+        for seed in range(seeds):
+            disk = MemoryDisk(random.Random(f"{operation} {seed}"))
+            disk.cut_power_at(operation)
+            life = Life(disk, config)
+            with pytest.raises(PowerCutError):
+                life.run()
+            if survival is None:
+                disk.kill()
+            else:
+                disk.cut_power(survival)
+            try:
+                check(life, is_synced_only=survival is not None)
+            except BaseException as error:
+                error.add_note(f"{case}: crash at operation {operation}, seed {seed}")
+                raise

@@ -258,3 +258,19 @@ async def test_a_follower_that_stopped_hears_nothing() -> None:
     await it.create_topic("b")
     await asyncio.sleep(0)
     assert not it.woken.is_set()
+
+
+async def test_what_is_set_for_brokers_comes_changes_and_goes() -> None:
+    it = await world()
+    await it.store.create(paths.broker_config(None), ConfigNode(config={"log.roll.ms": "1"}).encode())
+    await it.store.create(paths.broker_config(3), ConfigNode(config={"log.roll.ms": "2"}).encode())
+    await it.store.create(f"{paths.BROKER_CONFIGS}/someone", b"")
+    assert (await it.changed()).broker_configs == {None: {"log.roll.ms": "1"}, 3: {"log.roll.ms": "2"}}
+    await it.store.set(paths.broker_config(3), ConfigNode(config={}).encode())
+    assert (await it.changed()).broker_configs == {None: {"log.roll.ms": "1"}}
+    await it.store.set(paths.broker_config(3), b"not JSON")
+    before = it.image
+    assert await it.changed() is before
+    await it.store.delete(paths.broker_config(None))
+    assert (await it.changed()).broker_configs == {}
+    assert not it.follower.has_changes

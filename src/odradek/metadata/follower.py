@@ -11,7 +11,13 @@ from dataclasses import replace
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.metadata.nodes import BrokenNodeError, DeleteTopicsNode, decode_integer
-from odradek.metadata.reading import read_brokers, read_controller, read_topics
+from odradek.metadata.reading import (
+    is_broker_config,
+    read_broker_configs,
+    read_brokers,
+    read_controller,
+    read_topics,
+)
 from odradek.metadata.store import Store, Watch
 from odradek.model import TopicPartition
 
@@ -34,8 +40,10 @@ class TreeFollower:
         self._wake = wake
         self._roots: list[Watch] = []
         self._topics: dict[str, dict[str, Watch]] = {}
+        self._broker_configs: dict[str, Watch] = {}
         self._watches_states = True
         self._brokers_changed = True
+        self._broker_configs_changed = True
         self._controller_changed = True
         self._names_changed = True
         self._changed: set[str] = set()
@@ -45,6 +53,7 @@ class TreeFollower:
         store = self._store
         self._roots = [
             store.watch_children(paths.BROKER_IDS, lambda: self.mark(brokers=True)),
+            store.watch_children(paths.BROKER_CONFIGS, lambda: self.mark(broker_configs=True)),
             store.watch_data(paths.CONTROLLER, lambda: self.mark(controller=True)),
             store.watch_children(paths.TOPICS, lambda: self.mark(names=True)),
             store.watch_children(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
@@ -53,17 +62,25 @@ class TreeFollower:
 
     def stop(self) -> None:
         """Watch nothing any more."""
-        for watch in self._roots:
+        for watch in (*self._roots, *self._broker_configs.values()):
             watch.cancel()
         self._roots.clear()
+        self._broker_configs.clear()
         for name in list(self._topics):
             self._forget(name)
 
     def mark(
-        self, *, brokers: bool = False, controller: bool = False, names: bool = False, topics: Iterable[str] = ()
+        self,
+        *,
+        brokers: bool = False,
+        broker_configs: bool = False,
+        controller: bool = False,
+        names: bool = False,
+        topics: Iterable[str] = (),
     ) -> None:
         """Have these parts read by the next `refresh`."""
         self._brokers_changed |= brokers
+        self._broker_configs_changed |= broker_configs
         self._controller_changed |= controller
         self._names_changed |= names
         self._changed.update(topics)
@@ -71,7 +88,7 @@ class TreeFollower:
 
     def mark_all(self) -> None:
         """Have everything read by the next `refresh`."""
-        self.mark(brokers=True, controller=True, names=True, topics=self._topics)
+        self.mark(brokers=True, broker_configs=True, controller=True, names=True, topics=self._topics)
 
     def watch_states(self, *, enabled: bool) -> None:
         """Whether to watch every partition's state; a change of this reads all topics again."""
@@ -90,7 +107,8 @@ class TreeFollower:
     @property
     def has_changes(self) -> bool:
         """Whether `refresh` would read anything."""
-        return self._brokers_changed or self._controller_changed or self._names_changed or bool(self._changed)
+        flags = self._brokers_changed, self._broker_configs_changed, self._controller_changed, self._names_changed
+        return any(flags) or bool(self._changed)
 
     async def refresh(self, image: ClusterImage) -> ClusterImage:
         """`image` with what changed since the last call; the same object if that is nothing.
@@ -110,6 +128,9 @@ class TreeFollower:
             self._brokers_changed = False
             brokers = await read_brokers(self._store)
             image = image if brokers == image.brokers else replace(image, brokers=brokers)
+        if self._broker_configs_changed:
+            self._broker_configs_changed = False
+            image = await self._refresh_broker_configs(image)
         if self._controller_changed:
             self._controller_changed = False
             image = await self._refresh_controller(image)
@@ -119,6 +140,16 @@ class TreeFollower:
         while self._changed:
             image = await self._refresh_topics(image)
         return image
+
+    async def _refresh_broker_configs(self, image: ClusterImage) -> ClusterImage:
+        names = set(filter(is_broker_config, await self._store.children(paths.BROKER_CONFIGS)))
+        for name in names - self._broker_configs.keys():
+            path = f"{paths.BROKER_CONFIGS}/{name}"
+            self._broker_configs[name] = self._store.watch_data(path, lambda: self.mark(broker_configs=True))
+        for name in self._broker_configs.keys() - names:
+            self._broker_configs.pop(name).cancel()
+        configs = await read_broker_configs(self._store, sorted(names))
+        return image if configs == image.broker_configs else replace(image, broker_configs=configs)
 
     async def _refresh_controller(self, image: ClusterImage) -> ClusterImage:
         controller = await read_controller(self._store)

@@ -78,6 +78,8 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
     deleting: frozenset[str] = frozenset()
+    broker_configs: Mapping[int | None, Mapping[str, str]] = field(default_factory=dict)
+    """What was set for brokers while they ran, by id; `None`: for all of them."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """The topic of an id, if there is one."""

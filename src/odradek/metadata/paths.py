@@ -17,6 +17,8 @@ DELETE_TOPICS: Final = "/admin/delete_topics"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 CONFIG: Final = "/config"
+ALL_BROKERS: Final = "<default>"
+"""The name of the node with what holds for every broker, where others have a broker's id."""
 CONFIG_CHANGES: Final = "/config/changes"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
@@ -78,7 +80,7 @@ def topic_config(name: str) -> str:
 
 def broker_config(broker_id: int | None) -> str:
     """A broker's dynamic configuration, or the default of all brokers."""
-    return f"{BROKER_CONFIGS}/{'<default>' if broker_id is None else broker_id}"
+    return f"{BROKER_CONFIGS}/{ALL_BROKERS if broker_id is None else broker_id}"
 
 
 def delete_topic(name: str) -> str:

@@ -4,6 +4,7 @@ Broken nodes are named in the log and left alone.
 """
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 
 from odradek.metadata import paths
@@ -63,9 +64,23 @@ async def read_topics(store: Store, names: Iterable[str]) -> dict[str, TopicImag
                 number: _partition(topic, TopicPartition(name, number), states[TopicPartition(name, number)])
                 for number in topic.replicas
             },
-            config=_config(name, configs[name]),
+            config=_config(paths.topic_config(name), configs[name]),
         )
     return images
+
+
+async def read_broker_configs(store: Store, names: Iterable[str]) -> dict[int | None, Mapping[str, str]]:
+    """What is set for brokers in the nodes of these names below `/config/brokers`; by id, `None` for all brokers."""
+    ids = [None if name == paths.ALL_BROKERS else int(name) for name in names if is_broker_config(name)]
+    where = list(map(paths.broker_config, ids))
+    nodes = await store.get_many(where)
+    configs = {each: _config(path, node) for each, path, node in zip(ids, where, nodes, strict=True)}
+    return {broker_id: config for broker_id, config in configs.items() if config}
+
+
+def is_broker_config(name: str) -> bool:
+    """Whether the node of this name below `/config/brokers` is some broker's, or all brokers'."""
+    return name == paths.ALL_BROKERS or re.fullmatch("0|[1-9][0-9]{0,9}", name) is not None
 
 
 async def read_subtree(store: Store, path: str) -> list[str]:
@@ -122,11 +137,11 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None) -> Part
     )
 
 
-def _config(name: str, node: Node | None) -> Mapping[str, str]:
+def _config(path: str, node: Node | None) -> Mapping[str, str]:
     if node is None:
         return {}
     try:
-        return ConfigNode.decode(paths.topic_config(name), node.data).config
+        return ConfigNode.decode(path, node.data).config
     except BrokenNodeError as error:
         _log.error("%s", error)
         return {}

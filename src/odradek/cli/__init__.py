@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
 
 
 def _ours() -> type[Exception]:
-    """The root of our errors; a function, because Python asks for it only when something was raised (importing it is slow)."""
+    """The root of our errors. Python asks for it only when something was raised, and it is slow to import."""
     from odradek.model import OdradekError
 
     return OdradekError

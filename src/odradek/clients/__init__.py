@@ -5,5 +5,36 @@
     async with Consumer("greetings", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
         async for record in consumer: ...
 
-`reader` and `offsets` are the pieces below, for those who keep their own offsets. Names are imported when first used.
+`reader` and `offsets` are the pieces below, for those who keep their own offsets. A name is imported when it is first
+used: the protocol's modules take a while.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from odradek.clients.admin import Admin
+    from odradek.clients.consumer import Consumer, ConsumerRecord
+    from odradek.clients.descriptions import NewTopic
+    from odradek.clients.group_offsets import OffsetAndMetadata
+    from odradek.clients.producer import Producer, RecordMetadata
+
+_HOMES: Final = {
+    "Admin": "odradek.clients.admin",
+    "Consumer": "odradek.clients.consumer",
+    "ConsumerRecord": "odradek.clients.consumer",
+    "NewTopic": "odradek.clients.descriptions",
+    "OffsetAndMetadata": "odradek.clients.group_offsets",
+    "Producer": "odradek.clients.producer",
+    "RecordMetadata": "odradek.clients.producer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+__all__ = ["Admin", "Consumer", "ConsumerRecord", "NewTopic", "OffsetAndMetadata", "Producer", "RecordMetadata"]

@@ -24,6 +24,10 @@ from odradek.runtime import Runtime, system_runtime
 _log = logging.getLogger("odradek.clients")
 
 
+class NoBrokerError(UnavailableError):
+    """None of the addresses that are known led to a broker."""
+
+
 class Lane(StrEnum):
     """What a connection is for: requests of one lane wait for each other, those of two do not."""
 
@@ -271,7 +275,7 @@ class Cluster:
                 failures.append(str(error))
             else:
                 return connection
-        raise UnavailableError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
+        raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
 
     async def _open_node(self, key: _Key) -> Connection:
         node = self.metadata.nodes.get(key[0])

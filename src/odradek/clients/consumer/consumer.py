@@ -175,9 +175,10 @@ class Consumer:
         """The subscribed topics, those that the pattern matches included."""
         return self._matching()
 
-    async def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """The topic's partitions. Raises `KafkaError` if there is no such topic."""
-        return (await self._cluster.topic(topic, timeout_ms=self._settings.default_api_timeout_ms)).numbers
+    async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> tuple[int, ...]:
+        """The topic's partitions. Raises `KafkaError` if there is no such topic, or not within `timeout_ms`."""
+        limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return (await self._cluster.topic(topic, timeout_ms=limit_ms)).numbers
 
     # ---- records ------------------------------------------------------------------------------------------------
 

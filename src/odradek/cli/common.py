@@ -1,0 +1,196 @@
+"""What the commands share: where the cluster is, how a coroutine becomes a command, tables, JSON lines, progress."""
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import json
+import logging
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from odradek.clients import Admin
+from odradek.clients.cluster import NoBrokerError
+from odradek.clients.settings import ClientSettings, settings_of_properties
+from odradek.config import parse_properties
+from odradek.model import ConfigurationError, UnavailableError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cluster_options(function: F) -> F:
+    """`--bootstrap-server` and `--command-config`, on everything that talks to a cluster."""
+    function = click.option("--command-config", metavar="FILE", help="Client settings: Java properties, Kafka's keys.")(
+        function
+    )
+    return click.option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT[,…]",
+        help="Brokers to ask first.  [default: localhost:9092]",
+    )(function)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+
+
+def client_settings(
+    bootstrap_server: str | None,
+    command_config: str | None,
+    cls: type[ClientSettings] = ClientSettings,
+    properties: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Keywords for a client of `cls`: the flag beats `properties` (`KEY=VALUE`), which beat the file.
+
+    Raises `ConfigurationError` for a file that cannot be read, and for keys that no client has.
+    """
+    from odradek.clients.consumer.settings import ConsumerSettings
+    from odradek.clients.producer.settings import ProducerSettings
+
+    every = (cls, ClientSettings, ProducerSettings, ConsumerSettings)
+    found: dict[str, Any] = dict(settings_of_properties(_read(command_config), *every))
+    found |= settings_of_properties(dict(map(key_and_value, properties)), cls)
+    if bootstrap_server is not None:
+        found["bootstrap_servers"] = bootstrap_server
+    return found
+
+
+def admin(bootstrap_server: str | None, command_config: str | None) -> Admin:
+    """An `Admin` for the cluster that the options name."""
+    return Admin(**client_settings(bootstrap_server, command_config))
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """`KEY=VALUE` as two texts. Raises `click.BadParameter`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine on uvloop. Ctrl-C and SIGTERM cancel it, so that it leaves its group and cleans up."""
+    import uvloop
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="odradek: %(message)s")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_until_terminated(work))
+    except NoBrokerError as error:
+        raise UnavailableError(f"{error} (is a broker running there? --bootstrap-server says where to look)") from error
+
+
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(work)
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if terminated:
+            raise SystemExit(128 + signal.SIGTERM) from None
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def print_json(value: object) -> None:
+    """One object on one line: keys as they are, bytes as base64, dataclasses as objects."""
+    click.echo(json_line(value))
+
+
+def json_line(value: object) -> str:
+    """See `print_json`; without the end of the line."""
+    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Aligned columns; numbers to the right, nothing (None) as a dash. Never cut when it goes to a file."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=10_000)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        is_number = bool(rows) and all(isinstance(row[index], int | None) for row in rows)
+        table.add_column(column, justify="right" if is_number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    console.print(table)
+
+
+class Progress(Protocol):
+    """Counts work that was done."""
+
+    def __call__(self, amount: int) -> None:
+        """So much more."""
+
+
+@contextlib.contextmanager
+def progress(description: str, total: int | None, *, unit: str, wanted: bool = True) -> Iterator[Progress]:
+    """A progress bar on stderr, if that is a terminal and somebody wants one; `total` None: how long is not known."""
+    if not wanted or not sys.stderr.isatty():
+        yield lambda _amount: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    counted = "{task.completed:,.0f}" if total is None else "{task.completed:,.0f} of {task.total:,.0f}"
+    with Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn(f"{counted} {unit}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def _read(path: str | None) -> Mapping[str, str]:
+    if path is None:
+        return {}
+    try:
+        return parse_properties(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"can't read --command-config {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"--command-config {path} is not UTF-8 text") from None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")

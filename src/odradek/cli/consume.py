@@ -1,0 +1,203 @@
+"""`odradek consume`: records to standard output, as kcat does it."""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from odradek.cli.common import client_settings, cluster_options, progress, run
+from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
+from odradek.clients import Consumer
+from odradek.clients.consumer import ConsumerSettings
+from odradek.model import KafkaError, TopicPartition, validate_topic_name
+
+_OFFSET = re.compile(r"beginning|earliest|end|latest|-?\d+|@\d+")
+_TOPIC_PATIENCE_MS = 2_000
+"""How long a topic may take to become known: long enough for one that was created just before."""
+_POLL_MS = 200
+"""How often it is looked whether the end has been reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What is to be read."""
+
+    topics: tuple[str, ...]
+    partitions: tuple[int, ...]
+    group: str | None
+    offset: str
+    count: int | None
+    exit_at_end: bool
+
+
+@click.command(name="consume")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
+@click.option(
+    "--partition", "-p", "partitions", multiple=True, type=click.IntRange(min=0), help="Only this one; may be repeated."
+)
+@click.option("--from-beginning", is_flag=True, help="From the first record; with --group, where nothing is committed.")
+@click.option("--offset", "-o", metavar="OFFSET", help="beginning, end, a number, -N (the last N), or @TIME in ms.")
+@click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after so many records.")
+@click.option("--exit-eof", "-e", is_flag=True, help="Exit when everything has been read.")
+@click.option("--format", "-f", "template", metavar="TEXT", help=r"For instance '%t %p %o %k %s\n'; see below.")
+@click.option("--key-delimiter", "-K", metavar="TEXT", help="Print KEY, this, VALUE.")
+@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"What ends a record.  [default: \n]")
+@click.option("--null", "-Z", is_flag=True, help="Print NULL for a key or value that is null.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line; keys and values as base64.")
+@click.option(
+    "--property", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One of Kafka's consumer keys."
+)
+@cluster_options
+def command(
+    *,
+    topics: Sequence[str],
+    group: str | None,
+    partitions: Sequence[int],
+    from_beginning: bool,
+    offset: str | None,
+    count: int | None,
+    exit_eof: bool,
+    template: str | None,
+    key_delimiter: str | None,
+    delimiter: str,
+    null: bool,
+    as_json: bool,
+    properties: Sequence[str],
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    r"""Read TOPICs to standard output, from now on unless told otherwise.
+
+    \b
+    Formats:  %s value   %S its length   %k key   %K its length   %h headers
+              %t topic   %p partition    %o offset   %T timestamp   %% percent
+    \b
+    odradek consume flights --from-beginning -e -f '%p %o %k %s\n'
+    odradek consume flights -o -10 -e              the last ten of each partition
+    odradek consume flights -g readers --json
+    """
+    for topic in topics:
+        validate_topic_name(topic)
+    if group is not None and (offset is not None or partitions):
+        raise click.UsageError("a group decides partitions and offsets: --group goes without --partition and --offset")
+    if from_beginning and offset is not None:
+        raise click.UsageError("--from-beginning is --offset beginning: give one of them")
+    if offset is not None and not _OFFSET.fullmatch(offset):
+        raise click.BadParameter(f"beginning, end, a number, -N or @TIME, not {offset!r}", param_hint="--offset")
+    render = _renderer(template, key_delimiter, delimiter, null=null, as_json=as_json)
+    settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
+    settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | settings
+    if from_beginning:
+        settings["auto_offset_reset"] = "earliest"
+    wish = _Wish(
+        topics=tuple(dict.fromkeys(topics)),
+        partitions=tuple(partitions),
+        group=group or settings.pop("group_id", None),
+        offset="beginning" if from_beginning else offset or "end",
+        count=count,
+        exit_at_end=exit_eof,
+    )
+    run(_consume(wish, settings, render))
+
+
+def _renderer(
+    template: str | None, key_delimiter: str | None, delimiter: str, *, null: bool, as_json: bool
+) -> Formatter:
+    """What a record becomes on standard output."""
+    if as_json:
+        return json_formatter
+    nothing = b"NULL" if null else b""
+    if template is not None:
+        return formatter(template, null=nothing)
+    end = unescape(delimiter)
+    if key_delimiter is None:
+        return lambda record: (nothing if record.value is None else record.value) + end
+    between = unescape(key_delimiter)
+    return lambda record: b"".join(
+        (nothing if record.key is None else record.key, between, nothing if record.value is None else record.value, end)
+    )
+
+
+async def _consume(wish: _Wish, settings: dict[str, Any], render: Formatter) -> None:
+    """Read until there is nothing more to read, or to be read."""
+    write = sys.stdout.buffer.write
+    left = wish.count
+    async with Consumer(group_id=wish.group, **settings) as consumer:
+        total = await _start(consumer, wish)
+        # On a terminal the records themselves are the progress.
+        wanted = not sys.stdout.isatty()
+        with progress(f"consuming {' '.join(wish.topics)}", total, unit="records", wanted=wanted) as advance:
+            while left is None or left > 0:
+                records = await consumer.poll(_POLL_MS if wish.exit_at_end else None, left)
+                for record in records:
+                    write(render(record))
+                if records:
+                    sys.stdout.buffer.flush()
+                    advance(len(records))
+                    left = left - len(records) if left is not None else None
+                if wish.exit_at_end and _is_at_end(consumer):
+                    return
+
+
+async def _start(consumer: Consumer, wish: _Wish) -> int | None:
+    """Say what is to be read; how many records that will be, if it is known."""
+    known = {topic: await consumer.partitions_for_topic(topic, timeout_ms=_TOPIC_PATIENCE_MS) for topic in wish.topics}
+    if wish.group is not None:
+        consumer.subscribe(wish.topics)
+        return wish.count
+    partitions = [
+        TopicPartition(topic, number) for topic, numbers in known.items() for number in wish.partitions or numbers
+    ]
+    for partition in partitions:
+        if partition.partition not in known[partition.topic]:
+            count = len(known[partition.topic])
+            raise click.BadParameter(
+                f"topic {partition.topic} has no partition {partition.partition}, only {count}",
+                param_hint="--partition",
+            )
+    consumer.assign(partitions)
+    starts = await _seek(consumer, partitions, wish.offset)
+    if not wish.exit_at_end:
+        return wish.count
+    ends = await consumer.end_offsets(partitions)
+    available = sum(max(ends[partition] - starts[partition], 0) for partition in partitions)
+    return available if wish.count is None else min(available, wish.count)
+
+
+async def _seek(consumer: Consumer, partitions: Sequence[TopicPartition], offset: str) -> dict[TopicPartition, int]:
+    """Go where `--offset` says; the positions."""
+    beginnings = await consumer.beginning_offsets(partitions)
+    ends = await consumer.end_offsets(partitions)
+    if offset.startswith("@"):
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, int(offset[1:])))
+        starts = {partition: each.offset if each is not None else ends[partition] for partition, each in found.items()}
+    else:
+        where = _where(offset)
+        starts = {partition: where(beginnings[partition], ends[partition]) for partition in partitions}
+    for partition, start in starts.items():
+        consumer.seek(partition, start)
+    return starts
+
+
+def _where(offset: str) -> Callable[[int, int], int]:
+    """The offset to start from, out of the first and the last."""
+    if offset in {"beginning", "earliest"}:
+        return lambda beginning, _: beginning
+    if offset in {"end", "latest"}:
+        return lambda _, end: end
+    number = int(offset)
+    if number < 0:
+        return lambda beginning, end: max(beginning, end + number)
+    return lambda beginning, end: min(max(beginning, number), end)
+
+
+def _is_at_end(consumer: Consumer) -> bool:
+    """Whether there is an assignment, and all of it was read. A group's last member may have none."""
+    try:
+        return bool(consumer.assignment()) and all(map(consumer.is_at_end, consumer.assignment()))
+    except KafkaError:
+        return False

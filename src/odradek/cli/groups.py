@@ -1,0 +1,80 @@
+"""`odradek groups`: list and describe."""
+
+from collections.abc import Sequence
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.clients.descriptions import GroupDescription, GroupListing
+
+
+@click.group(name="groups")
+def command() -> None:
+    """List consumer groups, and show where they are."""
+
+
+@command.command(name="list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Stable, Empty, …; may be repeated.")
+@json_option
+@cluster_options
+def list_groups(
+    *, states: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None
+) -> None:
+    """List the groups."""
+
+    async def work() -> list[GroupListing]:
+        async with admin(bootstrap_server, command_config) as cluster:
+            return await cluster.list_groups(states=states)
+
+    groups = run(work())
+    if as_json:
+        for group in groups:
+            print_json(group)
+        return
+    rows = [(group.group_id, group.group_state or None, group.protocol_type or None) for group in groups]
+    print_table(("GROUP", "STATE", "PROTOCOL"), rows)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@json_option
+@cluster_options
+def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Show a group's members, and for each partition the committed offset, the end and the lag."""
+
+    async def work() -> list[GroupDescription]:
+        async with admin(bootstrap_server, command_config) as cluster:
+            return [await cluster.describe_group(name) for name in names]
+
+    for group in run(work()):
+        if as_json:
+            print_json(_described(group))
+        else:
+            _print_group(group)
+
+
+def _described(group: GroupDescription) -> dict[str, object]:
+    return {
+        "group_id": group.group_id,
+        "group_state": group.group_state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "lag": group.lag,
+        "members": group.members,
+        "partitions": group.partitions,
+    }
+
+
+def _print_group(group: GroupDescription) -> None:
+    click.echo(
+        f"group {group.group_id}  state {group.group_state or '-'}  assignor {group.protocol or '-'}  "
+        f"members {len(group.members)}  lag {group.lag}"
+    )
+    rows = [
+        (each.topic, each.partition, each.committed_offset, each.end_offset, each.lag, each.member_id, each.client_host)
+        for each in group.partitions
+    ]
+    print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST"), rows)
+    idle = [member.member_id for member in group.members if not member.assignment]
+    if idle:
+        click.echo(f"members without a partition: {', '.join(idle)}")

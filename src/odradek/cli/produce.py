@@ -1,0 +1,206 @@
+"""`odradek produce`: records out of lines, files or JSON lines, as kcat does it."""
+
+import asyncio
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import click
+
+from odradek.cli.common import client_settings, cluster_options, key_and_value, progress, run
+from odradek.cli.formats import NewRecord, record_of_json, unescape
+from odradek.clients import Producer, RecordMetadata
+from odradek.clients.producer import ProducerSettings
+from odradek.model import OdradekError, validate_topic_name
+
+_CHUNK_BYTES = 256 << 10
+_MOST_RECORD_BYTES = 64 << 20
+"""A line that goes on for longer is not one; brokers take far less."""
+_CHECKED_EVERY = 1_000
+"""So many records are sent between two looks at which of them arrived."""
+
+
+@click.command(name="produce")
+@click.argument("topic")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
+@click.option("--key", "-k", metavar="KEY", help="The key of every record.")
+@click.option("--key-delimiter", "-K", metavar="TEXT", help="A line is KEY, this, VALUE.")
+@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"What ends a record.  [default: \n]")
+@click.option("--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="On every record; may be repeated.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition of every record.")
+@click.option("--partitioner", metavar="NAME", help="classic, sticky, adaptive, …, or an import path.")
+@click.option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+@click.option("--acks", metavar="N", help="0, 1 or all.")
+@click.option("--lines", "-l", is_flag=True, help="Each FILE holds records; otherwise a file is one.")
+@click.option("--null", "-Z", is_flag=True, help="An empty key or value is null.")
+@click.option("--json", "as_json", is_flag=True, help="Each line is what `consume --json` prints.")
+@click.option(
+    "--property", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One of Kafka's producer keys."
+)
+@cluster_options
+def command(
+    *,
+    topic: str,
+    files: Sequence[str],
+    key: str | None,
+    key_delimiter: str | None,
+    delimiter: str,
+    headers: Sequence[str],
+    partition: int | None,
+    partitioner: str | None,
+    compression: str | None,
+    acks: str | None,
+    lines: bool,
+    null: bool,
+    as_json: bool,
+    properties: Sequence[str],
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    r"""Write records to TOPIC, out of FILEs or of standard input, one a line.
+
+    \b
+    odradek produce flights -K : < flights.txt          lines KEY:VALUE
+    odradek produce pictures -k cat cat.png             a file as one record
+    odradek consume a --json -e | odradek produce b --json
+    """
+    validate_topic_name(topic)
+    settings = client_settings(bootstrap_server, command_config, ProducerSettings, properties)
+    settings |= {"compression_type": compression} if compression else {}
+    settings |= {"acks": acks} if acks else {}
+    settings |= {"partitioner": partitioner} if partitioner else {}
+    parse = _parser(
+        key=key,
+        key_delimiter=unescape(key_delimiter) if key_delimiter is not None else None,
+        headers=tuple((name, value.encode()) for name, value in map(key_and_value, headers)),
+        partition=partition,
+        null=null,
+        as_json=as_json,
+    )
+    end = b"\n" if as_json else unescape(delimiter)
+    if not end:
+        raise click.BadParameter("a delimiter can't be empty", param_hint="--delimiter")
+    run(_produce(topic, settings, parse, _records(files, end, lines=lines or as_json)))
+
+
+async def _produce(
+    topic: str, settings: dict[str, object], parse: Callable[[bytes], NewRecord], records: AsyncIterator[bytes]
+) -> None:
+    """Send everything, and raise the first error of a record that did not arrive."""
+    pending: deque[asyncio.Future[RecordMetadata]] = deque()
+    async with Producer(**settings) as producer:  # type: ignore[arg-type]
+        with progress(f"producing to {topic}", None, unit="records", wanted=not sys.stdin.isatty()) as advance:
+            sent = 0
+            async for raw in records:
+                record = parse(raw)
+                pending.append(
+                    await producer.send(
+                        topic,
+                        record.value,
+                        record.key,
+                        partition=record.partition,
+                        timestamp_ms=record.timestamp_ms,
+                        headers=record.headers,
+                    )
+                )
+                sent += 1
+                if sent % _CHECKED_EVERY == 0:
+                    advance(_arrived(pending))
+            await producer.flush()
+            advance(_arrived(pending))
+
+
+def _arrived(pending: deque[asyncio.Future[RecordMetadata]]) -> int:
+    """Forget the records that arrived, and say how many they were. Raises the error of one that did not."""
+    count = 0
+    while pending and pending[0].done():
+        pending.popleft().result()
+        count += 1
+    return count
+
+
+def _parser(
+    *,
+    key: str | None,
+    key_delimiter: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    partition: int | None,
+    null: bool,
+    as_json: bool,
+) -> Callable[[bytes], NewRecord]:
+    """A function from a line, or a file's contents, to a record."""
+    fixed_key = key.encode() if key is not None else None
+
+    def of_json(line: bytes) -> NewRecord:
+        try:
+            record = record_of_json(line)
+        except ValueError as error:
+            raise OdradekError(
+                f"this line is no record in JSON: {line[:60].decode(errors='replace')!r}: {error}"
+            ) from None
+        return record._replace(
+            key=record.key if fixed_key is None else fixed_key,
+            headers=record.headers + headers,
+            partition=record.partition if partition is None else partition,
+        )
+
+    def of_line(line: bytes) -> NewRecord:
+        value: bytes | None = line
+        found: bytes | None = fixed_key
+        if key_delimiter is not None and key_delimiter in line:
+            found, _, value = line.partition(key_delimiter)
+        if null:
+            found, value = found or None, value or None
+        return NewRecord(value=value, key=found, headers=headers, partition=partition)
+
+    return of_json if as_json else of_line
+
+
+async def _records(files: Sequence[str], end: bytes, *, lines: bool) -> AsyncIterator[bytes]:
+    """Records out of files or, if there are none, of standard input."""
+    if files and not lines:
+        for path in files:
+            yield Path(path).read_bytes()  # noqa: ASYNC240 - a regular file, which no loop can wait for
+        return
+    rest = b""
+    async for chunk in _chunks_of_files(files) if files else _chunks_of_stdin():
+        *whole, rest = (rest + chunk).split(end)
+        for record in whole:
+            yield record
+        if len(rest) > _MOST_RECORD_BYTES:
+            raise OdradekError(f"{_MOST_RECORD_BYTES >> 20} MiB without a delimiter are no record; see --delimiter")
+    if rest:
+        yield rest
+
+
+async def _chunks_of_files(files: Sequence[str]) -> AsyncIterator[bytes]:
+    for path in files:
+        with open(path, "rb") as file:  # noqa: ASYNC230 - a regular file, which no loop can wait for
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+
+
+async def _chunks_of_stdin() -> AsyncIterator[bytes]:
+    """What comes, when it comes: a terminal or a pipe must not keep records from being sent."""
+    descriptor = sys.stdin.fileno()
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        while chunk := os.read(descriptor, _CHUNK_BYTES):
+            yield chunk
+        return
+    reader = asyncio.StreamReader()
+    blocking = os.get_blocking(descriptor)
+    # A copy: the transport closes what it reads from.
+    with os.fdopen(os.dup(descriptor), "rb", buffering=0) as pipe:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            while chunk := await reader.read(_CHUNK_BYTES):
+                yield chunk
+        finally:
+            transport.close()
+            # The terminal is shared with the shell, which does not expect to be told to try again.
+            os.set_blocking(descriptor, blocking)

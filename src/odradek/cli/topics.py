@@ -1,0 +1,180 @@
+"""`odradek topics`: create, list, describe and delete."""
+
+from collections.abc import Sequence
+
+import click
+
+from odradek.cli.common import (
+    admin,
+    cluster_options,
+    json_option,
+    key_and_value,
+    print_json,
+    print_table,
+    run,
+)
+from odradek.clients.descriptions import (
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigSource,
+    TopicDescription,
+)
+from odradek.metadata.nodes import encode_topic_id
+from odradek.model import ErrorCode, KafkaError, validate_topic_name
+
+
+@click.group(name="topics")
+def command() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="How many; the cluster's default otherwise.")
+@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Likewise.")
+@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if there is such a topic.")
+@click.option("--validate-only", is_flag=True, help="Only say whether it could be created.")
+@cluster_options
+def create(
+    *,
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: Sequence[str],
+    if_not_exists: bool,
+    validate_only: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Create the topic NAME."""
+    validate_topic_name(name)
+    settings = dict(map(key_and_value, configs))
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as cluster:
+            try:
+                await cluster.create_topic(
+                    name,
+                    partitions=partitions or -1,
+                    replication_factor=replication_factor or -1,
+                    configs=settings,
+                    validate_only=validate_only,
+                )
+            except KafkaError as error:
+                if error.code != ErrorCode.topic_already_exists or not if_not_exists:
+                    raise
+                click.echo(f"topic {name} exists")
+            else:
+                click.echo(f"topic {name} {'can be created' if validate_only else 'created'}")
+
+    run(work())
+
+
+@command.command(name="list")
+@click.option("--internal", is_flag=True, help="Also those that the cluster keeps for itself.")
+@json_option
+@cluster_options
+def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """List the topics, with their partitions and replicas."""
+
+    async def work() -> list[TopicDescription]:
+        async with admin(bootstrap_server, command_config) as cluster:
+            return await cluster.list_topics(include_internal=internal)
+
+    topics = run(work())
+    if as_json:
+        for topic in topics:
+            print_json(_summary(topic))
+        return
+    rows = [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics]
+    print_table(("TOPIC", "PARTITIONS", "REPLICAS"), rows)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@json_option
+@cluster_options
+def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Show the partitions of topics, where they are, and what was configured."""
+
+    async def work() -> tuple[dict[str, TopicDescription], dict[ConfigResource, list[ConfigEntry]]]:
+        async with admin(bootstrap_server, command_config) as cluster:
+            topics = await cluster.describe_topics(names)
+            return topics, await cluster.describe_configs(
+                ConfigResource(type=ConfigResourceType.TOPIC, name=name) for name in topics
+            )
+
+    topics, configs = run(work())
+    for resource, entries in configs.items():
+        topic = topics[resource.name]
+        changed = {entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
+        if as_json:
+            print_json(_summary(topic) | {"configs": changed, "partitions": _partitions(topic)})
+        else:
+            _print_topic(topic, changed)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--if-exists", is_flag=True, help="Pass over those that do not exist.")
+@cluster_options
+def delete(*, names: Sequence[str], if_exists: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Delete topics and all their records."""
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as cluster:
+            for name in names:
+                try:
+                    await cluster.delete_topics([name])
+                except KafkaError as error:
+                    if error.code != ErrorCode.unknown_topic_or_partition or not if_exists:
+                        raise
+                else:
+                    click.echo(f"topic {name} deleted")
+
+    run(work())
+
+
+def _summary(topic: TopicDescription) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "topic_id": encode_topic_id(topic.topic_id) if topic.topic_id is not None else None,
+        "is_internal": topic.is_internal,
+        "partition_count": len(topic.partitions),
+        "replication_factor": topic.replication_factor,
+    }
+
+
+def _partitions(topic: TopicDescription) -> list[dict[str, object]]:
+    return [
+        {
+            "partition": number,
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "replicas": partition.replicas,
+            "isr": partition.isr,
+            "offline_replicas": partition.offline_replicas,
+        }
+        for number, partition in topic.partitions.items()
+    ]
+
+
+def _print_topic(topic: TopicDescription, configs: dict[str, str | None]) -> None:
+    summary = _summary(topic)
+    click.echo(
+        f"topic {topic.name}  id {summary['topic_id'] or 'unknown'}  partitions {len(topic.partitions)}  "
+        f"replicas {topic.replication_factor}"
+    )
+    for name, value in configs.items():
+        click.echo(f"  {name}={value}")
+    rows = [
+        (number, partition.leader, partition.leader_epoch, _ids(partition.replicas), _ids(partition.isr))
+        for number, partition in topic.partitions.items()
+    ]
+    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR"), rows)
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers)) or "-"

@@ -1,0 +1,305 @@
+"""`Admin`: what a cluster has, and how it is changed: topics, groups, offsets, configuration, brokers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+    GroupDescription,
+    GroupListing,
+    GroupPartition,
+    NewTopic,
+    TopicDescription,
+    config_entry,
+    group_description,
+    topic_description,
+)
+from odradek.clients.group_offsets import OffsetAndMetadata, fetch_group_offsets, find_coordinator
+from odradek.clients.metadata import ClusterMetadata, merge
+from odradek.clients.offsets import LATEST, OffsetAndTimestamp, list_offsets
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.settings import ClientSettings, make_settings
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import optional
+from odradek.runtime import Runtime, system_runtime
+
+T = TypeVar("T")
+_NO_SUCH_GROUP = "Dead"
+"""How brokers before Kafka 4 describe a group that they do not know."""
+
+
+class Admin:
+    """Administers any Kafka cluster.
+
+        async with Admin("localhost:9092") as admin:
+            await admin.create_topic("flights", partitions=8)
+
+    Settings are those of `odradek.clients.settings`. Every call tries again, up to `timeout_ms` (60 s), what fails for
+    a reason that passes; it raises `KafkaError` with the broker's reason, or `UnavailableError`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        runtime: Runtime | None = None,
+        timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+        **settings: object,
+    ) -> None:
+        addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
+        made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses})
+        self._cluster = Cluster(made, runtime or system_runtime())
+        self._timeout_ms = timeout_ms
+
+    async def start(self) -> Self:
+        """Reach the cluster. Raises `UnavailableError` if no broker answers. `async with` calls it."""
+        try:
+            await self._cluster.start()
+        except BaseException:
+            await self._cluster.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- topics -------------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Create one topic; -1 is the cluster's default. Raises `KafkaError` TOPIC_ALREADY_EXISTS and others."""
+        topic = NewTopic(name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {})
+        await self.create_topics([topic], validate_only=validate_only)
+
+    async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Create topics, or with `validate_only` only say whether that would work. Raises the first error, after all."""
+        message = {
+            "topics": [topic.message() for topic in topics],
+            "timeout": self._timeout_ms,
+            "validate_only": validate_only,
+        }
+
+        async def attempt() -> None:
+            connection = await self._cluster.controller()
+            response = await connection.request(ApiKey.CREATE_TOPICS, message)
+            for topic in response.topics:
+                _raise(f"topic {topic.name!r}", topic)
+
+        await self._retrying(attempt)
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics and their records. Raises the first error, after all."""
+        wanted = list(names)
+        message = {
+            "topics": [{"name": name, "topic_id": None} for name in wanted],
+            "topic_names": wanted,
+            "timeout": self._timeout_ms,
+        }
+
+        async def attempt() -> None:
+            connection = await self._cluster.controller()
+            response = await connection.request(ApiKey.DELETE_TOPICS, message)
+            for topic in response.responses:
+                if topic.error_code == ErrorCode.unknown_topic_or_partition:
+                    # Retriable to Kafka's clients, but waiting does not bring a topic about.
+                    raise _UnknownTopicError(topic.name)
+                _raise(f"topic {topic.name!r}", topic)
+
+        await self._retrying(attempt)
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
+        """All topics by name."""
+        metadata = await self._metadata(None)
+        return [
+            topic_description(topic)
+            for _, topic in sorted(metadata.topics.items())
+            if include_internal or not topic.is_internal
+        ]
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Topics with their partitions, leaders and replicas. Raises `KafkaError` for one that does not exist."""
+        wanted = list(names)
+        metadata = await self._metadata(wanted)
+        for name in wanted:
+            topic = metadata.topics.get(name)
+            if topic is None or topic.error_code == ErrorCode.unknown_topic_or_partition:
+                raise _UnknownTopicError(name)
+            if topic.error_code not in {ErrorCode.none, ErrorCode.leader_not_available}:
+                raise KafkaError(topic.error_code, f"topic {name!r}: {topic.error_code.name.upper()}")
+        return {name: topic_description(metadata.topics[name]) for name in wanted}
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Offsets by partition, for `EARLIEST`, `LATEST` or a time in ms; see `offsets.list_offsets`."""
+        return await list_offsets(self._cluster, wanted, isolation_level=isolation_level, timeout_ms=self._timeout_ms)
+
+    # ---- groups -------------------------------------------------------------------------------------------------
+
+    async def list_groups(self, *, states: Iterable[str] = ()) -> list[GroupListing]:
+        """All groups by id, of every coordinator; `states` (`Stable`, `Empty`, …) picks some."""
+        message = {"states_filter": list(states), "types_filter": []}
+
+        async def ask(node_id: int) -> list[GroupListing]:
+            connection = await self._cluster.connection(node_id)
+            response = await connection.request(ApiKey.LIST_GROUPS, message)
+            _raise(f"broker {node_id}", response)
+            return [
+                GroupListing(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type,
+                    group_state=optional(group, "group_state", ""),
+                    group_type=optional(group, "group_type", ""),
+                )
+                for group in response.groups
+            ]
+
+        async def attempt() -> list[GroupListing]:
+            await self._cluster.refresh()
+            answers = await asyncio.gather(*(ask(node_id) for node_id in self._cluster.metadata.nodes))
+            return sorted((group for groups in answers for group in groups), key=lambda group: group.group_id)
+
+        return await self._retrying(attempt)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """One group: its members, and for every partition the committed offset, the end and the lag.
+
+        Raises `KafkaError` GROUP_ID_NOT_FOUND for a group that has neither members nor offsets.
+        """
+
+        async def attempt() -> Any:
+            connection = await self._cluster.connection(await find_coordinator(self._cluster, group_id))
+            message = {"groups": [group_id], "include_authorized_operations": False}
+            response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
+            group = response.groups[0]
+            if group.error_code != ErrorCode.group_id_not_found:
+                _raise(f"group {group_id!r}", group)
+            return group
+
+        group = await self._retrying(attempt)
+        offsets = await fetch_group_offsets(self._cluster, group_id, timeout_ms=self._timeout_ms)
+        is_unknown = group.error_code == ErrorCode.group_id_not_found or group.group_state == _NO_SUCH_GROUP
+        if is_unknown and not offsets:
+            raise KafkaError(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
+        described = group_description(group)
+        partitions = await self._progress(offsets, described)
+        return described.with_partitions(partitions)
+
+    async def _progress(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupDescription
+    ) -> list[GroupPartition]:
+        """Every partition that is committed or assigned; without an end where the topic is gone."""
+        owners = {partition: member for member in group.members for partition in member.assignment}
+        partitions = sorted({*offsets, *owners})
+        metadata = await self._metadata(sorted({partition.topic for partition in partitions}))
+        existing = [partition for partition in partitions if metadata.leader(partition) is not None]
+        ends = await self.list_offsets(dict.fromkeys(existing, LATEST))
+        return [
+            GroupPartition.of(partition, offsets.get(partition), ends.get(partition), owners.get(partition))
+            for partition in partitions
+        ]
+
+    # ---- the cluster and its configuration ----------------------------------------------------------------------
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The brokers that are alive, and the controller."""
+        await self._cluster.refresh()
+        metadata = self._cluster.metadata
+        return ClusterDescription(
+            cluster_id=metadata.cluster_id,
+            controller_id=metadata.controller_id,
+            brokers=tuple(
+                BrokerDescription(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+                for _, node in sorted(metadata.nodes.items())
+            ),
+        )
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> dict[ConfigResource, list[ConfigEntry]]:
+        """The configuration of topics and brokers, by key. A broker is asked about itself."""
+        found: dict[ConfigResource, list[ConfigEntry]] = {}
+        for resource in resources:
+            message = {
+                "resources": [
+                    {
+                        "resource_type": resource.type.value,
+                        "resource_name": resource.name,
+                        "configuration_keys": None,
+                    }
+                ],
+                "include_synonyms": include_synonyms,
+                "include_documentation": include_documentation,
+            }
+            found[resource] = await self._describe(resource, message)
+        return found
+
+    async def _describe(self, resource: ConfigResource, message: Mapping[str, Any]) -> list[ConfigEntry]:
+        async def attempt() -> list[ConfigEntry]:
+            if resource.type is ConfigResourceType.BROKER and resource.name.isdecimal():
+                connection = await self._cluster.connection(int(resource.name))
+            else:
+                connection = await self._cluster.any_connection()
+            response = await connection.request(ApiKey.DESCRIBE_CONFIGS, message)
+            (result,) = response.results
+            _raise(f"{resource.type.name.lower()} {resource.name!r}", result)
+            return sorted((config_entry(entry) for entry in result.configs), key=lambda entry: entry.name)
+
+        return await self._retrying(attempt)
+
+    # ---- pieces -------------------------------------------------------------------------------------------------
+
+    async def _metadata(self, names: list[str] | None) -> ClusterMetadata:
+        """The cluster as it is now, without the cluster view's interest in those topics."""
+
+        async def attempt() -> ClusterMetadata:
+            return merge(ClusterMetadata(), await self._cluster.ask_for_topics(names))
+
+        return await self._retrying(attempt)
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await retrying(self._cluster, attempt, timeout_ms=self._timeout_ms)
+
+
+class _UnknownTopicError(KafkaError):
+    """A topic that does not exist; final, because nobody is creating it."""
+
+    retriable = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
+
+
+def _raise(what: str, answer: Any) -> None:
+    """Raise the error of an answer, if it has one, with the broker's reason."""
+    if answer.error_code != ErrorCode.none:
+        reason = optional(answer, "error_message", None) or answer.error_code.name.upper()
+        raise KafkaError(answer.error_code, f"{what}: {reason}")

@@ -1,0 +1,250 @@
+"""What `Admin` takes and gives, as values: topics, groups, brokers, configuration entries."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.metadata import PartitionMetadata, TopicMetadata
+from odradek.clients.offsets import OffsetAndTimestamp
+from odradek.model import KafkaError, TopicPartition
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from odradek.protocol.messages import optional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to be created. `assignments` (brokers by partition) takes the place of the two numbers."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Iterable[int]] = field(default_factory=dict)
+
+    def message(self) -> dict[str, Any]:
+        """Its part of a CreateTopics request."""
+        return {
+            "name": self.name,
+            "num_partitions": -1 if self.assignments else self.partitions,
+            "replication_factor": -1 if self.assignments else self.replication_factor,
+            "assignments": [
+                {"partition_index": partition, "broker_ids": list(brokers)}
+                for partition, brokers in self.assignments.items()
+            ],
+            "configs": [{"name": name, "value": value} for name, value in self.configs.items()],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic and its partitions, ascending."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    is_internal: bool
+    partitions: Mapping[int, PartitionMetadata]
+
+    @property
+    def replication_factor(self) -> int:
+        """The replicas of its first partition; 0 if there is none."""
+        return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDescription:
+    """A broker that is alive."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    """The brokers by id; `controller_id` is -1 if there is no controller now."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group's name and state; what the broker is too old to say is empty."""
+
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """A member of a group, and what it reads."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPartition:
+    """How far a group is in a partition. None: nothing committed, the topic is gone, nobody reads it."""
+
+    topic: str
+    partition: int
+    committed_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    member_id: str | None
+    client_id: str | None
+    client_host: str | None
+
+    @classmethod
+    def of(
+        cls,
+        partition: TopicPartition,
+        committed: OffsetAndMetadata | None,
+        end: OffsetAndTimestamp | None,
+        member: MemberDescription | None,
+    ) -> "GroupPartition":
+        """Put together what the coordinator and the leader say."""
+        lag = max(end.offset - committed.offset, 0) if committed is not None and end is not None else None
+        return cls(
+            topic=partition.topic,
+            partition=partition.partition,
+            committed_offset=committed.offset if committed is not None else None,
+            end_offset=end.offset if end is not None else None,
+            lag=lag,
+            member_id=member.member_id if member is not None else None,
+            client_id=member.client_id if member is not None else None,
+            client_host=member.client_host if member is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group: who is in it, and how far it is."""
+
+    group_id: str
+    group_state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberDescription, ...]
+    partitions: tuple[GroupPartition, ...] = ()
+
+    def with_partitions(self, partitions: Iterable[GroupPartition]) -> "GroupDescription":
+        """The same group, and its progress."""
+        return replace(self, partitions=tuple(partitions))
+
+    @property
+    def lag(self) -> int:
+        """Records that are written and not committed, of all partitions with a committed offset."""
+        return sum(partition.lag for partition in self.partitions if partition.lag is not None)
+
+
+class ConfigResourceType(IntEnum):
+    """What a configuration belongs to, by Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigResource:
+    """A topic or a broker by name; a broker's name is its id."""
+
+    type: ConfigResourceType
+    name: str
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by Kafka's numbers; other ones are shown as UNKNOWN."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """A key, its value (None if it is secret or unset), and where that comes from."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[tuple[str, str | None, ConfigSource], ...] = ()
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+def topic_description(topic: TopicMetadata) -> TopicDescription:
+    """A topic as metadata has it."""
+    return TopicDescription(
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=topic.partitions
+    )
+
+
+def group_description(group: Any) -> GroupDescription:
+    """A group as DescribeGroups has it (kio's). Only members of consumer groups have partitions to show."""
+    return GroupDescription(
+        group_id=group.group_id,
+        group_state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data,
+        members=tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                group_instance_id=optional(member, "group_instance_id", None),
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=_assignment(group.protocol_type, member.member_assignment),
+            )
+            for member in sorted(group.members, key=lambda member: member.member_id)
+        ),
+    )
+
+
+def config_entry(entry: Any) -> ConfigEntry:
+    """An entry as DescribeConfigs has it (kio's)."""
+    return ConfigEntry(
+        name=entry.name,
+        value=entry.value,
+        source=_source(entry.config_source),
+        is_read_only=entry.read_only,
+        is_sensitive=entry.is_sensitive,
+        synonyms=tuple((each.name, each.value, _source(each.source)) for each in entry.synonyms),
+        documentation=optional(entry, "documentation", None),
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in ConfigSource._value2member_map_ else ConfigSource.UNKNOWN
+
+
+def _assignment(protocol_type: str, data: bytes) -> tuple[TopicPartition, ...]:
+    if protocol_type != PROTOCOL_TYPE:
+        return ()
+    try:
+        return tuple(sorted(decode_assignment(data).partitions))
+    except KafkaError:
+        # Members may say what they like to each other; a description shows what it can.
+        return ()

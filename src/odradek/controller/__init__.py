@@ -1,13 +1,15 @@
 """What the controller decides, as pure functions: an image of the cluster in, operations on the tree out.
 
-Placement of new topics, states of new partitions, leaders after a broker came or went, deletion, producer ids.
-`broker.controller_shell` reads, calls these, and writes, each time with a check that it still is the controller; every
-decision is made from the tree alone, so that whatever a dead controller left half done the next one finishes.
+Placement of new topics and of more partitions, their first states, leaders after a broker came or went, deletion,
+producer ids. `broker.controller_shell` reads, calls these, and writes, each time with a check that it still is the
+controller; every decision is made from the tree alone, so that whatever a dead controller left half done the next one
+finishes.
 """
 
 from odradek.controller.creation import MAX_PARTITIONS, NewTopic, TopicCreation, TopicPlan, plan_topic
 from odradek.controller.deletion import TopicDeletion, deletion_operations
 from odradek.controller.elections import Election, elect, elections
+from odradek.controller.expansion import NewPartitions, plan_partitions
 from odradek.controller.initialization import initial_operations, needs_initialization
 from odradek.controller.placement import ClusterLoad, place
 from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
@@ -17,6 +19,7 @@ __all__ = [
     "PRODUCER_ID_BLOCK_SIZE",
     "ClusterLoad",
     "Election",
+    "NewPartitions",
     "NewTopic",
     "TopicCreation",
     "TopicDeletion",
@@ -28,5 +31,6 @@ __all__ = [
     "needs_initialization",
     "next_producer_id_block",
     "place",
+    "plan_partitions",
     "plan_topic",
 ]

@@ -135,16 +135,23 @@ def _check_assignment(assignment: Mapping[int, Replicas], brokers: Mapping[int, 
     if sorted(assignment) != list(range(len(assignment))):
         raise _bad_assignment("partitions are numbered from 0 without a gap")
     for partition, replicas in assignment.items():
-        if not replicas:
-            raise _bad_assignment(f"partition {partition} has no replicas")
-        if len(set(replicas)) != len(replicas):
-            raise _bad_assignment(f"partition {partition} names a broker twice: {list(replicas)}")
-        if len(replicas) != len(assignment[0]):
-            raise _bad_assignment(f"partition {partition} has another number of replicas than partition 0")
-        unknown = [broker for broker in replicas if broker not in brokers]
-        if unknown:
-            raise _bad_assignment(f"partition {partition} names brokers that are not alive: {unknown}")
+        check_replicas(partition, replicas, len(assignment[0]), brokers)
     return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}
+
+
+def check_replicas(
+    partition: int, replicas: Replicas, replication_factor: int, brokers: Mapping[int, BrokerImage]
+) -> None:
+    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless these are so many different brokers, all alive."""
+    if not replicas:
+        raise _bad_assignment(f"partition {partition} has no replicas")
+    if len(set(replicas)) != len(replicas):
+        raise _bad_assignment(f"partition {partition} names a broker twice: {list(replicas)}")
+    if len(replicas) != replication_factor:
+        raise _bad_assignment(f"partition {partition} has another number of replicas than partition 0")
+    unknown = [broker for broker in replicas if broker not in brokers]
+    if unknown:
+        raise _bad_assignment(f"partition {partition} names brokers that are not alive: {unknown}")
 
 
 def _bad_assignment(message: str) -> KafkaError:

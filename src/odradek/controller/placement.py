@@ -1,4 +1,4 @@
-"""Which brokers hold a new topic's partitions.
+"""Which brokers hold a topic's new partitions.
 
 One partition after the other, each choice the best at that moment:
 - the leader: the broker that leads the fewest partitions of this topic, then of the cluster;
@@ -39,16 +39,26 @@ class ClusterLoad:
 
 
 def place(
-    racks: Mapping[int, str | None], load: ClusterLoad, *, partitions: int, replication_factor: int
+    racks: Mapping[int, str | None],
+    load: ClusterLoad,
+    *,
+    partitions: int,
+    replication_factor: int,
+    existing: Iterable[Replicas] = (),
 ) -> dict[int, Replicas]:
-    """Replicas of `partitions` new partitions on brokers with these `racks`, and `load` counted on.
+    """Replicas of `partitions` new partitions on brokers with these `racks`, by number from 0, and `load` counted on.
 
-    There are at least `replication_factor` brokers; the caller has checked.
+    `existing` are the topic's partitions so far. There are at least `replication_factor` brokers; the caller has
+    checked.
     """
     assert 0 < replication_factor <= len(racks)
     leaders: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
     pairs: Counter[tuple[int, int]] = Counter()
+    for leader, *followers in existing:
+        leaders[leader] += 1
+        replicas.update((leader, *followers))
+        pairs.update((leader, follower) for follower in followers)
     assignment: dict[int, Replicas] = {}
     for partition in range(partitions):
         leader = min(racks, key=lambda broker: (leaders[broker], load.leaders[broker], broker))

@@ -331,7 +331,7 @@ class Log:
         """
         if self._flush is not None or self._failure is not None or self.config.discard_writes:
             return None
-        if now_ms is not None:
+        if now_ms is not None and include_active:
             self.last_flush_ms = now_ms
         segments = unsynced_segments(self._segments, self.recovery_point, include_active=include_active)
         if not segments:

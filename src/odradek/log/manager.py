@@ -251,7 +251,7 @@ class LogManager:
         return min(self.directories, key=counts.__getitem__)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log (see `Log.truncate`), once its lower recovery point is written down: a crash may come in between."""
+        """Cut a log (see `Log.truncate`), once a lower recovery point is written down: a crash may come between."""
         log = self._logs[partition]
         if log.recovery_point > offset:
             log.recovery_point = offset

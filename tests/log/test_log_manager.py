@@ -1,0 +1,324 @@
+"""A broker's data directories: who may use them, what is found again, and what is done from time to time. Row M1."""
+
+import asyncio
+import errno
+import os
+import random
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.log import Log, LogConfig, LogManager, LogStorageError
+from odradek.model import StorageError, TopicPartition
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import encode_batch
+from odradek.runtime import Disk, SystemDisk
+from odradek.testing.disk import MemoryDisk, Survival
+
+NOW = 1_800_000_000_000
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC_ID = uuid.UUID(int=9)
+SMALL = LogConfig(segment_bytes=200, file_delete_delay_ms=100)
+
+
+def new_manager(
+    disk: Disk,
+    *directories: str,
+    broker_id: int = 1,
+    cluster_id: str | None = None,
+    config_for: Callable[[str], LogConfig] = lambda topic: SMALL,
+) -> LogManager:
+    return LogManager(
+        disk,
+        directories or ("/data",),
+        broker_id=broker_id,
+        cluster_id=cluster_id,
+        entropy=random.Random(3),
+        config_for=config_for,
+    )
+
+
+def opened(disk: Disk, *directories: str) -> LogManager:
+    manager = new_manager(disk, *directories)
+    manager.open(NOW)
+    return manager
+
+
+def append(log: Log, count: int = 1) -> None:
+    for _ in range(count):
+        log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
+    log.write()
+
+
+def offsets(log: Log) -> list[int]:
+    result, offset = [], log.log_start_offset
+    while data := log.read(offset, 1 << 20):
+        result += [header.base_offset for _, header in iterate_batches(data)]
+        offset = result[-1] + 1
+    return result
+
+
+def test_logs_are_found_again_after_a_clean_end_and_after_a_crash() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
+    append(manager.get_or_create(T1, topic_id=TOPIC_ID, now_ms=NOW), 3)
+    cluster_id = manager.cluster_id
+    manager.close()
+    assert disk.exists("/data/.kafka_cleanshutdown")
+    manager = opened(disk)
+    assert not disk.exists("/data/.kafka_cleanshutdown"), "from now on a crash is a crash"
+    assert {partition: offsets(log) for partition, log in manager.logs.items()} == {T0: [*range(5)], T1: [*range(3)]}
+    assert manager.topic_id(T1) == TOPIC_ID
+    assert manager.cluster_id == cluster_id
+    append(manager.logs[T0], 2)
+    manager.kill()
+    manager = opened(disk)
+    assert offsets(manager.logs[T0]) == [*range(7)]
+    assert (len(manager), list(manager), manager.get(TopicPartition("other", 0))) == (2, [T0, T1], None)
+
+
+def test_a_second_broker_is_told_which_process_has_the_directory(tmp_path: Path) -> None:
+    """M1: a data directory has one broker."""
+    manager = opened(SystemDisk(), f"{tmp_path}/data")
+    program = (
+        "import random, sys; from odradek.log import LogManager; from odradek.runtime import SystemDisk\n"
+        "LogManager(SystemDisk(), [sys.argv[1]], broker_id=1, entropy=random.Random()).open(0)"
+    )
+    command = [sys.executable, "-c", program, f"{tmp_path}/data"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert f"the data directory {tmp_path}/data is in use by process {os.getpid()} (odradek serve)" in refused.stderr
+    manager.close()
+    subprocess.run(command, check=True)
+
+
+def test_a_directory_that_is_taken_leaves_the_others_free() -> None:
+    disk = MemoryDisk()
+    first = opened(disk, "/b")
+    second = new_manager(disk, "/a", "/b")
+    with pytest.raises(StorageError, match="/b is in use by process 1"):
+        second.open(NOW)
+    second.close()
+    third = opened(disk, "/a")
+    third.kill()
+    first.kill()
+    opened(disk, "/a", "/b")
+
+
+def test_a_directory_of_another_broker_or_cluster_is_refused() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    cluster_id = manager.cluster_id
+    manager.close()
+    with pytest.raises(StorageError, match="is broker 1's, and this one is 2"):
+        new_manager(disk, broker_id=2).open(NOW)
+    with pytest.raises(StorageError, match=f"is of cluster {cluster_id}, and this is another"):
+        new_manager(disk, cluster_id="another").open(NOW)
+    again = new_manager(disk)
+    again.lock()
+    assert again.cluster_id == cluster_id
+    again.load(NOW)
+
+
+def test_a_new_log_goes_where_the_fewest_are() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk, "/a", "/b")
+    for number in range(5):
+        manager.get_or_create(TopicPartition("t", number), topic_id=None, now_ms=NOW)
+    assert [len([n for n in disk.list(d) if n.startswith("t-")]) for d in ("/a", "/b")] == [3, 2]
+    manager.close()
+    manager = opened(disk, "/a", "/b")
+    assert len(manager) == 5
+    manager.close()
+    disk.make_directories("/b/t-0")
+    with pytest.raises(StorageError, match="logs of the same partition"):
+        opened(disk, "/a", "/b")
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
+    manager.delete(T0, NOW)
+    manager.delete(T0, NOW)
+    assert manager.get(T0) is None
+    assert manager.topic_id(T0) is None
+    (folder,) = [name for name in disk.list("/data") if name.startswith("t-0")]
+    assert folder.startswith("t-0.")
+    assert folder.endswith("-delete")
+    append(manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW))
+    manager.maintain(NOW + 99)
+    assert disk.exists(f"/data/{folder}")
+    manager.maintain(NOW + 100)
+    assert not disk.exists(f"/data/{folder}")
+    assert offsets(manager.logs[T0]) == [0]
+    manager.delete(T0, NOW)
+    manager.kill()
+    assert opened(disk).get(T0) is None
+    assert not [name for name in disk.list("/data") if name.endswith("-delete")], "a start removes what is left"
+
+
+def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
+    manager.logs[T0].flush()
+    manager.logs[T0].advance_log_start_offset(6)
+    manager.checkpoint()
+    manager.delete(T0, NOW)
+    manager.kill()
+    manager = opened(disk)
+    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 4)
+    manager.kill()
+    manager = opened(disk)
+    assert (manager.logs[T0].recovery_point, offsets(manager.logs[T0])) == (0, [0, 1, 2, 3])
+
+
+def test_maintenance_retains_syncs_and_checkpoints() -> None:
+    disk = MemoryDisk()
+    config = LogConfig(segment_bytes=300, retention_bytes=600, file_delete_delay_ms=100)
+    manager = new_manager(disk, config_for=lambda topic: config)
+    manager.open(NOW)
+    log = manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
+    append(log, 20)
+    job = manager.begin_maintenance(NOW)
+    assert job is not None
+    assert not job.is_empty
+    assert manager.begin_maintenance(NOW) is None, "one at a time"
+    append(log, 2)
+    job.run()
+    manager.finish_maintenance(job)
+    assert log.log_start_offset > 0
+    assert log.recovery_point > 10
+    log.advance_log_start_offset(log.log_start_offset + 1)
+    deleted = [name for name in disk.list("/data/t-0") if name.endswith(".deleted")]
+    assert deleted
+    manager.maintain(NOW + 100)
+    assert not set(deleted) & set(disk.list("/data/t-0"))
+    start, point = log.log_start_offset, log.recovery_point
+    disk.cut_power(Survival.LOSE)
+    log = opened(disk).logs[T0]
+    assert log.log_start_offset == start
+    assert log.recovery_point >= point
+    assert offsets(log) == [*range(start, log.log_end_offset)]
+
+
+def test_maintenance_leaves_what_is_not_committed() -> None:
+    config = LogConfig(segment_bytes=200, retention_ms=0)
+    manager = new_manager(MemoryDisk(), config_for=lambda topic: config)
+    manager.open(NOW)
+    append(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 10)
+    manager.maintain(NOW + 5000, high_watermarks={T0: 4})
+    assert manager.logs[T0].log_start_offset == 4
+
+
+def test_flush_ms_bounds_how_long_records_wait_for_a_sync() -> None:
+    disk = MemoryDisk()
+    config = LogConfig(flush_ms=1000)
+    manager = new_manager(disk, config_for=lambda topic: config)
+    manager.open(NOW)
+    append(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
+    manager.maintain(NOW + 999)
+    assert manager.logs[T0].recovery_point == 0
+    manager.maintain(NOW + 1000)
+    assert manager.logs[T0].recovery_point == 3
+    disk.cut_power(Survival.LOSE)
+    assert offsets(opened(disk).logs[T0]) == [0, 1, 2]
+
+
+def test_one_failing_log_does_not_stop_the_others() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    for partition in (T0, T1):
+        append(manager.get_or_create(partition, topic_id=None, now_ms=NOW), 5)
+    disk.fail_next("sync", errno.EIO, path_end="t-0/00000000000000000000.log")
+    manager.maintain(NOW)
+    assert manager.logs[T0].failure is not None
+    assert manager.logs[T1].failure is None
+    assert manager.logs[T1].recovery_point > 0
+    with pytest.raises(LogStorageError):
+        append(manager.logs[T0])
+    append(manager.logs[T1])
+    manager.maintain(NOW)
+    manager.close()
+    assert not disk.exists("/data/.kafka_cleanshutdown"), "the next start recovers"
+    manager = opened(disk)
+    assert [len(offsets(manager.logs[partition])) for partition in (T0, T1)] == [5, 6]
+
+
+def test_broken_side_files_cost_time_and_no_records() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
+    manager.close()
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "t-0/partition.metadata"):
+        disk.replace_file(f"/data/{name}", b"nonsense")
+    disk.replace_file("/data/notes.txt", b"left alone")
+    disk.make_directories("/data/not-a-partition")
+    manager = opened(disk)
+    assert offsets(manager.logs[T0]) == [*range(5)]
+    assert manager.topic_id(T0) is None
+    manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
+    assert manager.topic_id(T0) == TOPIC_ID
+    assert disk.read_file("/data/notes.txt") == b"left alone"
+
+
+def test_a_configuration_is_asked_for_by_topic_and_again_when_it_changes() -> None:
+    configs = {"t": LogConfig(max_message_bytes=1000), "u": LogConfig()}
+    manager = new_manager(MemoryDisk(), config_for=configs.__getitem__)
+    manager.open(NOW)
+    log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+    other = manager.get_or_create(TopicPartition("u", 0), topic_id=None, now_ms=NOW)
+    assert log.config.max_message_bytes == 1000
+    configs["t"] = LogConfig(max_message_bytes=5)
+    manager.update_config("t", [0, 7])
+    assert log.config.max_message_bytes == 5
+    assert other.config is configs["u"]
+
+
+def test_jobs_run_in_a_loop_while_appends_go_on() -> None:
+    async def main() -> list[int]:
+        disk = MemoryDisk(random.Random(4))
+        disk.delay_s = (0.0, 0.002)
+        manager = opened(disk)
+        log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+        for number in range(30):
+            log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
+            job = log.begin_write()
+            if job is not None:
+                done = disk.submit(job.run)
+                log.append(encode_batch([(NOW, None, b"y" * 50, ())]), leader_epoch=0, now_ms=NOW)
+                await done
+                log.finish_write(job)
+            maintenance = manager.begin_maintenance(NOW + number)
+            assert maintenance is not None
+            await disk.submit(maintenance.run, background=True)
+            manager.finish_maintenance(maintenance)
+        log.write()
+        manager.close()
+        return offsets(opened(disk).logs[T0])
+
+    assert asyncio.run(main()) == list(range(60))
+
+
+def test_many_logs_fit_into_few_descriptors(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    manager = LogManager(disk, [f"{tmp_path}"], broker_id=1, entropy=random.Random(1), max_open_files=16)
+    manager.open(NOW)
+    before = len(os.listdir("/proc/self/fd"))
+    logs = [manager.get_or_create(TopicPartition("t", number), topic_id=TOPIC_ID, now_ms=NOW) for number in range(60)]
+    for log in logs * 2:
+        append(log)
+    assert len(os.listdir("/proc/self/fd")) <= before + 17
+    manager.close()
+    manager = LogManager(disk, [f"{tmp_path}"], broker_id=1, entropy=random.Random(1), max_open_files=16)
+    manager.open(NOW)
+    assert all(offsets(log) == [0, 1] for log in manager.logs.values())
+    assert len(manager) == 60
+    manager.kill()
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import signal
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
+from odradek.cli.process import until_terminated
 from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
 from odradek.clients.settings import ClientSettings, settings_of_properties
@@ -83,32 +83,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="odradek: %(message)s")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_until_terminated(work))
+            return runner.run(until_terminated(work))
     except NoBrokerError as error:
         raise UnavailableError(f"{error} (is a broker running there? --bootstrap-server says where to look)") from error
-
-
-async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    task = asyncio.ensure_future(work)
-    terminated = False
-
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
-        task.cancel()
-
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if terminated:
-            raise SystemExit(128 + signal.SIGTERM) from None
-        task.cancel()
-        await asyncio.wait([task])
-        raise
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
 
 
 def print_json(value: object) -> None:

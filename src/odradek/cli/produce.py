@@ -1,8 +1,6 @@
 """`odradek produce`: records out of lines, files or JSON lines, as kcat does it."""
 
 import asyncio
-import os
-import stat
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,6 +10,7 @@ import click
 
 from odradek.cli.common import client_settings, cluster_options, key_and_value, progress, run
 from odradek.cli.formats import NewRecord, record_of_json, unescape
+from odradek.cli.process import chunks_of_stdin
 from odradek.clients import Producer, RecordMetadata
 from odradek.clients.producer import ProducerSettings
 from odradek.model import OdradekError, validate_topic_name
@@ -37,6 +36,7 @@ _CHECKED_EVERY = 1_000
 @click.option("--lines", "-l", is_flag=True, help="Each FILE holds records; otherwise a file is one.")
 @click.option("--null", "-Z", is_flag=True, help="An empty key or value is null.")
 @click.option("--json", "as_json", is_flag=True, help="Each line is what `consume --json` prints.")
+@click.option("--keep-partitions", is_flag=True, help="With --json: into the partitions that the records came from.")
 @click.option(
     "--property", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One of Kafka's producer keys."
 )
@@ -56,6 +56,7 @@ def command(
     lines: bool,
     null: bool,
     as_json: bool,
+    keep_partitions: bool,
     properties: Sequence[str],
     bootstrap_server: str | None,
     command_config: str | None,
@@ -79,6 +80,7 @@ def command(
         partition=partition,
         null=null,
         as_json=as_json,
+        keep_partitions=keep_partitions,
     )
     end = b"\n" if as_json else unescape(delimiter)
     if not end:
@@ -130,6 +132,7 @@ def _parser(
     partition: int | None,
     null: bool,
     as_json: bool,
+    keep_partitions: bool,
 ) -> Callable[[bytes], NewRecord]:
     """A function from a line, or a file's contents, to a record."""
     fixed_key = key.encode() if key is not None else None
@@ -144,7 +147,7 @@ def _parser(
         return record._replace(
             key=record.key if fixed_key is None else fixed_key,
             headers=record.headers + headers,
-            partition=record.partition if partition is None else partition,
+            partition=record.partition if keep_partitions and partition is None else partition,
         )
 
     def of_line(line: bytes) -> NewRecord:
@@ -166,7 +169,7 @@ async def _records(files: Sequence[str], end: bytes, *, lines: bool) -> AsyncIte
             yield Path(path).read_bytes()  # noqa: ASYNC240 - a regular file, which no loop can wait for
         return
     rest = b""
-    async for chunk in _chunks_of_files(files) if files else _chunks_of_stdin():
+    async for chunk in _chunks_of_files(files) if files else chunks_of_stdin(_CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(end)
         for record in whole:
             yield record
@@ -181,26 +184,3 @@ async def _chunks_of_files(files: Sequence[str]) -> AsyncIterator[bytes]:
         with open(path, "rb") as file:  # noqa: ASYNC230 - a regular file, which no loop can wait for
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
-
-
-async def _chunks_of_stdin() -> AsyncIterator[bytes]:
-    """What comes, when it comes: a terminal or a pipe must not keep records from being sent."""
-    descriptor = sys.stdin.fileno()
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        while chunk := os.read(descriptor, _CHUNK_BYTES):
-            yield chunk
-        return
-    reader = asyncio.StreamReader()
-    blocking = os.get_blocking(descriptor)
-    # A copy: the transport closes what it reads from.
-    with os.fdopen(os.dup(descriptor), "rb", buffering=0) as pipe:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), pipe
-        )
-        try:
-            while chunk := await reader.read(_CHUNK_BYTES):
-                yield chunk
-        finally:
-            transport.close()
-            # The terminal is shared with the shell, which does not expect to be told to try again.
-            os.set_blocking(descriptor, blocking)

@@ -96,7 +96,7 @@ class Admin:
         await self.create_topics([topic], validate_only=validate_only)
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics, or with `validate_only` only say whether that would work. Raises the first error, after all."""
+        """Create topics, or with `validate_only` say whether that would work. Raises the first error, after all."""
         message = {
             "topics": [topic.message() for topic in topics],
             "timeout": self._timeout_ms,

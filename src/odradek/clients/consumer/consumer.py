@@ -8,19 +8,19 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from odradek.assignors import Assignor, create_assignor
+from odradek.assignors import Assignor
 from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.actions import Release, Work
 from odradek.clients.consumer.commits import Commits
 from odradek.clients.consumer.fetcher import Fetcher
-from odradek.clients.consumer.group import Group
-from odradek.clients.consumer.lookup import find_positions
+from odradek.clients.consumer.group import Group, create_assignors
+from odradek.clients.consumer.lookup import PositionFinder
 from odradek.clients.consumer.positions import ConsumerRecord, PartitionState, Positions, RawBatch
 from odradek.clients.consumer.settings import consumer_settings
 from odradek.clients.consumer.subscription import Callback, Choice, Subscription, subscription_to
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
-from odradek.model import ConfigurationError, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime, system_runtime
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("odradek.clients")
 T = TypeVar("T")
+_NOT_STARTED = "the consumer is not started: use `async with`, or await start()"
 _NO_GROUP = "offsets are kept in a group: start the consumer with a group_id"
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
@@ -56,7 +57,7 @@ class Consumer:
         addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
         given = settings | {"bootstrap_servers": addresses, "group_id": group_id}
         self._settings = consumer_settings(given)
-        self._assignors = _assignors(partition_assignment_strategy)
+        self._assignors = create_assignors(partition_assignment_strategy)
         self._runtime = runtime or system_runtime()
         self._clock = self._runtime.clock
         self._cluster = Cluster(
@@ -67,7 +68,7 @@ class Consumer:
         self._group: Group | None = None
         self._fetcher: Fetcher | None = None
         self._changed: asyncio.Event | None = None
-        self._looking_up: asyncio.Task[None] | None = None
+        self._finder: PositionFinder | None = None
         self._commits: Commits | None = None
         self._iterating: PartitionState | None = None
         self._iterated = 0
@@ -89,6 +90,7 @@ class Consumer:
                 self._cluster, self._settings, self._settings.group_id, self._assignors, self._changed.set
             )
             self._commits = Commits(self._cluster, self._settings, self._positions, self._group)
+        self._finder = PositionFinder(self._cluster, self._settings, self._positions, self._group, self._changed.set)
         self._is_started = True
         self._set_interest()
         try:
@@ -244,9 +246,11 @@ class Consumer:
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """The offset that is handed out next, found out if need be. Raises `KafkaError` if it is not assigned."""
-        state = self._positions[TopicPartition(*partition)]
+        state, finder = self._positions[TopicPartition(*partition)], self._finder
+        if finder is None:
+            raise UnavailableError(_NOT_STARTED)
         while state.position is None:
-            await find_positions(self._cluster, self._settings, self._group, [state])
+            await finder.find([state])
             if state.error is not None:
                 error, state.error = state.error, None
                 raise error
@@ -325,7 +329,7 @@ class Consumer:
         """What `take` gives, as soon as that is something, or when the time is up."""
         fetcher, changed, group = self._fetcher, self._changed, self._group
         if not self._is_started or fetcher is None or changed is None:
-            raise UnavailableError("the consumer is not started: use `async with`, or await start()")
+            raise UnavailableError(_NOT_STARTED)
         deadline = inf if timeout_ms is None else self._clock.monotonic() + timeout_ms / 1000
         if group is not None:
             group.polling()
@@ -385,11 +389,8 @@ class Consumer:
         self._cluster.refresh_if_old()
         if self._commits is not None:
             self._commits.auto_commit(self._clock.monotonic())
-        task = self._looking_up
-        if task is not None and task.done():
-            self._looking_up = task = None
-        if task is None and any(state.position is None and state.error is None for state in self._positions):
-            self._looking_up = self._cluster.spawn(self._look_up_positions(), "positions")
+        if self._finder is not None:
+            self._finder.search()
 
     async def _carry_out(self, group: Group, work: Work) -> None:
         """Partitions come and go; an error of a callback leaves the poll, but not the group in disorder."""
@@ -421,9 +422,8 @@ class Consumer:
 
     async def _leave(self, reason: str) -> None:
         """Give up everything that is read."""
-        if self._looking_up is not None:
-            self._looking_up.cancel()
-            self._looking_up = None
+        if self._finder is not None:
+            self._finder.stop()
         partitions = self._positions.partitions
         try:
             if partitions and self._subscription.choice is not Choice.PARTITIONS and self._group is not None:
@@ -442,21 +442,6 @@ class Consumer:
         for partition in chosen:
             self._positions[partition].look_up(timestamp)
         self._wake()
-
-    async def _look_up_positions(self) -> None:
-        """Find positions; what will pass is tried again by the next poll, what will not is raised there."""
-        states = [state for state in self._positions if state.position is None]
-        try:
-            await find_positions(self._cluster, self._settings, self._group, states)
-        except UnavailableError as error:
-            _log.warning("%s", error)
-            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
-        except KafkaError as error:
-            if not error.retriable and states:
-                states[0].error = error
-            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
-        finally:
-            self._wake()
 
     async def _list(
         self, partitions: Iterable[TopicPartition], timestamp: int
@@ -510,14 +495,3 @@ class Consumer:
     def _wake(self) -> None:
         if self._changed is not None:
             self._changed.set()
-
-
-def _assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:
-    """Assignors by name, comma-separated as in a properties file, or as objects. Raises `ConfigurationError`."""
-    if isinstance(strategies, str):
-        strategies = [name.strip() for name in strategies.split(",")]
-    chosen = strategies if isinstance(strategies, Iterable) else [strategies]
-    try:
-        return [create_assignor(each) for each in chosen]
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error

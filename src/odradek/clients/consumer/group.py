@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from odradek.assignors import Assignor, GroupSubscription, MemberSubscription
+from odradek.assignors import Assignor, GroupSubscription, MemberSubscription, create_assignor
 from odradek.clients.cluster import Cluster, Lane
 from odradek.clients.connection import Connection
 from odradek.clients.consumer.actions import (
@@ -34,7 +34,7 @@ from odradek.clients.group_offsets import (
     fetch_group_offsets,
     find_coordinator,
 )
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -403,3 +403,14 @@ class Group:
         if self.member.state is MemberState.DOWN:
             return Committer()
         return Committer(self.member.generation_id, self.member.member_id, self._settings.group_instance_id)
+
+
+def create_assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:
+    """Assignors by name, comma-separated as in a properties file, or as objects. Raises `ConfigurationError`."""
+    if isinstance(strategies, str):
+        strategies = [name.strip() for name in strategies.split(",")]
+    chosen = strategies if isinstance(strategies, Iterable) else [strategies]
+    try:
+        return [create_assignor(each) for each in chosen]
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error

@@ -1,46 +1,90 @@
 """Where to start: the committed offset, else what `auto.offset.reset` says, looked up at the partition's leader."""
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.group import Group
-from odradek.clients.consumer.positions import PartitionState
+from odradek.clients.consumer.positions import PartitionState, Positions
 from odradek.clients.consumer.settings import RESETS, ConsumerSettings
 from odradek.clients.offsets import by_topic, list_offsets
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 
+_log = logging.getLogger("odradek.clients")
 _PATIENCE_MS = 5_000
 """How long one try takes at most; the next poll tries again."""
 
 
-async def find_positions(
-    cluster: Cluster, settings: ConsumerSettings, group: Group | None, states: Iterable[PartitionState]
-) -> None:
-    """Give every state without a position one, or an error. A seek meanwhile wins.
+class PositionFinder:
+    """Finds positions in the background, one search at a time. `on_found` is called after each."""
 
-    Raises `KafkaError` or `UnavailableError` when brokers could not be asked.
-    """
-    missing = [state for state in states if state.position is None and state.error is None]
-    fresh = [state for state in missing if state.reset is None]
-    if fresh:
-        await _start(settings, group, fresh)
-    lookups = {
-        state.partition: (state, state.version, state.reset)
-        for state in missing
-        if state.reset is not None and state.position is None
-    }
-    # By topic, so that one that was deleted does not keep the others from starting.
-    results = await asyncio.gather(
-        *(
-            _look_up(cluster, {partition: lookups[partition] for partition in some}, settings.isolation_level)
-            for _, some in by_topic(lookups)
-        ),
-        return_exceptions=True,
-    )
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        positions: Positions,
+        group: Group | None,
+        on_found: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._positions = positions
+        self._group = group
+        self._on_found = on_found
+        self._searching: asyncio.Task[None] | None = None
+
+    def search(self) -> None:
+        """Look for the positions that are missing, unless that is under way."""
+        if self._searching is not None and not self._searching.done():
+            return
+        if any(state.position is None and state.error is None for state in self._positions):
+            self._searching = self._cluster.spawn(self._search(), "positions")
+
+    def stop(self) -> None:
+        """Search no more."""
+        if self._searching is not None:
+            self._searching.cancel()
+
+    async def _search(self) -> None:
+        """One search; what will pass is tried again by the next poll, what will not is raised there."""
+        states = [state for state in self._positions if state.position is None]
+        try:
+            await self.find(states)
+        except (KafkaError, UnavailableError) as error:
+            if error.retriable or not states:
+                _log.warning("%s", error)
+            else:
+                states[0].error = error
+            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
+        finally:
+            self._on_found()
+
+    async def find(self, states: Iterable[PartitionState]) -> None:
+        """Give every state without a position one, or an error. A seek meanwhile wins.
+
+        Raises `KafkaError` or `UnavailableError` when brokers could not be asked.
+        """
+        missing = [state for state in states if state.position is None and state.error is None]
+        fresh = [state for state in missing if state.reset is None]
+        if fresh:
+            await _start(self._settings, self._group, fresh)
+        lookups = {
+            state.partition: (state, state.version, state.reset)
+            for state in missing
+            if state.reset is not None and state.position is None
+        }
+        # By topic, so that one that was deleted does not keep the others from starting.
+        results = await asyncio.gather(
+            *(
+                _look_up(self._cluster, {each: lookups[each] for each in some}, self._settings.isolation_level)
+                for _, some in by_topic(lookups)
+            ),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def _start(settings: ConsumerSettings, group: Group | None, fresh: list[PartitionState]) -> None:

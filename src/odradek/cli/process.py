@@ -1,0 +1,56 @@
+"""The command's own process: its standard input, and the signals that end it."""
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns. SIGTERM cancels it, so that it cleans up, and ends the process as a shell expects."""
+    task = asyncio.ensure_future(work)
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if terminated:
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:
+    """What comes, when it comes: a terminal or a pipe must not keep records from being sent."""
+    descriptor = sys.stdin.fileno()
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        while chunk := os.read(descriptor, chunk_bytes):
+            yield chunk
+        return
+    reader = asyncio.StreamReader()
+    blocking = os.get_blocking(descriptor)
+    # A copy: the transport closes what it reads from.
+    with os.fdopen(os.dup(descriptor), "rb", buffering=0) as pipe:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            while chunk := await reader.read(chunk_bytes):
+                yield chunk
+        finally:
+            transport.close()
+            # The terminal is shared with the shell, which does not expect to be told to try again.
+            os.set_blocking(descriptor, blocking)

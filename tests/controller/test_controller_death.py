@@ -9,7 +9,7 @@ import pytest
 from odradek.broker import active_controller
 from odradek.broker.controller_shell import ControllerShell
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import NewTopic
+from odradek.controller import NewPartitions, NewTopic
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.reading import read_subtree
 from odradek.metadata.store import Operation, Result
@@ -180,3 +180,22 @@ def test_an_election_is_finished_by_the_next_controller(seed) -> None:
 
     answers = lives(seed, scenario)
     assert answers == ["by [2]", "by [1, 2]", "by [1, 2]", "lived"]
+
+
+def test_new_partitions_are_all_there_or_none_and_the_next_controller_gives_them_leaders(seed) -> None:
+    async def scenario(run: Run, writes: int) -> str:
+        shell = run.broker(run.store)
+        await shell.start()
+        await shell.create_topics([WANTED])
+        died = await run.die(shell, shell.create_partitions([NewPartitions(topic="a", count=8)]), writes)
+        successor = run.broker(MemoryStore(run.tree))
+        await successor.start()
+        leaders = [each.leader for each in successor.image.topics["a"].partitions.values()]
+        assert leaders in ([0] * 5, [0] * 8)
+        assert len(await run.nodes()) == 2 + 2 * len(leaders)
+        await successor.stop()
+        return ("begun" if len(leaders) == 8 else "nothing") if died else "lived"
+
+    answers = lives(seed, scenario)
+    assert answers[0] == "nothing"
+    assert answers.count("begun") >= 3

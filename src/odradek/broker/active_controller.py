@@ -6,18 +6,18 @@ changes nothing. Work on many nodes is done in steps of `STEP_OPERATIONS`, and m
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from odradek.config import BrokerConfig
-from odradek.controller import TopicPlan, deletion_operations, elections, initial_operations
+from odradek.controller import Replicas, TopicPlan, deletion_operations, elections, initial_operations
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import ControllerNode, TopicNode, decode_integer, encode_integer, encode_topic_id
 from odradek.metadata.reading import read_subtree
-from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, Operation, SetData, Store
+from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.runtime import Entropy, uuid4
 
@@ -68,8 +68,8 @@ class ActiveController:
 
     def __init__(self, store: Store, config: BrokerConfig, entropy: Entropy, *, epoch: int, epoch_version: int) -> None:
         self.epoch = epoch
+        self.config = config
         self._store = store
-        self._config = config
         self._entropy = entropy
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=epoch_version)
 
@@ -81,6 +81,22 @@ class ActiveController:
         except NodeExists:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
 
+    async def add_partitions(self, name: str, added: Mapping[int, Replicas]) -> None:
+        """Write new partitions into a topic's node. Raises `KafkaError` if somebody else just changed the topic."""
+        path = paths.topic(name)
+        node = await self._store.get(path)
+        if node is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+        topic = TopicNode.decode(path, node.data)
+        changed = KafkaError(ErrorCode.invalid_partitions, f"somebody else just changed the topic {name}")
+        if topic.replicas.keys() & added.keys():
+            raise changed
+        data = replace(topic, replicas={**topic.replicas, **added}).encode()
+        try:
+            await self._write([SetData(path=path, data=data, version=node.version)])
+        except (BadVersion, NoNode):
+            raise changed from None
+
     async def initialize(self, topic: TopicImage, image: ClusterImage) -> None:
         """Give the topic an id if it has none, and every partition that has no state its first one."""
         existing = frozenset(await read_subtree(self._store, paths.topic(topic.name)))
@@ -90,7 +106,7 @@ class ActiveController:
 
     async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage]) -> list[str]:
         """Elect leaders where brokers came or went, and return the names of the topics that changed."""
-        decided = list(elections(image, topics, self.epoch, self._config))
+        decided = list(elections(image, topics, self.epoch, self.config))
         await self._write_steps([election.operation()] for election in decided)
         if decided:
             _log.info("elected leaders of %d partitions", len(decided))

@@ -17,15 +17,18 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from odradek.broker.active_controller import ActiveController, DeposedError, claim_controller, new_id
+from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import (
     ClusterLoad,
+    NewPartitions,
     NewTopic,
     TopicCreation,
     TopicDeletion,
     TopicPlan,
     needs_initialization,
     next_producer_id_block,
+    plan_partitions,
     plan_topic,
 )
 from odradek.metadata import paths
@@ -146,6 +149,29 @@ class ControllerShell:
         """
         return await self._do(lambda controller: self._delete(controller, wanted))
 
+    async def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        """Give topics more partitions, each all or none; when this returns they are in `image`, with leaders.
+
+        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        """
+        return await self._do(lambda controller: self._expand(controller, wanted, validate_only=validate_only))
+
+    async def change_configs(self, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
+        """Change configurations, each or not at all; when this returns they are in `image`. Any broker does it.
+
+        Raises `KafkaError` if the tree cannot be reached.
+        """
+        return await self._enqueue(lambda: self._change(changes))
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Let another configuration of this broker hold from now on; `on_image` calls it."""
+        self._config = config
+        if self._active is not None:
+            self._active.config = config
+            self._unchecked.update(self._image.topics)
+
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids that nobody has had and nobody will have. Raises the store's errors."""
         path = paths.LATEST_PRODUCER_ID_BLOCK
@@ -162,6 +188,16 @@ class ControllerShell:
             return range(block.first, block.last + 1)
 
     async def _do(self, work: Callable[[ActiveController], Awaitable[T]]) -> T:
+        """Have the task do `work` in its turn, as the controller."""
+
+        async def work_as_controller() -> T:
+            if self._active is None:
+                raise DeposedError("this broker is not the controller")
+            return await work(self._active)
+
+        return await self._enqueue(work_as_controller)
+
+    async def _enqueue(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have the task do `work` in its turn."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -170,9 +206,7 @@ class ControllerShell:
                 answer.set_exception(error)
 
         async def job() -> None:
-            if self._active is None:
-                raise DeposedError("this broker is not the controller")
-            result = await work(self._active)
+            result = await work()
             if not answer.done():
                 answer.set_result(result)
 
@@ -352,6 +386,30 @@ class ControllerShell:
             else:
                 taken.add(topic.name)
                 results.append(TopicCreation(name=topic.name, plan=plan))
+        await self._settle()
+        return results
+
+    async def _expand(
+        self, controller: ActiveController, wanted: Sequence[NewPartitions], *, validate_only: bool
+    ) -> list[KafkaError | None]:
+        load = self._load.copy()
+        results: list[KafkaError | None] = []
+        for each in wanted:
+            topic = self._image.topics.get(each.topic)
+            try:
+                added = plan_partitions(each, topic, brokers=self._image.brokers, load=load)
+                if not validate_only:
+                    await controller.add_partitions(each.topic, added)
+                results.append(None)
+            except KafkaError as error:
+                results.append(error)
+        self._follower.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
+        await self._settle()
+        return results
+
+    async def _change(self, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
+        results = await write_changes(self._store, changes)
+        self._follower.mark(broker_configs=True, topics=[each.topic for each in changes if each.topic is not None])
         await self._settle()
         return results
 

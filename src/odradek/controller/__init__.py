@@ -11,7 +11,7 @@ from odradek.controller.deletion import TopicDeletion, deletion_operations
 from odradek.controller.elections import Election, elect, elections
 from odradek.controller.expansion import NewPartitions, plan_partitions
 from odradek.controller.initialization import initial_operations, needs_initialization
-from odradek.controller.placement import ClusterLoad, place
+from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Election",
     "NewPartitions",
     "NewTopic",
+    "Replicas",
     "TopicCreation",
     "TopicDeletion",
     "TopicPlan",

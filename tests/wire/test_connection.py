@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionLimits, PendingReply, Reply
+from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionLimits, PendingReply, Reply, RequestBudget
 
 pytestmark = pytest.mark.asyncio
 
@@ -152,6 +152,23 @@ async def test_the_bytes_of_unanswered_requests_are_limited() -> None:
     assert len(service.served) == 1
     service.pending[b"h1" + bytes(2000)].complete([b"1"])
     assert len(service.served) == 2
+
+
+async def test_the_bytes_of_all_connections_together_are_limited() -> None:
+    service, budget = Service(), RequestBudget(1000)
+    first, second, third = (Connection(service, BufferPool(), ConnectionLimits(), budget) for _ in range(3))
+    for connection in (first, second, third):
+        connection.connection_made(Transport())
+    send(first, b"h1" + bytes(700))
+    send(second, b"h2" + bytes(700))
+    send(third, b"h3" + bytes(200))
+    assert [request[:2] for request in service.served] == [b"h1", b"h3"]
+    service.pending[b"h3" + bytes(200)].complete([b"3"])
+    assert len(service.served) == 2
+    service.pending[b"h1" + bytes(700)].complete([b"1"])
+    assert service.served[2][:2] == b"h2"
+    second.connection_lost(None)
+    assert budget.used_bytes == 0
 
 
 async def test_replies_that_wait_behind_a_slow_one_are_limited() -> None:

@@ -91,6 +91,7 @@ class Broker:
             )
             self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
             await self.controller.start()
+            await self.partitions.settled()
             self.partitions.report_strays()
             await self.groups.start()
         except BaseException:
@@ -144,7 +145,7 @@ class Broker:
         return topic in INTERNAL_TOPICS
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
-        """Create topics, each or not at all, in the order of `wanted`; those created are in `image` then.
+        """Create topics, each or not at all, in the order of `wanted`; those created are led and take records then.
 
         Raises `KafkaError` NOT_CONTROLLER, and what the controller can't do anything about. A topic of more than one
         replica is refused with INVALID_REPLICATION_FACTOR: this release does not replicate.
@@ -159,6 +160,7 @@ class Broker:
                 refused[place] = TopicCreation(name=topic.name, error=error)
         accepted = [topic for place, topic in enumerate(wanted) if place not in refused]
         created = iter(await self.controller.create_topics(accepted, validate_only=validate_only) if accepted else ())
+        await self.partitions.settled()
         return [refused[place] if place in refused else next(created) for place in range(len(wanted))]
 
     def _replication_factor(self, topic: NewTopic) -> int:

@@ -1,12 +1,16 @@
 """The partitions that this broker leads: made, kept and ended as the cluster's image says.
 
+Opening a log takes milliseconds of the disk's, so that many are opened over many turns; `settled` waits for them.
+
 A log whose topic has another id than the image's is a deleted topic's, and goes; one whose topic the image does not
 know at all is left alone and named in the log, because losing data needs a better reason than an absence.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from odradek.broker.partition import Partition
 from odradek.broker.writer import Writer
@@ -14,11 +18,13 @@ from odradek.config import BrokerConfig, topic_config
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.manager import LogManager
-from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
+_TURN_S: Final = 0.005
+"""How long logs may be opened for in one turn of the event loop, while clients wait."""
 LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
 
 
@@ -33,6 +39,8 @@ class Partitions:
         self._image = ClusterImage()
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._offline: dict[TopicPartition, StorageError] = {}
+        self._to_lead: deque[TopicPartition] = deque()
+        self._settled: list[asyncio.Future[None]] = []
         self._callbacks: list[LeadershipCallback] = []
         self._maintenance_timer: asyncio.TimerHandle | None = None
 
@@ -105,6 +113,29 @@ class Partitions:
                 self._delete_topic(before)
             if after is not None:
                 self._apply_topic(after)
+        if self._to_lead:
+            self._lead_some()
+
+    async def settled(self) -> None:
+        """Return when every partition is led that the image says; not for ever, should another image come."""
+        if self._to_lead:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settled.append(waiter)
+            await waiter
+
+    def _lead_some(self) -> None:
+        """Open logs for as long as a turn may take, and the rest in later ones."""
+        clock = self._runtime.clock
+        until = clock.monotonic() + _TURN_S
+        while self._to_lead:
+            self._lead(self._to_lead.popleft())
+            if clock.monotonic() >= until and self._to_lead:
+                asyncio.get_running_loop().call_soon(self._lead_some)
+                return
+        waiting, self._settled = self._settled, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _apply_topic(self, topic: TopicImage) -> None:
         led = self._by_topic.get(topic.name, {})
@@ -118,12 +149,16 @@ class Partitions:
                 continue
             partition = led.get(number)
             if partition is None:
-                self._lead(topic, topic_partition, image)
+                self._to_lead.append(topic_partition)
             else:
                 partition.leader_epoch, partition.isr = image.leader_epoch, image.isr
                 partition.min_insync_replicas = self._min_insync_replicas(topic)
 
-    def _lead(self, topic: TopicImage, topic_partition: TopicPartition, image: PartitionImage) -> None:
+    def _lead(self, topic_partition: TopicPartition) -> None:
+        """Begin to lead, if the image still says so."""
+        topic, image = self._image.topics.get(topic_partition.topic), self._image.partition(topic_partition)
+        if topic is None or image is None or image.leader != self._config.broker_id or self.get(topic_partition):
+            return
         topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
         now_ms = self._runtime.clock.now_ms()
         self._offline.pop(topic_partition, None)
@@ -214,6 +249,8 @@ class Partitions:
 
     async def stop(self) -> None:
         """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
+        self._to_lead.clear()
+        self._lead_some()
         self._stop_maintenance()
         await self.writer.drain()
         for partition in tuple(self):
@@ -221,6 +258,8 @@ class Partitions:
 
     def kill(self) -> None:
         """Write nothing more."""
+        self._to_lead.clear()
+        self._lead_some()
         self._stop_maintenance()
         self.writer.kill()
 

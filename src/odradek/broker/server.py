@@ -15,13 +15,15 @@ from odradek.broker.dispatch import Dispatcher, overlaps
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener
-from odradek.wire import BufferPool, Connection, ConnectionLimits, Reply
+from odradek.wire import BufferPool, Connection, ConnectionLimits, Reply, RequestBudget
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 _log = logging.getLogger("odradek.broker")
 _COMPLAINT_INTERVAL_S: Final = 1.0
+_LAST_WORDS_S: Final = 1.0
+"""How long a client may take to read its last answers when the broker stops."""
 PORTS_FILE: Final = "listener.ports"
 """Lines of NAME=PORT, in the first data directory: which free port each listener got when it asked for port 0."""
 _BOTH_KINDS: Final = {"localhost": ("127.0.0.1", "::1"), "": ("0.0.0.0", "::")}
@@ -38,9 +40,11 @@ class Server:
         self._listeners: list[Listener] = []
         self._opened: dict[str, ListenerAddress] = {}
         self._is_ready = False
+        self._emptied: asyncio.Future[None] | None = None
         self._connections: dict[Connection, Session] = {}
         self._complained = -_COMPLAINT_INTERVAL_S
         config = broker.config
+        self._budget = RequestBudget(config.queued_max_request_bytes)
         self._limits = ConnectionLimits(
             largest_frame_bytes=config.socket_request_max_bytes, idle_ms=config.connections_max_idle_ms
         )
@@ -74,7 +78,7 @@ class Server:
         network = self._broker.runtime.network
 
         def factory() -> Connection:
-            return Connection(service, self._pool, self._limits)
+            return Connection(service, self._pool, self._limits, self._budget)
 
         if wanted.port:
             listener = await network.listen(factory, wanted.host, wanted.port)
@@ -137,13 +141,13 @@ class Server:
         self._listeners.clear()
 
     async def close_connections(self) -> None:
-        """Send what is answered, close all connections, and return when they are gone or ten turns have passed."""
+        """Send what is answered and close all connections; those that don't take it in time are reset."""
         for connection in tuple(self._connections):
             connection.close()
-        for _ in range(10):
-            if not self._connections:
-                return
-            await asyncio.sleep(0)
+        if self._connections:
+            self._emptied = asyncio.get_running_loop().create_future()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied, _LAST_WORDS_S)
         self.abort_connections()
 
     def abort_connections(self) -> None:
@@ -183,6 +187,8 @@ class Server:
     def dismiss(self, connection: Connection) -> None:
         """A client has gone."""
         self._connections.pop(connection, None)
+        if not self._connections and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
 
 
 class _Door:

@@ -5,7 +5,7 @@ a `Service` as memoryviews; what the service answers, now or later, leaves in th
 """
 
 from odradek.wire.buffers import BufferPool
-from odradek.wire.connection import Connection, ConnectionLimits, Service
+from odradek.wire.connection import Connection, ConnectionLimits, RequestBudget, Service
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.reply import NO_REPLY, Buffers, PendingReply, Reply
 
@@ -19,5 +19,6 @@ __all__ = [
     "FrameSizeError",
     "PendingReply",
     "Reply",
+    "RequestBudget",
     "Service",
 ]

@@ -38,6 +38,39 @@ class ConnectionLimits:
     """Unsent replies above which nothing more is served, until they are down to a quarter of this."""
 
 
+class RequestBudget:
+    """What all connections of a server may have in flight together, in bytes: Kafka's `queued.max.request.bytes`.
+
+    One that would exceed it stalls until others are answered; -1 is no limit. One request alone may be larger.
+    """
+
+    __slots__ = ("_limit", "_waiting", "used_bytes")
+
+    def __init__(self, limit_bytes: int = -1) -> None:
+        self._limit = limit_bytes
+        self.used_bytes = 0
+        self._waiting: dict[Connection, None] = {}
+
+    def admits(self, connection: "Connection", size: int) -> bool:
+        """Whether a request of `size` may be served; else its connection is told when to ask again."""
+        if self._limit < 0 or not self.used_bytes or self.used_bytes + size <= self._limit:
+            return True
+        self._waiting[connection] = None
+        return False
+
+    def take(self, size: int) -> None:
+        """A request of `size` is in flight."""
+        self.used_bytes += size
+
+    def give_back(self, size: int) -> None:
+        """It is answered, or given up."""
+        self.used_bytes -= size
+        if self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            for connection in waiting:
+                connection.go_on()
+
+
 class Service(Protocol):
     """What stands above a connection."""
 
@@ -58,7 +91,7 @@ class Connection(asyncio.BufferedProtocol):
     """See the module. `peer_host` is the client's address; `session` is the service's own, whatever it likes."""
 
     __slots__ = (
-        "_budget_bytes",
+        "_budget",
         "_closing",
         "_eof",
         "_exclusive",
@@ -76,14 +109,18 @@ class Connection(asyncio.BufferedProtocol):
         "_service",
         "_stalled",
         "_transport",
+        "_turn_bytes_left",
         "_unsent",
         "peer_host",
         "peer_port",
         "session",
     )
 
-    def __init__(self, service: Service, pool: BufferPool, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, service: Service, pool: BufferPool, limits: ConnectionLimits, budget: RequestBudget | None = None
+    ) -> None:
         self._service = service
+        self._budget = budget or RequestBudget()
         self._limits = limits
         self._frames = FrameBuffer(pool, limits.largest_frame_bytes)
         self._loop = asyncio.get_running_loop()
@@ -99,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self._eof = False
         self._opened = False
         self._offered = 0
-        self._budget_bytes = limits.turn_bytes
+        self._turn_bytes_left = limits.turn_bytes
         self._reads = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self.peer_host = ""
@@ -138,11 +175,11 @@ class Connection(asyncio.BufferedProtocol):
         self._serve_frames()
         if nbytes == self._offered:
             # The kernel has more, and libuv would go on reading from this connection within the same turn.
-            self._budget_bytes -= nbytes
-            if self._budget_bytes <= 0:
+            self._turn_bytes_left -= nbytes
+            if self._turn_bytes_left <= 0:
                 self._yield_turn()
         else:
-            self._budget_bytes = self._limits.turn_bytes
+            self._turn_bytes_left = self._limits.turn_bytes
 
     def pause_writing(self) -> None:
         """See asyncio: the client reads slower than it asks."""
@@ -151,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """See asyncio."""
         self._unsent = False
-        self._go_on()
+        self.go_on()
 
     def eof_received(self) -> bool:
         """See asyncio. What the client had sent before is still served: a producer with acks=0 writes and leaves."""
@@ -170,6 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self._idle_timer.cancel()
         self._frames.close()
         abandoned, self._in_flight = self._in_flight, deque()
+        self._budget.give_back(self._in_flight_bytes)
         for pending in abandoned:
             pending.on_settled = None
             if pending.on_abandoned is not None and not pending.settled:
@@ -206,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_frames(self) -> None:
         """Serve what has come until something must be waited for."""
-        frames, in_flight = self._frames, self._in_flight
+        frames, in_flight, budget = self._frames, self._in_flight, self._budget
         left = self._limits.turn_requests
         self._stalled = False
         while not self._closing:
@@ -219,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
                 frames.rest()
                 self._resume()
                 return
-            if self._unsent or (in_flight and not self._may_follow(frame)):
+            if self._unsent or (in_flight and not self._may_follow(frame)) or not budget.admits(self, len(frame)):
                 frames.take_back(frame)
                 self._stalled = True
                 return
@@ -252,6 +290,7 @@ class Connection(asyncio.BufferedProtocol):
         reply.request_bytes = len(frame)
         self._in_flight.append(reply)
         self._in_flight_bytes += len(frame)
+        self._budget.take(len(frame))
         reply.on_settled = self._on_settled
         if reply.settled:
             self._on_settled(reply)
@@ -264,16 +303,19 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes += sum(map(len, reply.buffers))
         if in_flight[0] is not reply:
             return
+        answered_bytes = 0
         while in_flight and in_flight[0].settled:
             reply = in_flight.popleft()
-            self._in_flight_bytes -= reply.request_bytes
+            answered_bytes += reply.request_bytes
             self._held_bytes -= sum(map(len, reply.buffers))
             self._exclusive = False
             if reply.refused is not None:
                 self.abort(reply.refused)
-                return
+                break
             self._write(reply.buffers)
-        self._go_on()
+        self._in_flight_bytes -= answered_bytes
+        self._budget.give_back(answered_bytes)
+        self.go_on()
 
     def _write(self, buffers: Buffers) -> None:
         transport = self._transport
@@ -284,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             transport.writelines(buffers)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Something that was waited for has come."""
         if self._closing:
             return
@@ -301,10 +343,10 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._budget_bytes = self._limits.turn_bytes
+        self._turn_bytes_left = self._limits.turn_bytes
         if not self._stalled:
             self._resume()
-        self._go_on()
+        self.go_on()
 
     def _pause(self) -> None:
         if not self._paused and not self._closing and self._transport is not None:

@@ -1,0 +1,115 @@
+"""What the disk refuses is never acknowledged; the rest of the broker goes on."""
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+
+
+async def answers(client: Any, count: int) -> list[tuple[int, int]]:
+    found = []
+    for _ in range(count):
+        partition = (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0]
+        found.append((partition.error_code, partition.base_offset))
+    return found
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["on the loop", "on the writer thread"])
+def test_a_full_disk_refuses_and_takes_again_when_there_is_room(play: Any, size: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        assert (await client.produce("t", world.batch(b"a" * size))).error_code == 0
+        disk = world.runtime.disk
+        disk.capacity_bytes = disk.used_bytes() + 5
+        for _ in range(3):
+            client.send_produce("t", world.batch(b"b" * size))
+        refused = await answers(client, 3)
+        assert {error for error, _ in refused} == {ErrorCode.kafka_storage_error}
+        assert [len(value or b"") for value in world.values((await client.fetch("t", 0)).records)] == [size]
+        disk.capacity_bytes = None
+        assert (await client.produce("t", world.batch(b"c" * size))).base_offset == 1
+        assert [(value or b"")[:1] for value in world.values((await client.fetch("t", 0)).records)] == [b"a", b"c"]
+
+    play(scene)
+
+
+def test_a_failed_write_stops_that_partition_alone(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=2)
+        assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+        world.runtime.disk.fail_next("append", errno.EIO, path_end="t-0/00000000000000000000.log")
+        for _ in range(2):
+            refused = await client.produce("t", world.batch(b"b"))
+            assert refused.error_code == ErrorCode.kafka_storage_error
+            assert refused.error_message
+        assert (await client.produce("t", world.batch(b"c"), partition=1)).error_code == 0
+        assert world.values((await client.fetch("t", 0)).records) == [b"a"]
+
+    play(scene)
+
+
+def test_without_acks_a_write_that_fails_costs_the_connection(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        world.runtime.disk.fail_next("append", errno.EIO, path_end=".log")
+        client.send_produce("t", world.batch(b"a"), acks=0)
+        assert await client.receive() is None
+
+    play(scene)
+
+
+def test_a_partition_whose_log_can_not_be_made_is_offline_and_the_others_serve(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        world.runtime.disk.fail_next("create", errno.EIO, path_end="t-0/00000000000000000000.log")
+        await client.create_topic("t", partitions=2)
+        assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.kafka_storage_error
+        assert (await client.produce("t", world.batch(b"a"), partition=1)).error_code == 0
+
+    play(scene)
+
+
+def test_with_group_flushing_what_is_acknowledged_survives_a_power_cut(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(log_flush_mode="group")
+        client = await world.client()
+        await client.create_topic("t")
+        acknowledged = 0
+        for number in range(20):
+            assert (await client.produce("t", world.batch(b"%d" % number))).error_code == 0
+            acknowledged += 1
+        client.send_produce("t", world.batch(b"unacknowledged"))
+        broker.kill()
+        broker.store.abandon()
+        world.tree.expire(broker.store.session_id)
+        world.runtime.disk.cut_power()
+        await world.broker()
+        client = await world.client()
+        kept = world.values((await client.fetch("t", 0)).records)
+        assert kept[:acknowledged] == [b"%d" % number for number in range(acknowledged)]
+
+    play(scene)
+
+
+def test_many_partitions_are_opened_while_clients_are_served(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client, other = await world.client(), await world.client()
+        await other.create_topic("t")
+        creation = asyncio.create_task(client.create_topic("many", partitions=50))
+        while not creation.done():
+            assert (await other.produce("t", world.batch(b"a"))).error_code == 0
+        assert all(broker.partitions.led("many", number) for number in range(50))
+
+    play(scene)

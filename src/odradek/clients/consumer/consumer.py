@@ -195,13 +195,15 @@ class Consumer:
         self._iterating, self._iterated = None, 0
         return await self._poll(lambda: self._take_records(limit), timeout_ms)
 
-    async def poll_arrow(self, timeout_ms: int | None = None) -> "pyarrow.RecordBatch | None":
+    async def poll_arrow(
+        self, timeout_ms: int | None = None, *, columns: Iterable[str] | None = None
+    ) -> "pyarrow.RecordBatch | None":
         """The next records of one partition as Arrow columns, as many as one fetch brought; None after `timeout_ms`.
 
-        The columns are those of `odradek.columns.DEFAULT_COLUMNS`, headers included. Needs the extra `arrow`. Otherwise
-        as `poll`, with which it may alternate.
+        `columns` are some of `odradek.columns.COLUMNS`, by default all. Otherwise as `poll`, with which it may
+        alternate. Needs the extra `arrow`.
         """
-        from odradek.columns import DEFAULT_COLUMNS, decode_batches
+        from odradek.columns import DEFAULT_COLUMNS, RecordColumns, decode_batches
 
         self._iterating = None
         raw = await self._poll(self._take_raw, timeout_ms)
@@ -209,7 +211,7 @@ class Consumer:
             return None
         return decode_batches(
             raw.buffer,
-            DEFAULT_COLUMNS,
+            DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns)),
             topic=raw.partition.topic,
             partition=raw.partition.partition,
             from_offset=raw.from_offset,

@@ -1,0 +1,353 @@
+"""A group's member, played without a wire: inputs and moments go in, requests and work come out (M6, M12)."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.clients.consumer.actions import (
+    Action,
+    Assign,
+    FindCoordinator,
+    Join,
+    JoinAnswer,
+    Leave,
+    MemberTiming,
+    Release,
+    SendHeartbeat,
+    Sync,
+    SyncAnswer,
+    Take,
+)
+from odradek.clients.consumer.membership import TRANSITIONS, Membership, MemberState
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+TIMING = MemberTiming(
+    session_timeout_ms=10_000, heartbeat_interval_ms=3_000, max_poll_interval_ms=60_000, retry_backoff_ms=100
+)
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+def joined(generation: int = 1, *, leader: str = "other", code: ErrorCode = ErrorCode.none) -> JoinAnswer:
+    return JoinAnswer(error_code=code, member_id="me", generation_id=generation, protocol="range", leader=leader)
+
+
+def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> SyncAnswer:
+    return SyncAnswer(error_code=code, assignment=frozenset(partitions))
+
+
+def join_in(member: Membership, partitions: Iterable[TopicPartition], now: float = 0.0) -> None:
+    """From nothing to a member that reads `partitions`."""
+    member.subscribe(["t"], now)
+    member.coordinator_found(now)
+    member.joined(joined(), now)
+    member.synced(synced(*partitions), now)
+    take(member, now)
+    assert member.state is MemberState.MEMBER
+
+
+def take(member: Membership, now: float) -> list[Action]:
+    work = member.work
+    assert isinstance(work, Take)
+    member.begun(work)
+    return member.done(work, now)
+
+
+def test_a_first_member_joins_leads_and_reads() -> None:
+    member = Membership(TIMING)
+    assert member.subscribe(["t"], 0.0) == [FindCoordinator()]
+    assert member.coordinator_found(0.1) == [Join(member_id="", generation_id=-1, owned=frozenset())]
+    # KIP-394: a broker gives an id first, and wants to hear it.
+    named = JoinAnswer(error_code=ErrorCode.member_id_required, member_id="me")
+    assert member.joined(named, 0.2) == [Join(member_id="me", generation_id=-1, owned=frozenset())]
+    leading = JoinAnswer(
+        error_code=ErrorCode.none, member_id="me", generation_id=1, protocol="range", leader="me",
+        subscriptions={"me": b"s"}, instance_ids={"me": None},
+    )  # fmt: skip
+    (assign,) = member.joined(leading, 3.2)
+    assert isinstance(assign, Assign)
+    assert assign.subscriptions == {"me": b"s"}
+    assert member.assigned({"me": b"a"}, 1) == [
+        Sync(member_id="me", generation_id=1, protocol="range", assignments={"me": b"a"})
+    ]
+    assert member.synced(synced(T0, T1), 3.3) == []
+    assert member.work == Take(assignment={T0, T1}, added={T0, T1}, revoked=frozenset())
+    assert take(member, 3.4) == []
+    assert member.state is MemberState.MEMBER
+    assert member.owned == {T0, T1}
+
+
+def test_a_follower_syncs_without_assignments() -> None:
+    member = Membership(TIMING)
+    member.subscribe(["t"], 0.0)
+    member.coordinator_found(0.0)
+    assert member.joined(joined(leader="other"), 0.0) == [Sync(member_id="me", generation_id=1, protocol="range")]
+
+
+def test_a_static_leader_that_comes_back_skips_the_assignment() -> None:
+    """KIP-814: the group is as it was, and what its leader would compute is not wanted."""
+    member = Membership(TIMING, group_instance_id="i")
+    member.subscribe(["t"], 0.0)
+    member.coordinator_found(0.0)
+    answer = JoinAnswer(
+        error_code=ErrorCode.none, member_id="me", generation_id=5, protocol="range", leader="me", skip_assignment=True
+    )
+    assert member.joined(answer, 0.0) == [Sync(member_id="me", generation_id=5, protocol="range")]
+
+
+def test_heartbeats_are_due_after_their_interval_one_at_a_time() -> None:
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    assert member.next_at() == 3.0
+    assert member.tick(2.9) == []
+    assert member.tick(3.0) == [SendHeartbeat(member_id="me", generation_id=1)]
+    assert member.tick(6.0) == []
+    member.beaten(ErrorCode.none, 1, 6.1)
+    assert member.tick(6.1) == [SendHeartbeat(member_id="me", generation_id=1)]
+
+
+def test_a_member_told_of_a_rebalance_stops_and_joins_when_its_application_has_released() -> None:
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    assert member.beaten(ErrorCode.rebalance_in_progress, 1, 4.0) == []
+    work = member.work
+    assert work == Release(partitions={T0}, lost=False)
+    # It still shows that it lives while the application commits what it has read.
+    assert member.tick(7.0) == [SendHeartbeat(member_id="me", generation_id=1)]
+    assert member.done(work, 7.5) == [Join(member_id="me", generation_id=1, owned=frozenset())]
+    assert member.owned == frozenset()
+
+
+def test_a_member_without_partitions_joins_again_at_once() -> None:
+    member = Membership(TIMING)
+    join_in(member, [])
+    (action,) = member.beaten(ErrorCode.rebalance_in_progress, 1, 4.0)
+    assert isinstance(action, Join)
+
+
+def test_a_cooperative_member_keeps_reading_and_gives_up_only_what_it_must() -> None:
+    """KIP-429: what changes hands is revoked, and a second round gives it away."""
+    member = Membership(TIMING, is_cooperative=True)
+    join_in(member, [T0, T1])
+    assert member.beaten(ErrorCode.rebalance_in_progress, 1, 4.0) == [
+        Join(member_id="me", generation_id=1, owned=frozenset({T0, T1}))
+    ]
+    member.joined(joined(2), 4.1)
+    member.synced(synced(T1, T2), 4.2)
+    assert member.work == Take(assignment={T1, T2}, added={T2}, revoked={T0})
+    assert take(member, 4.3) == [Join(member_id="me", generation_id=2, owned=frozenset({T1, T2}))]
+
+
+@pytest.mark.parametrize(
+    ("code", "member_id"), [(ErrorCode.illegal_generation, "me"), (ErrorCode.unknown_member_id, "")]
+)
+def test_a_fenced_member_has_lost_its_partitions(code: ErrorCode, member_id: str) -> None:
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    assert member.beaten(code, 1, 4.0) == []
+    work = member.work
+    assert work == Release(partitions={T0}, lost=True)
+    assert member.done(work, 4.1) == [Join(member_id=member_id, generation_id=-1, owned=frozenset())]
+
+
+def test_a_member_that_is_fenced_while_its_application_takes_over_releases_what_was_taken() -> None:
+    member = Membership(TIMING)
+    member.subscribe(["t"], 0.0)
+    member.coordinator_found(0.0)
+    member.joined(joined(), 0.0)
+    member.synced(synced(T0), 0.0)
+    work = member.work
+    assert isinstance(work, Take)
+    member.begun(work)
+    member.tick(3.0)
+    member.beaten(ErrorCode.unknown_member_id, 1, 3.1)
+    assert member.done(work, 3.2) == []
+    assert member.work == Release(partitions={T0}, lost=True)
+
+
+def test_a_member_that_hears_nothing_keeps_reading_and_looks_for_its_coordinator() -> None:
+    """SPEC 6: a lost connection or a silent coordinator starts re-discovery; only the group takes partitions away."""
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    member.tick(3.0)
+    assert member.tick(10.0) == [FindCoordinator()]
+    assert member.state is MemberState.REDISCOVERING
+    assert member.owned == {T0}
+    assert member.work is None
+    assert member.coordinator_found(12.0) == [SendHeartbeat(member_id="me", generation_id=1)]
+    assert member.state is MemberState.MEMBER
+
+
+def test_a_member_whose_coordinator_moves_finds_the_new_one_and_stays() -> None:
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    assert member.beaten(ErrorCode.not_coordinator, 1, 4.0) == [FindCoordinator()]
+    assert member.coordinator_lost() == []
+    assert member.state is MemberState.REDISCOVERING
+
+
+def test_a_member_whose_application_does_not_poll_leaves_and_comes_back_with_the_next_poll() -> None:
+    """KIP-62: `max.poll.interval.ms`."""
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    member.polled(1.0)
+    for now in (3.0, 6.0, 9.0):
+        member.tick(now)
+        member.beaten(ErrorCode.none, 1, now)
+    member.coordinator_found(60.9)
+    (leave,) = member.tick(61.0)
+    assert isinstance(leave, Leave)
+    assert leave.member_id == "me"
+    assert member.state is MemberState.AWAY
+    assert member.tick(200.0) == []
+    assert member.polling() == []
+    work = member.work
+    assert work == Release(partitions={T0}, lost=True)
+    assert member.done(work, 200.0) == [Join(member_id="", generation_id=-1, owned=frozenset())]
+
+
+def test_an_application_that_waits_in_its_poll_is_not_late() -> None:
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    member.polled(1.0)
+    member.polling()
+    assert member.next_at() < 61.0
+    member.coordinator_found(100.0)
+    assert not any(isinstance(action, Leave) for action in member.tick(100.0))
+
+
+def test_a_subscription_that_changes_while_joining_is_joined_with_afterwards() -> None:
+    member = Membership(TIMING)
+    member.subscribe(["t"], 0.0)
+    member.coordinator_found(0.0)
+    assert member.subscribe(["t", "u"], 0.0) == []
+    member.joined(joined(), 0.1)
+    member.synced(synced(T0), 0.2)
+    assert take(member, 0.3) == []
+    assert member.work == Release(partitions={T0}, lost=False)
+
+
+def test_the_same_subscription_twice_is_no_rebalance() -> None:
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    assert member.subscribe(["t"], 1.0) == []
+    assert member.state is MemberState.MEMBER
+
+
+def test_what_a_heartbeat_of_an_older_generation_is_answered_says_nothing() -> None:
+    member = Membership(TIMING)
+    join_in(member, [T0])
+    assert member.beaten(ErrorCode.unknown_member_id, 0, 1.0) == []
+    assert member.state is MemberState.MEMBER
+
+
+def test_a_coordinator_that_is_still_loading_is_asked_again_after_a_pause() -> None:
+    member = Membership(TIMING)
+    member.subscribe(["t"], 0.0)
+    member.coordinator_found(0.0)
+    assert member.joined(joined(code=ErrorCode.coordinator_load_in_progress), 1.0) == []
+    assert member.next_at() == pytest.approx(1.1)
+    assert member.tick(1.1) == [Join(member_id="", generation_id=-1, owned=frozenset())]
+
+
+def test_a_round_that_begins_while_syncing_is_joined_at_once() -> None:
+    member = Membership(TIMING)
+    member.subscribe(["t"], 0.0)
+    member.coordinator_found(0.0)
+    member.joined(joined(), 0.0)
+    assert member.synced(synced(code=ErrorCode.rebalance_in_progress), 0.1) == [
+        Join(member_id="me", generation_id=1, owned=frozenset())
+    ]
+
+
+def test_an_error_that_does_not_pass_is_kept_for_the_application() -> None:
+    member = Membership(TIMING)
+    member.subscribe(["t"], 0.0)
+    member.coordinator_found(0.0)
+    assert member.joined(joined(code=ErrorCode.inconsistent_group_protocol), 0.0) == []
+    assert isinstance(member.error, KafkaError)
+    assert member.error.code == ErrorCode.inconsistent_group_protocol
+
+
+def test_a_dynamic_member_says_good_bye_and_a_static_one_does_not() -> None:
+    """KIP-345: a static member that restarts finds its partitions again."""
+    dynamic, static = Membership(TIMING), Membership(TIMING, group_instance_id="i")
+    for member in (dynamic, static):
+        join_in(member, [T0])
+    assert dynamic.leave("done") == [Leave(member_id="me", reason="done")]
+    assert static.leave("done") == []
+    assert dynamic.state is static.state is MemberState.DOWN
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    reached = {following for events in TRANSITIONS.values() for following in events.values()}
+    assert reached == set(MemberState)
+    assert all(events for events in TRANSITIONS.values())
+
+
+codes = st.sampled_from(
+    [
+        ErrorCode.none,
+        ErrorCode.rebalance_in_progress,
+        ErrorCode.illegal_generation,
+        ErrorCode.unknown_member_id,
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.member_id_required,
+    ]
+)
+inputs = st.sampled_from(
+    ["found", "lost", "joined", "synced", "beaten", "begin", "done", "poll", "polled", "tick", "subscribe", "assigned"]
+)
+
+
+def feed(member: Membership, step: str, code: ErrorCode, partitions: set[TopicPartition], now: float) -> list[Action]:
+    match step:
+        case "found":
+            return member.coordinator_found(now)
+        case "lost":
+            return member.coordinator_lost()
+        case "joined":
+            return member.joined(joined(int(now), code=code), now)
+        case "assigned":
+            return member.assigned({}, member.generation_id)
+        case "synced":
+            return member.synced(synced(*partitions, code=code), now)
+        case "beaten":
+            return member.beaten(code, member.generation_id, now)
+        case "poll":
+            return member.polling()
+        case "polled":
+            member.polled(now)
+            return []
+        case "subscribe":
+            return member.subscribe(["t", "u"][: 1 + len(partitions) % 2], now)
+    return member.tick(now)
+
+
+@given(
+    is_cooperative=st.booleans(),
+    steps=st.lists(st.tuples(inputs, codes, st.sets(st.sampled_from([T0, T1, T2]))), max_size=60),
+)
+def test_whatever_happens_an_eager_member_never_joins_while_it_reads(
+    is_cooperative: bool, steps: list[tuple[str, ErrorCode, set[TopicPartition]]]
+) -> None:
+    """And no order of events leads out of the table of states."""
+    member, now, begun = Membership(TIMING, is_cooperative=is_cooperative), 0.0, None
+    member.subscribe(["t"], now)
+    for step, code, partitions in steps:
+        now += 1.7
+        actions: list[Action] = []
+        if step == "begin":
+            if begun is None and (begun := member.work) is not None:
+                member.begun(begun)
+        elif step == "done":
+            if begun is not None:
+                work, begun = begun, None
+                actions = member.done(work, now)
+        else:
+            actions = feed(member, step, code, partitions, now)
+        joins = [action for action in actions if isinstance(action, Join)]
+        assert is_cooperative or not any(join.owned or member.owned for join in joins)
+        assert member.generation_id >= 0 or member.state not in {MemberState.MEMBER, MemberState.SYNCING}

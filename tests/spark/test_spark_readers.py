@@ -1,0 +1,222 @@
+"""The driver's side of reads: boundaries, triggers, restarts, topics that come and go (M11)."""
+
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from odradek.model import ConfigurationError, TopicPartition
+from odradek.spark.batch_reader import BatchReader
+from odradek.spark.options import Assign, Strategy, Subscribe, parse_read_options
+from odradek.spark.planning import DataLossError
+from odradek.spark.schema import source_schema
+from odradek.spark.stream_reader import StreamReader
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+SCHEMA = source_schema(include_headers=False)
+
+
+@dataclass
+class FakeLookup:
+    """A cluster in a dict: the first and the next offset of each partition; offset n has the timestamp 10 * n."""
+
+    logs: dict[TopicPartition, tuple[int, int]]
+    closed: int = 0
+
+    def partitions(self, strategy: Strategy) -> list[TopicPartition]:
+        if isinstance(strategy, Subscribe):
+            return sorted(each for each in self.logs if each.topic in strategy.topics)
+        if isinstance(strategy, Assign):
+            return sorted(each for each in self.logs if each in strategy.partitions)
+        return sorted(each for each in self.logs if strategy.matches(each.topic))
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {partition: self._offset(*self.logs[partition], at) for partition, at in wanted.items()}
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @staticmethod
+    def _offset(first: int, end: int, at: int) -> int:
+        if at < 0:
+            return first if at == -2 else end
+        found = max(first, -(-at // 10))
+        return found if found < end else -1
+
+
+def options(*, streaming: bool, **more: str) -> Any:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"} | more
+    return parse_read_options({key: value for key, value in given.items() if value != "-"}, streaming=streaming)
+
+
+def batch(lookup: FakeLookup, **more: str) -> list[tuple[TopicPartition, int, int]]:
+    """The ranges of a batch read."""
+    partitions = BatchReader(options(streaming=False, **more), SCHEMA, lambda: lookup).partitions()
+    return [(task.range.partition, task.range.start, task.range.end) for task in (each.value for each in partitions)]
+
+
+def stream(lookup: FakeLookup, **more: str) -> StreamReader:
+    return StreamReader(options(streaming=True, **more), SCHEMA, lambda: lookup)
+
+
+def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[TopicPartition, int, int]]:
+    tasks = [each.value for each in reader.partitions(start, end)]
+    return [(task.range.partition, task.range.start, task.range.end) for task in tasks]
+
+
+# Batches
+
+
+def test_a_batch_reads_all_there_is_and_gives_its_connections_back() -> None:
+    lookup = FakeLookup({A0: (2, 9), A1: (0, 0), B0: (0, 5)})
+    assert batch(lookup) == [(A0, 2, 9)]
+    assert lookup.closed == 1
+
+
+def test_a_batch_between_two_moments() -> None:
+    lookup = FakeLookup({A0: (0, 9), A1: (0, 4)})
+    found = batch(lookup, startingTimestamp="25", endingTimestamp="55")
+    assert found == [(A0, 3, 6), (A1, 3, 4)]
+
+
+def test_a_moment_after_the_last_record_is_refused_or_the_end() -> None:
+    lookup = FakeLookup({A0: (0, 9), A1: (0, 4)})
+    with pytest.raises(ConfigurationError, match="a-1 has no record at or after the starting timestamp"):
+        batch(lookup, startingTimestamp="45")
+    assert batch(lookup, startingTimestamp="45", startingOffsetsByTimestampStrategy="latest") == [(A0, 5, 9)]
+
+
+def test_offsets_and_moments_by_partition_must_name_each() -> None:
+    lookup = FakeLookup({A0: (0, 9), A1: (0, 4)})
+    with pytest.raises(ConfigurationError, match="startingOffsets: every partition needs an entry, and a-1 has none"):
+        batch(lookup, startingOffsets='{"a":{"0":3}}')
+    with pytest.raises(ConfigurationError, match="endingOffsetsByTimestamp: b-0 is not among the partitions"):
+        batch(lookup, endingOffsetsByTimestamp='{"a":{"0":30,"1":30},"b":{"0":1}}')
+    found = batch(lookup, startingOffsetsByTimestamp='{"a":{"0":30,"1":10}}')
+    assert found == [(A0, 3, 9), (A1, 1, 4)]
+
+
+def test_a_topic_or_partition_that_is_named_must_be_there() -> None:
+    lookup = FakeLookup({A0: (0, 9)})
+    with pytest.raises(ConfigurationError, match="there is no topic 'x' and no topic 'y'"):
+        batch(lookup, subscribe="a,x,y")
+    with pytest.raises(ConfigurationError, match="there is no partition a-7"):
+        batch(lookup, subscribe="-", assign='{"a":[0,7]}')
+    assert batch(lookup, subscribe="-", subscribePattern="x.*") == []
+
+
+def test_a_task_has_all_it_needs_in_its_partition() -> None:
+    reader = BatchReader(options(streaming=False), SCHEMA, lambda: FakeLookup({A0: (0, 9)}))
+    (partition,) = reader.partitions()
+    copy = pickle.loads(pickle.dumps(partition))
+    assert copy.value == partition.value
+    assert copy.value.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def test_a_partition_without_a_value_reads_nothing() -> None:
+    """Spark makes one when a reader plans none."""
+    from pyspark.sql.datasource import InputPartition
+
+    reader = BatchReader(options(streaming=False), SCHEMA, lambda: FakeLookup({}))
+    assert list(reader.read(InputPartition(None))) == []
+
+
+# Streams
+
+
+def test_a_query_begins_with_an_empty_batch_that_pins_its_start() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    reader = stream(lookup)
+    initial = reader.initialOffset()
+    anchor = reader.latestOffset(initial, ReadAllAvailable())
+    lookup.logs[A0] = (0, 8)
+    again = reader.initialOffset()
+    assert again != initial, "latest has moved meanwhile"
+    assert reader.partitions(again, anchor) == []
+    following = reader.latestOffset(anchor, ReadAllAvailable())
+    assert ranges(reader, anchor, following) == [(A0, 5, 8)]
+
+
+def test_without_news_the_offset_is_the_same_text() -> None:
+    """Spark compares texts, and this one may have been written by another version."""
+    reader = stream(FakeLookup({A0: (0, 5), A1: (0, 5)}))
+    start = json.loads('{"a": {"1": 5, "0": 5}}')
+    assert reader.latestOffset(start, ReadAllAvailable()) is start
+
+
+def test_a_limit_is_shared_among_partitions_old_and_new() -> None:
+    reader = stream(FakeLookup({A0: (0, 40), A1: (30, 60)}), maxOffsetsPerTrigger="10")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(10)
+    end = reader.latestOffset({"a": {"0": 10}}, limit)
+    assert end == {"a": {"0": 15, "1": 35}}
+    assert reader.latestOffset({"a": {"0": 10}}, ReadAllAvailable()) == {"a": {"0": 40, "1": 60}}
+    assert isinstance(stream(FakeLookup({})).getDefaultReadLimit(), ReadAllAvailable)
+
+
+def test_available_now_ends_at_what_was_there_at_its_start() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    reader = stream(lookup)
+    reader.prepareForTriggerAvailableNow()
+    lookup.logs.update({A0: (0, 9), A1: (0, 3)})
+    end = reader.latestOffset({"a": {"0": 2}}, ReadAllAvailable())
+    assert end == {"a": {"0": 5}}
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_new_partition_joins_at_its_beginning() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    reader = stream(lookup)
+    lookup.logs[A1] = (0, 2)
+    end = reader.latestOffset({"a": {"0": 5}}, ReadAllAvailable())
+    assert ranges(reader, {"a": {"0": 5}}, end) == [(A1, 0, 2)]
+
+
+def test_a_deleted_topic_ends_the_query_unless_losses_are_allowed() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    start = {"a": {"0": 5}, "b": {"0": 3}}
+    end = stream(lookup, subscribe="a,b").latestOffset(start, ReadAllAvailable())
+    with pytest.raises(DataLossError, match=r"b-0 is gone.*failOnDataLoss = false reads what is left"):
+        stream(lookup, subscribe="a,b").partitions(start, end)
+    assert ranges(stream(lookup, subscribe="a,b", failOnDataLoss="false"), start, end) == []
+
+
+def test_a_batch_of_a_topic_that_vanished_before_the_restart_is_a_loss() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    start, end = {"a": {"0": 5}, "b": {"0": 3}}, {"a": {"0": 5}, "b": {"0": 9}}
+    with pytest.raises(DataLossError, match="b-0 was deleted before offsets up to 9 were read"):
+        stream(lookup, subscribe="a,b").partitions(start, end)
+
+
+def test_retention_that_is_faster_than_the_query_is_a_loss() -> None:
+    lookup = FakeLookup({A0: (4, 9)})
+    with pytest.raises(DataLossError, match="offsets 2 to 3 of a-0 were deleted"):
+        stream(lookup).partitions({"a": {"0": 2}}, {"a": {"0": 9}})
+    lossy = stream(lookup, failOnDataLoss="false")
+    assert ranges(lossy, {"a": {"0": 2}}, {"a": {"0": 9}}) == [(A0, 4, 9)]
+
+
+def test_the_report_says_how_far_the_log_goes() -> None:
+    assert stream(FakeLookup({A0: (0, 5), A1: (0, 7)})).reportLatestOffset() == {"a": {"0": 5, "1": 7}}
+
+
+def test_a_reader_opens_no_connection_before_it_is_asked_and_travels_without() -> None:
+    opened: list[FakeLookup] = []
+
+    def open_lookup() -> FakeLookup:
+        opened.append(FakeLookup({A0: (0, 5)}))
+        return opened[-1]
+
+    reader = StreamReader(options(streaming=True), SCHEMA, open_lookup)
+    assert opened == []
+    reader.stop()
+    reader.initialOffset()
+    reader.stop()
+    assert [lookup.closed for lookup in opened] == [1]
+    travelling = StreamReader(options(streaming=True), SCHEMA, partial(FakeLookup, {A0: (0, 5)}))
+    assert pickle.loads(pickle.dumps(travelling)).initialOffset() == {"@": "initial", "a": {"0": 5}}

@@ -3,11 +3,10 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Callable
 
 import pytest
 
-from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionLimits, PendingReply, Reply, RequestBudget
+from odradek.wire import LATER, NO_REPLY, BufferPool, Connection, ConnectionLimits, PendingReply, Reply, RequestBudget
 
 pytestmark = pytest.mark.asyncio
 
@@ -56,11 +55,10 @@ class Service:
         self.gone = 0
         self.abandoned: list[bytes] = []
 
-    def overlaps(self, frame: memoryview) -> bool:
-        return bytes(frame[:1]) != b"c"
-
-    def serve(self, connection: Connection, frame: memoryview) -> Reply:
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         request = bytes(frame)
+        if request[:1] == b"c" and not alone:
+            return LATER
         self.served.append(request)
         match request[:1]:
             case b"e":
@@ -68,8 +66,8 @@ class Service:
             case b"n":
                 return NO_REPLY
             case kind:
-                on_abandoned: Callable[[], None] = lambda: self.abandoned.append(request)  # noqa: E731
-                reply = PendingReply(exclusive=kind == b"c", on_abandoned=on_abandoned if kind == b"h" else None)
+                reply = Poll(self, request) if kind == b"h" else PendingReply()
+                reply.exclusive = kind == b"c"
                 self.pending[request] = reply
                 return reply
 
@@ -78,6 +76,17 @@ class Service:
 
     def closed(self, connection: Connection) -> None:
         self.gone += 1
+
+
+class Poll(PendingReply):
+    """May be abandoned."""
+
+    def __init__(self, service: Service, request: bytes) -> None:
+        self._service, self._request = service, request
+
+    def abandon(self) -> bool:
+        self._service.abandoned.append(self._request)
+        return True
 
 
 def connect(
@@ -162,11 +171,10 @@ async def test_the_bytes_of_all_connections_together_are_limited() -> None:
     send(first, b"h1" + bytes(700))
     send(second, b"h2" + bytes(700))
     send(third, b"h3" + bytes(200))
-    assert [request[:2] for request in service.served] == [b"h1", b"h3"]
-    service.pending[b"h3" + bytes(200)].complete([b"3"])
-    assert len(service.served) == 2
+    assert [request[:2] for request in service.served] == [b"h1", b"h2"]
     service.pending[b"h1" + bytes(700)].complete([b"1"])
-    assert service.served[2][:2] == b"h2"
+    assert service.served[2][:2] == b"h3"
+    service.pending[b"h3" + bytes(200)].complete([b"3"])
     second.connection_lost(None)
     assert budget.used_bytes == 0
 

@@ -22,10 +22,7 @@ class Echo:
         self.connections: set[Connection] = set()
         self.served = 0
 
-    def overlaps(self, frame: memoryview) -> bool:
-        return True
-
-    def serve(self, connection: Connection, frame: memoryview) -> Reply:
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         self.served += 1
         return [struct.pack(">i", len(frame)), frame]
 

@@ -19,7 +19,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import RequestHeader, decode_request_header
 from odradek.protocol.messages import decode_request as decode
 from odradek.protocol.messages import encode_response, request_decoder
-from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
+from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("odradek.broker")
 
 Handler = Callable[["Broker", RequestContext, memoryview], Reply]
-
-
-def overlaps(frame: memoryview) -> bool:
-    """Whether a request may be served while others of its connection are unanswered: Produce (0) and Fetch (1)."""
-    return len(frame) > 1 and frame[0] == 0 and frame[1] <= ApiKey.FETCH
 
 
 class Dispatcher:
@@ -42,26 +37,31 @@ class Dispatcher:
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def serve(self, session: Session, frame: memoryview) -> Reply:
-        """Answer one request. Never raises."""
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+        """See `wire.Service`. Only Produce and Fetch need not be alone."""
+        session = connection.session
+        assert isinstance(session, Session)
         header: RequestHeader | None = None
         try:
             if session.shortcut is not None and (reply := session.shortcut(frame)) is not None:
                 return reply
             header = decode_request_header(frame)
+            if not alone and header.api_key > ApiKey.FETCH:
+                return LATER
             key = header.api_key, header.api_version
             handler = self._handlers.get(key) or self._find_handler(header)
             return handler(self._broker, RequestContext(header, session), frame)
         except KafkaError as error:
-            session.connection.abort(f"{_describe(header)}{error}")
+            connection.abort(f"{_describe(header)}{error}")
         except Exception:
             _log.exception("%sfailed; closing the connection from %s", _describe(header), session.client_host)
-            session.connection.abort()
+            connection.abort()
         return NO_REPLY
 
     def answer_later(self, context: RequestContext, answer: Coroutine[Any, Any, Buffers]) -> PendingReply:
         """Run `answer` as a task; its result is the reply. Later requests of the connection wait for it."""
-        reply = PendingReply(exclusive=True)
+        reply = PendingReply()
+        reply.exclusive = True
         task = asyncio.get_running_loop().create_task(answer)
         self._tasks.add(task)
 

@@ -11,11 +11,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.context import Session
-from odradek.broker.dispatch import Dispatcher, overlaps
+from odradek.broker.dispatch import Dispatcher
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener
-from odradek.wire import BufferPool, Connection, ConnectionLimits, Reply, RequestBudget
+from odradek.wire import BufferPool, Connection, ConnectionLimits, RequestBudget
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -35,7 +35,7 @@ class Server:
 
     def __init__(self, broker: "Broker", dispatcher: Dispatcher) -> None:
         self._broker = broker
-        self._dispatcher = dispatcher
+        self.dispatcher = dispatcher
         self._pool = BufferPool()
         self._listeners: list[Listener] = []
         self._opened: dict[str, ListenerAddress] = {}
@@ -178,12 +178,6 @@ class Server:
             connection.hold()
         return True
 
-    def serve(self, connection: Connection, frame: memoryview) -> Reply:
-        """One request."""
-        session = connection.session
-        assert isinstance(session, Session)
-        return self._dispatcher.serve(session, frame)
-
     def dismiss(self, connection: Connection) -> None:
         """A client has gone."""
         self._connections.pop(connection, None)
@@ -197,9 +191,8 @@ class _Door:
     def __init__(self, server: Server, listener: str) -> None:
         self._listener = listener
         self._server = server
-        self.serve = server.serve
+        self.serve = server.dispatcher.serve
         self.closed = server.dismiss
-        self.overlaps = overlaps
 
     def opened(self, connection: Connection) -> bool:
         return self._server.admit(connection, self._listener)

@@ -7,9 +7,10 @@ a `Service` as memoryviews; what the service answers, now or later, leaves in th
 from odradek.wire.buffers import BufferPool
 from odradek.wire.connection import Connection, ConnectionLimits, RequestBudget, Service
 from odradek.wire.frames import FrameBuffer, FrameSizeError
-from odradek.wire.reply import NO_REPLY, Buffers, PendingReply, Reply
+from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 
 __all__ = [
+    "LATER",
     "NO_REPLY",
     "BufferPool",
     "Buffers",

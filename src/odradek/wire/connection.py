@@ -1,8 +1,9 @@
 """One client's connection: frames to a service, its replies back in order, and a limit on everything.
 
-Requests that the service lets overlap (produce, fetch) are served as they come, with up to `most_in_flight` unanswered;
-every other one is served alone, after all before it are answered and before any after it, as Kafka does with all of
-them. What can't be served yet waits in the read buffer, and reading stops: the client's TCP feels it.
+Requests that may overlap (produce, fetch) are served as they come, with up to `most_in_flight` unanswered. For any
+other the service says `LATER` until it is alone, and its reply is exclusive: it is served after all before it are
+answered and before any after it, as Kafka does with every request. What can't be served yet waits in the read buffer,
+and reading stops: the client's TCP feels it.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Protocol, cast
 
 from odradek.wire.buffers import BufferPool
 from odradek.wire.frames import FrameBuffer, FrameSizeError
-from odradek.wire.reply import NO_REPLY, Buffers, PendingReply, Reply
+from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 
 _log = logging.getLogger("odradek.wire")
 
@@ -41,44 +42,50 @@ class ConnectionLimits:
 class RequestBudget:
     """What all connections of a server may have in flight together, in bytes: Kafka's `queued.max.request.bytes`.
 
-    One that would exceed it stalls until others are answered; -1 is no limit. One request alone may be larger.
+    When it is used up, connections stall until requests are answered; -1 is no limit. It is exceeded by at most one
+    turn's reading.
     """
 
-    __slots__ = ("_limit", "_waiting", "used_bytes")
+    __slots__ = ("_limit", "_used", "_waiting", "is_used_up")
 
     def __init__(self, limit_bytes: int = -1) -> None:
         self._limit = limit_bytes
-        self.used_bytes = 0
+        self._used = 0
         self._waiting: dict[Connection, None] = {}
+        self.is_used_up = False
 
-    def admits(self, connection: "Connection", size: int) -> bool:
-        """Whether a request of `size` may be served; else its connection is told when to ask again."""
-        if self._limit < 0 or not self.used_bytes or self.used_bytes + size <= self._limit:
-            return True
-        self._waiting[connection] = None
-        return False
+    @property
+    def used_bytes(self) -> int:
+        """What is in flight."""
+        return self._used
 
     def take(self, size: int) -> None:
-        """A request of `size` is in flight."""
-        self.used_bytes += size
+        """Requests of `size` bytes are in flight."""
+        self._used += size
+        self.is_used_up = 0 <= self._limit <= self._used
 
     def give_back(self, size: int) -> None:
-        """It is answered, or given up."""
-        self.used_bytes -= size
-        if self._waiting:
+        """They are answered, or given up."""
+        self._used -= size
+        self.is_used_up = 0 <= self._limit <= self._used
+        if self._waiting and not self.is_used_up:
             waiting, self._waiting = self._waiting, {}
             for connection in waiting:
                 connection.go_on()
+
+    def wait(self, connection: "Connection") -> None:
+        """Let `connection` go on when there is something left."""
+        self._waiting[connection] = None
 
 
 class Service(Protocol):
     """What stands above a connection."""
 
-    def overlaps(self, frame: memoryview) -> bool:
-        """Whether this request may be served while others of its connection are unanswered, and they while it is."""
+    def serve(self, connection: "Connection", frame: memoryview, *, alone: bool) -> Reply:
+        """Answer a request. `frame` may be kept for as long as needed. Must not raise.
 
-    def serve(self, connection: "Connection", frame: memoryview) -> Reply:
-        """Answer a request. `frame` may be kept for as long as needed. Must not raise."""
+        `alone`: no other request of the connection is unanswered. If that is needed and not so, the answer is `LATER`.
+        """
 
     def opened(self, connection: "Connection") -> bool:
         """A client has connected; False turns it away."""
@@ -193,8 +200,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """See asyncio. What the client had sent before is still served: a producer with acks=0 writes and leaves."""
         for pending in tuple(self._in_flight):
-            if pending.on_abandoned is not None and not pending.settled:
-                pending.on_abandoned()
+            if not pending.settled and pending.abandon():
                 pending.complete(NO_REPLY)
         self._eof = self._stalled or bool(self._in_flight)
         return self._eof
@@ -210,8 +216,8 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.give_back(self._in_flight_bytes)
         for pending in abandoned:
             pending.on_settled = None
-            if pending.on_abandoned is not None and not pending.settled:
-                pending.on_abandoned()
+            if not pending.settled:
+                pending.abandon()
         if self._opened:
             self._service.closed(self)
 
@@ -244,54 +250,66 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_frames(self) -> None:
         """Serve what has come until something must be waited for."""
-        frames, in_flight, budget = self._frames, self._in_flight, self._budget
-        left = self._limits.turn_requests
+        frames, in_flight, limits, budget = self._frames, self._in_flight, self._limits, self._budget
+        serve = self._service.serve
+        left = limits.turn_requests
+        taken_bytes = 0
         self._stalled = False
         while not self._closing:
             try:
                 frame = frames.next_frame()
             except FrameSizeError as error:
                 self.abort(str(error))
-                return
+                break
             if frame is None:
                 frames.rest()
                 self._resume()
-                return
-            if self._unsent or (in_flight and not self._may_follow(frame)) or not budget.admits(self, len(frame)):
+                break
+            size = len(frame)
+            reply: Reply = LATER
+            if budget.is_used_up:
+                budget.wait(self)
+            elif not self._unsent and (not in_flight or self._may_follow()):
+                reply = serve(self, frame, alone=not in_flight)
+            if reply is LATER:
                 frames.take_back(frame)
                 self._stalled = True
-                return
-            self._serve(frame)
+                break
+            if not isinstance(reply, PendingReply):
+                if not in_flight:
+                    self._write(reply)
+                else:
+                    pending = PendingReply()
+                    pending.complete(reply)
+                    self._follow(pending, size)
+                    taken_bytes += size
+            else:
+                self._follow(reply, size)
+                taken_bytes += size
             left -= 1
             if not left:
                 self._stalled = True
                 self._yield_turn()
-                return
+                break
+        if taken_bytes:
+            budget.take(taken_bytes)
 
-    def _may_follow(self, frame: memoryview) -> bool:
-        """Whether this request may join those in flight."""
+    def _may_follow(self) -> bool:
+        """Whether a request may join those in flight."""
         limits = self._limits
         return (
             not self._exclusive
             and len(self._in_flight) < limits.most_in_flight
             and self._in_flight_bytes < limits.most_in_flight_bytes
             and self._held_bytes < limits.write_high_bytes
-            and self._service.overlaps(frame)
         )
 
-    def _serve(self, frame: memoryview) -> None:
-        reply = self._service.serve(self, frame)
-        if not isinstance(reply, PendingReply):
-            if not self._in_flight:
-                self._write(reply)
-                return
-            buffers, reply = reply, PendingReply()
-            reply.complete(buffers)
-        reply.request_bytes = len(frame)
-        self._in_flight.append(reply)
-        self._in_flight_bytes += len(frame)
-        self._budget.take(len(frame))
+    def _follow(self, reply: PendingReply, size: int) -> None:
+        """Put a reply behind those in flight."""
+        reply.request_bytes = size
         reply.on_settled = self._on_settled
+        self._in_flight.append(reply)
+        self._in_flight_bytes += size
         if reply.settled:
             self._on_settled(reply)
         else:
@@ -300,22 +318,24 @@ class Connection(asyncio.BufferedProtocol):
     def _on_settled(self, reply: PendingReply) -> None:
         """A reply is known; if it is the first it leaves, and with it all that are known behind it."""
         in_flight = self._in_flight
-        self._held_bytes += sum(map(len, reply.buffers))
         if in_flight[0] is not reply:
+            reply.held_bytes = sum(map(len, reply.buffers))
+            self._held_bytes += reply.held_bytes
             return
         answered_bytes = 0
-        while in_flight and in_flight[0].settled:
-            reply = in_flight.popleft()
+        while in_flight and (reply := in_flight[0]).settled:
+            in_flight.popleft()
             answered_bytes += reply.request_bytes
-            self._held_bytes -= sum(map(len, reply.buffers))
-            self._exclusive = False
+            self._held_bytes -= reply.held_bytes
             if reply.refused is not None:
                 self.abort(reply.refused)
                 break
             self._write(reply.buffers)
+        self._exclusive = False
         self._in_flight_bytes -= answered_bytes
         self._budget.give_back(answered_bytes)
-        self.go_on()
+        if self._stalled or self._eof:
+            self.go_on()
 
     def _write(self, buffers: Buffers) -> None:
         transport = self._transport

@@ -17,6 +17,7 @@ _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
 """A frame up to this size gets its whole buffer as soon as its size is known, a larger one as its bytes arrive: four
 bytes that claim a gigabyte must not cost one."""
+_NOTHING: Final = memoryview(b"")
 
 
 class FrameSizeError(Exception):
@@ -26,12 +27,13 @@ class FrameSizeError(Exception):
 class FrameBuffer:
     """`space` for bytes to come, `filled` when they came, `next_frame` until it gives None, and again."""
 
-    __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_pool", "_start")
+    __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_pool", "_start", "_view")
 
     def __init__(self, pool: BufferPool, largest_frame_bytes: int) -> None:
         self._pool = pool
         self._largest_frame_bytes = largest_frame_bytes
         self._buffer: bytearray | None = None
+        self._view = _NOTHING  # of all of the buffer
         self._start = self._end = 0
 
     @property
@@ -44,12 +46,13 @@ class FrameBuffer:
         buffer = self._buffer
         if buffer is None:
             buffer = self._buffer = self._pool.take()
-            return memoryview(buffer)
+            self._view = memoryview(buffer)
+            return self._view
         if self._start < self._end:
-            buffer = self._make_room(buffer)
+            self._make_room(buffer)
         elif self._end == len(buffer):
-            buffer = self._move(buffer, SMALLEST_BUFFER_BYTES)
-        return memoryview(buffer)[self._end :]
+            self._move(buffer, SMALLEST_BUFFER_BYTES)
+        return self._view[self._end :]
 
     def filled(self, count: int) -> None:
         """`count` bytes came into `space`."""
@@ -58,17 +61,16 @@ class FrameBuffer:
     def next_frame(self) -> memoryview | None:
         """The payload of the next whole frame, or None until more bytes come. Raises `FrameSizeError`."""
         start = self._start
-        buffer = self._buffer
-        if buffer is None or self._end - start < 4:
+        if self._end - start < 4:
             return None
-        size: int = _SIZE.unpack_from(buffer, start)[0]
+        size: int = _SIZE.unpack_from(self._view, start)[0]
         if not 0 <= size <= self._largest_frame_bytes:
             raise FrameSizeError(f"a frame of {size} bytes, where {self._largest_frame_bytes} are the most")
         end = start + 4 + size
         if end > self._end:
             return None
         self._start = end
-        return memoryview(buffer)[start + 4 : end]
+        return self._view[start + 4 : end]
 
     def take_back(self, frame: memoryview) -> None:
         """Undo the last `next_frame`, which will give `frame` again."""
@@ -83,12 +85,13 @@ class FrameBuffer:
     def close(self) -> None:
         """Give the buffer back, and forget what is unread."""
         if self._buffer is not None:
+            self._view = _NOTHING
             self._pool.give(self._buffer)
         self._buffer = None
         self._start = self._end = 0
 
-    def _make_room(self, buffer: bytearray) -> bytearray:
-        """A buffer in which the frame that began at `_start` can go on."""
+    def _make_room(self, buffer: bytearray) -> None:
+        """See to it that the frame that began at `_start` can go on."""
         have = self._end - self._start
         needed = 4 + (_SIZE.unpack_from(buffer, self._start)[0] if have >= 4 else SMALLEST_BUFFER_BYTES // 2)
         if needed <= have:
@@ -96,17 +99,15 @@ class FrameBuffer:
             needed = have + 1
         room = len(buffer) - self._start
         if room < min(needed, _EAGER_BYTES):
-            return self._move(buffer, min(needed, _EAGER_BYTES))
-        if self._end == len(buffer):
-            return self._move(buffer, min(needed, 2 * have))
-        return buffer
+            self._move(buffer, min(needed, _EAGER_BYTES))
+        elif self._end == len(buffer):
+            self._move(buffer, min(needed, 2 * have))
 
-    def _move(self, buffer: bytearray, least_bytes: int) -> bytearray:
+    def _move(self, buffer: bytearray, least_bytes: int) -> None:
         """Take the unread bytes to the start of another buffer: views into this one may still be alive."""
         have = self._end - self._start
         moved = self._buffer = self._pool.take(max(least_bytes, have + 1))
-        with memoryview(buffer) as view:
-            moved[:have] = view[self._start : self._end]
+        moved[:have] = self._view[self._start : self._end]
+        self._view = memoryview(moved)
         self._pool.give(buffer)
         self._start, self._end = 0, have
-        return moved

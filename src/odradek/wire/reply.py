@@ -1,10 +1,11 @@
-"""What a service answers: bytes at once, bytes later, or nothing.
+"""What a service answers: bytes at once, bytes later, nothing, or "ask me again when this connection is quiet".
 
 A `PendingReply` is a place kept in the order of replies. It is not a future, because completing it writes to the socket
 at once, without another turn of the event loop; on the produce and fetch roads that turn would be most of the cost.
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final, TypeAlias
 
 Buffers: TypeAlias = Sequence[bytes | bytearray | memoryview]
@@ -14,39 +15,48 @@ NO_REPLY: Final[Buffers] = ()
 
 
 class PendingReply:
-    """The answer to one request, to be given once: by `complete`, or by `refuse`, which costs the connection."""
+    """The answer to one request, to be given once: by `complete`, or by `refuse`, which costs the connection.
 
-    __slots__ = ("buffers", "exclusive", "on_abandoned", "on_settled", "refused", "request_bytes", "settled")
+    What is here a class's attribute is an instance's default, since there is one of these per request.
+    """
 
-    def __init__(self, *, exclusive: bool = False, on_abandoned: Callable[[], None] | None = None) -> None:
-        self.exclusive = exclusive
-        """Whether later requests of the connection wait until this one is answered."""
-        self.on_abandoned = on_abandoned
-        """Called if the connection is lost first, so that what waits for nobody can be dropped."""
-        self.on_settled: Callable[[PendingReply], None] | None = None
-        """The connection's: called when the answer is known."""
-        self.request_bytes = 0
-        """The connection's: the size of the request."""
-        self.settled = False
-        """Whether the answer is known. Set by `complete` and `refuse`."""
-        self.buffers: Buffers = NO_REPLY
-        self.refused: str | None = None
+    exclusive = False
+    """Whether later requests of the connection wait until this one is answered."""
+    settled = False
+    """Whether the answer is known. Set by `complete` and `refuse`."""
+    buffers: Buffers = NO_REPLY
+    refused: str | None = None
+    request_bytes = 0
+    """The connection's: the size of the request."""
+    held_bytes = 0
+    """The connection's: the size of an answer that waits for earlier ones."""
+    on_settled: "Callable[[PendingReply], None] | None" = None
+    """The connection's: called when the answer is known."""
+
+    def abandon(self) -> bool:
+        """The client went away: drop what waits for nobody else, and say whether that is so. Here it is not."""
+        return False
 
     def complete(self, buffers: Buffers) -> None:
         """Answer with `buffers`, as soon as every earlier request is answered."""
-        self.buffers = buffers
-        self._settle()
-
-    def refuse(self, reason: str) -> None:
-        """Close the connection instead; `reason` is for the log."""
-        self.refused = reason
-        self._settle()
-
-    def _settle(self) -> None:
         assert not self.settled, "a reply is given once"
+        self.buffers = buffers
         self.settled = True
         if self.on_settled is not None:
             self.on_settled(self)
 
+    def refuse(self, reason: str) -> None:
+        """Close the connection instead; `reason` is for the log."""
+        self.refused = reason
+        self.complete(NO_REPLY)
 
-Reply: TypeAlias = Buffers | PendingReply
+
+class Later(Enum):
+    """What a service says, while others of the connection are unanswered, to a request that it has to serve alone."""
+
+    LATER = "later"
+
+
+LATER: Final = Later.LATER
+
+Reply: TypeAlias = Buffers | PendingReply | Later

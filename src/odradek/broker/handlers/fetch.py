@@ -72,10 +72,7 @@ def _forgotten(request: Any, version: int) -> Iterable[PartitionKey]:
 class _Fetch(PendingReply):
     """One fetch, which is its own pending reply while it waits."""
 
-    __slots__ = ("_broker", "_context", "_fetched", "_missing_bytes", "_partitions", "_read_committed", "_request")
-
     def __init__(self, broker: "Broker", context: RequestContext, request: Any, fetched: FetchContext) -> None:
-        super().__init__(on_abandoned=self._release)
         self._broker = broker
         self._context = context
         self._request = request
@@ -117,6 +114,11 @@ class _Fetch(PendingReply):
         """The time is up: answer with what there is."""
         self._unsubscribe()
         self.complete(self._encode(self._read()[0]))
+
+    def abandon(self) -> bool:
+        """Nobody waits for the records any more."""
+        self._release()
+        return True
 
     def _release(self) -> None:
         self._broker.purgatory.release(self)

@@ -75,10 +75,7 @@ def _topic_name(broker: "Broker", context: RequestContext, name: str | None, top
 class _Produce(PendingReply):
     """One request's partitions, as they become safe or fail."""
 
-    __slots__ = ("_acks", "_broker", "_context", "_last", "_moved", "_now_ms", "_topics", "_waiting", "_wanted")
-
     def __init__(self, broker: "Broker", context: RequestContext, acks: int) -> None:
-        super().__init__()
         self._broker = broker
         self._context = context
         self._acks = acks

@@ -125,10 +125,7 @@ class _Beginning:
 class _Answer(PendingReply):
     """The reply to one request, until its records are as safe as it asked."""
 
-    __slots__ = ("_beginning", "_correlation_id", "_info")
-
     def __init__(self, beginning: _Beginning, correlation_id: int, info: AppendInfo) -> None:
-        super().__init__()
         self._beginning = beginning
         self._correlation_id = correlation_id
         self._info = info

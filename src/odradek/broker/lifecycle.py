@@ -21,8 +21,8 @@ from odradek.broker.partitions import Partitions
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.purgatory import Purgatory
 from odradek.broker.server import Server
-from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import NewTopic, TopicCreation
+from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
+from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.manager import LogManager
 from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
 from odradek.metadata.store import Store
@@ -136,7 +136,18 @@ class Broker:
 
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.image = new
+        if new.broker_configs != old.broker_configs:
+            self._update_config(new)
         self.partitions.apply(old, new)
+
+    def _update_config(self, image: ClusterImage) -> None:
+        """Go by what was set for this broker while it runs, on top of what it was started with."""
+        for_all, own = (image.broker_configs.get(each, {}) for each in (None, self.broker_id))
+        self.config, ignored = broker_config_in_force(self.config.layers[-1], for_all, own)
+        for sentence in ignored:
+            _log.error("a part of what is set for broker %d is ignored: %s", self.broker_id, sentence)
+        self.partitions.update_config(self.config)
+        self.controller.update_config(self.config)
 
     # ---- topics -------------------------------------------------------------------------------------------------
 
@@ -162,6 +173,17 @@ class Broker:
         created = iter(await self.controller.create_topics(accepted, validate_only=validate_only) if accepted else ())
         await self.partitions.settled()
         return [refused[place] if place in refused else next(created) for place in range(len(wanted))]
+
+    async def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        """Give topics more partitions, each all or none, in the order of `wanted`; they are led and take records then.
+
+        Raises `KafkaError` NOT_CONTROLLER, and what the controller can't do anything about.
+        """
+        results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
+        await self.partitions.settled()
+        return results
 
     def _replication_factor(self, topic: NewTopic) -> int:
         if topic.replication_factor != -1 or topic.assignment:

@@ -104,6 +104,14 @@ class Partitions:
             own = topic_config(self._config, {})
         return LogConfig.of(self._config, own)
 
+    def update_config(self, config: BrokerConfig) -> None:
+        """Let another configuration of the broker hold from now on, for the logs of every topic too."""
+        self._config = config
+        for topic in self._image.topics.values():
+            self._logs.update_config(topic.name, topic.partitions)
+            for partition in self._by_topic.get(topic.name, {}).values():
+                partition.min_insync_replicas = self._min_insync_replicas(topic)
+
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Lead what `new` says that this broker leads, and nothing else."""
         self._image = new

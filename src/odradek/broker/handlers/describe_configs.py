@@ -1,21 +1,18 @@
-"""DescribeConfigs: what each key of a topic or of this broker is set to, and why.
+"""DescribeConfigs: what each key of a topic, of this broker or of all brokers is set to, and where.
 
 Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 flexible.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from odradek.broker.config_resources import describe
 from odradek.broker.context import RequestContext
-from odradek.config import ConfigEntry, describe_broker, describe_topic
-from odradek.model import ErrorCode, KafkaError, validate_topic_name
+from odradek.config import ConfigEntry
+from odradek.model import KafkaError
 from odradek.protocol.messages import optional
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
-
-TOPIC: Final = 2
-BROKER: Final = 4
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
@@ -31,7 +28,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
             "configs": [],
         }
         try:
-            entries = _entries(broker, resource.resource_type, resource.resource_name)
+            entries = describe(broker, resource.resource_type, resource.resource_name)
         except KafkaError as error:
             result |= {"error_code": error.code, "error_message": str(error)}
         else:
@@ -44,23 +41,6 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
             ]
         results.append(result)
     return {"results": results}
-
-
-def _entries(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
-    if resource_type == TOPIC:
-        topic = broker.image.topics.get(validate_topic_name(name))
-        if topic is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition)
-        return describe_topic(broker.config, topic.config)
-    if resource_type == BROKER:
-        if name == "":
-            return ()  # the dynamic defaults of all brokers: nothing sets them yet
-        if name != str(broker.config.broker_id):
-            raise KafkaError(
-                ErrorCode.invalid_request, f"this is broker {broker.config.broker_id}; ask broker {name!r} itself"
-            )
-        return describe_broker(broker.config)
-    raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
 
 
 def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, Any]:

@@ -1,0 +1,159 @@
+"""What requests call configuration resources: topics and brokers, each with what is set there and what holds.
+
+Reading is `describe`, changing is `alter`; the handlers of the four APIs only translate. Kinds of Kafka's that are not
+here (loggers, client metrics, groups) are INVALID_REQUEST by name. What is wrong with a topic's keys is INVALID_CONFIG,
+with a broker's INVALID_REQUEST, as in Kafka (which calls that regrettable, KAFKA-13609).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.config_changes import ConfigChange
+from odradek.config import (
+    Alteration,
+    BrokerConfig,
+    ConfigEntry,
+    ConfigSource,
+    TopicConfig,
+    altered,
+    check_alterations,
+    describe_broker,
+    describe_broker_defaults,
+    describe_topic,
+    topic_config,
+    validate_broker_overrides,
+    validate_topic_overrides,
+)
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+class ResourceType(IntEnum):
+    """Kinds of resources, numbered as on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterResource:
+    """One resource of a request to alter. `replaces`: whatever it does not name is unset."""
+
+    type: int
+    name: str
+    alterations: tuple[Alteration, ...]
+    replaces: bool = False
+
+
+def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
+    """The keys of one resource. Raises `KafkaError`."""
+    try:
+        if resource_type == ResourceType.TOPIC:
+            return describe_topic(broker.config, _topic(broker, name))
+        if _broker_id(broker, resource_type, name) is None:
+            return describe_broker_defaults(broker.config)
+        return describe_broker(broker.config)
+    except ConfigurationError as error:
+        # A tool wrote something that nobody can use; altering it is the way out.
+        raise KafkaError(ErrorCode.invalid_config, str(error)) from None
+
+
+async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validate_only: bool) -> list[dict[str, Any]]:
+    """Alter each resource, or not at all; the answers to them in their order, as both APIs have them.
+
+    When this returns, the logs and partitions of this broker go by the new configuration.
+    """
+    results: list[KafkaError | None] = [None] * len(resources)
+    changes: dict[int, ConfigChange] = {}
+    named = Counter((resource.type, resource.name) for resource in resources)
+    for place, resource in enumerate(resources):
+        try:
+            if named[resource.type, resource.name] > 1:
+                raise KafkaError(ErrorCode.invalid_request, "a resource may come only once in a request")
+            check_alterations(resource.alterations)
+            changes[place] = _change(broker, resource)
+            if validate_only:
+                changes[place].change(_set_now(broker, changes[place]))
+        except KafkaError as error:
+            results[place] = error
+            changes.pop(place, None)
+    if changes and not validate_only:
+        try:
+            made = await broker.controller.change_configs(list(changes.values()))
+            for place, result in zip(changes, made, strict=True):
+                results[place] = result
+        except KafkaError as error:
+            results = [error if place in changes else result for place, result in enumerate(results)]
+    return [
+        {
+            "error_code": ErrorCode.none if error is None else error.code,
+            "error_message": None if error is None else str(error),
+            "resource_type": resource.type,
+            "resource_name": resource.name,
+        }
+        for resource, error in zip(resources, results, strict=True)
+    ]
+
+
+def _change(broker: "Broker", resource: AlterResource) -> ConfigChange:
+    """What is to be done in the tree. Raises `KafkaError` if there is no such resource here."""
+    if resource.type == ResourceType.TOPIC:
+        _topic(broker, resource.name)
+        return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker, resource, before))
+    broker_id = _broker_id(broker, resource.type, resource.name)
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG if broker_id is None else ConfigSource.DYNAMIC_BROKER_CONFIG
+    return ConfigChange(broker_id=broker_id, change=lambda before: _altered_broker(broker, resource, before, source))
+
+
+def _altered_topic(broker: "Broker", resource: AlterResource, before: Mapping[str, str]) -> dict[str, str]:
+    inherited = topic_config(broker.config, {})
+    own = {} if resource.replaces else before
+    after = altered(own, resource.alterations, TopicConfig.definitions(), inherited.get)
+    try:
+        return validate_topic_overrides(broker.config, after)
+    except ConfigurationError as error:
+        raise KafkaError(ErrorCode.invalid_config, str(error)) from None
+
+
+def _altered_broker(
+    broker: "Broker", resource: AlterResource, before: Mapping[str, str], source: ConfigSource
+) -> dict[str, str]:
+    own = {} if resource.replaces else before
+    after = altered(own, resource.alterations, BrokerConfig.definitions(), broker.config.get)
+    try:
+        validate_broker_overrides(broker.config, after, source)
+    except ConfigurationError as error:
+        raise KafkaError(ErrorCode.invalid_request, str(error)) from None
+    return after
+
+
+def _set_now(broker: "Broker", change: ConfigChange) -> Mapping[str, str]:
+    image = broker.image
+    return image.broker_configs.get(change.broker_id, {}) if change.topic is None else _topic(broker, change.topic)
+
+
+def _topic(broker: "Broker", name: str) -> Mapping[str, str]:
+    """What is set for a topic. Raises `KafkaError` if its name is none, or there is no such topic."""
+    topic = broker.image.topics.get(validate_topic_name(name))
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+    return topic.config
+
+
+def _broker_id(broker: "Broker", resource_type: int, name: str) -> int | None:
+    """The id of this broker, or `None` for all brokers at once. Raises `KafkaError` for any other resource."""
+    if resource_type != ResourceType.BROKER:
+        raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
+    if name == "":
+        return None
+    if name != str(broker.broker_id):
+        raise KafkaError(ErrorCode.invalid_request, f"this is broker {broker.broker_id}; ask broker {name!r} itself")
+    return broker.broker_id

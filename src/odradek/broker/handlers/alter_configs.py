@@ -1,0 +1,31 @@
+"""AlterConfigs: a topic or a broker gets exactly the keys of the request; all others go back to what they inherit.
+
+IncrementalAlterConfigs took its place (KIP-339), since two who use this one undo each other's changes. Version 2 is
+flexible.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.config_resources import AlterResource, alter
+from odradek.broker.context import RequestContext
+from odradek.config import Alteration, AlterOperation
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One response per resource, in their order. A key without a value is INVALID_REQUEST."""
+    del context
+    resources = [
+        AlterResource(
+            type=each.resource_type,
+            name=each.resource_name,
+            alterations=tuple(
+                Alteration(name=key.name, operation=AlterOperation.SET, value=key.value) for key in each.configs
+            ),
+            replaces=True,
+        )
+        for each in message.resources
+    ]
+    return {"responses": await alter(broker, resources, validate_only=message.validate_only)}

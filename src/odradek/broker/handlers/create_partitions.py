@@ -1,0 +1,46 @@
+"""CreatePartitions: each topic gets more partitions, or says why not (KIP-195). Only the controller does it.
+
+When the answer leaves, the new partitions have leaders and take records. Versions: 2 flexible, 3 quotas (KIP-599).
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.controller import NewPartitions
+from odradek.model import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """A name that comes twice is INVALID_REQUEST; fewer partitions, or as many, are INVALID_PARTITIONS."""
+    del context
+    named = Counter(topic.name for topic in message.topics)
+    wanted = [
+        NewPartitions(
+            topic=topic.name,
+            count=topic.count,
+            assignment=None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments],
+        )
+        for topic in message.topics
+        if named[topic.name] == 1
+    ]
+    twice = KafkaError(ErrorCode.invalid_request, "a topic may come only once in a request")
+    results: dict[str, KafkaError | None] = dict.fromkeys(named, twice)
+    try:
+        created = await broker.create_partitions(wanted, validate_only=message.validate_only)
+    except KafkaError as error:
+        created = [error] * len(wanted)
+    results |= {each.topic: error for each, error in zip(wanted, created, strict=True)}
+    return {
+        "results": [
+            {
+                "name": name,
+                "error_code": ErrorCode.none if error is None else error.code,
+                "error_message": None if error is None else str(error),
+            }
+            for name, error in results.items()
+        ]
+    }

@@ -1,0 +1,30 @@
+"""IncrementalAlterConfigs: set, unset, extend or shrink single keys of topics and brokers, while they run (KIP-339).
+
+When the answer leaves, this broker goes by the new values; others follow when the tree tells them. Version 1 is
+flexible.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.config_resources import AlterResource, alter
+from odradek.broker.context import RequestContext
+from odradek.config import Alteration
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One response per resource, in their order. A resource, or a key of one, that comes twice is INVALID_REQUEST."""
+    del context
+    resources = [
+        AlterResource(
+            type=each.resource_type,
+            name=each.resource_name,
+            alterations=tuple(
+                Alteration(name=key.name, operation=key.config_operation, value=key.value) for key in each.configs
+            ),
+        )
+        for each in message.resources
+    ]
+    return {"responses": await alter(broker, resources, validate_only=message.validate_only)}

@@ -6,7 +6,7 @@ Decide first, act after: a machine says what must happen, `perform` does it. Wha
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -194,13 +194,59 @@ class GroupShard:
             if expired or over:
                 self._bury(group_id, expired, also_group=over)
 
-    def _bury(self, group_id: str, partitions: Sequence[TopicPartition], *, also_group: bool) -> None:
-        """Write tombstones. A group that goes is gone at once: whoever joins meanwhile founds a new one."""
+    # -- what is to be deleted -----------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str) -> "asyncio.Future[ErrorCode]":
+        """Delete a group that nobody is in, and its offsets, also those that are being written now (KIP-229).
+
+        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or what became of the record.
+        """
+        future: asyncio.Future[ErrorCode] = self._loop.create_future()
+        self.log.settle(partial(self._delete, group_id, future))
+        return future
+
+    def _delete(self, group_id: str, future: "asyncio.Future[ErrorCode]") -> None:
+        group = self.groups.get(group_id)
+        if group is None:
+            answer(future, ErrorCode.group_id_not_found)
+        elif group.state is State.DEAD:
+            answer(future, ErrorCode.not_coordinator)
+        elif group.state is not State.EMPTY:
+            answer(future, ErrorCode.non_empty_group)
+        elif not group.is_empty:
+            # The last one is just leaving; the record of it comes first.
+            self._loop.call_soon(self.log.settle, partial(self._delete, group_id, future))
+        else:
+            offsets = list(self.offsets.of(group_id))
+            self._bury(group_id, offsets, also_group=True, done=partial(answer, future))
+
+    def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> "asyncio.Future[ErrorCode]":
+        """Delete a group's offsets of these partitions; whether nobody needs them, the caller knows (KIP-496)."""
+        future: asyncio.Future[ErrorCode] = self._loop.create_future()
+        present = [partition for partition in self.offsets.of(group_id) if partition in partitions]
+        if present:
+            self._bury(group_id, present, also_group=False, done=partial(answer, future))
+        else:
+            answer(future, ErrorCode.none)
+        return future
+
+    def _bury(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        *,
+        also_group: bool,
+        done: Callable[[ErrorCode], None] = lambda _: None,
+    ) -> None:
+        """Write tombstones. A group that goes is gone at once: whoever joins meanwhile founds a new one.
+
+        `done` is called with what became of them, not at once.
+        """
         records: list[GroupRecord] = [
             (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=number)), None)
             for topic, number in partitions
         ]
-        group = self.groups[group_id]
+        group = self.group(group_id)
         if also_group:
             records.append((encode_key(GroupMetadataKey(group=group_id)), None))
             del self.groups[group_id]
@@ -215,10 +261,12 @@ class GroupShard:
                 _log.warning("group %s: nothing is forgotten: %s", group_id, error.name.upper())
                 if also_group:
                     self.groups.setdefault(group_id, group)
+                done(error)
                 return
             _log.info("group %s: %d offsets are forgotten%s", group_id, len(partitions), ", and it is" * also_group)
             if not also_group:
                 self.perform(group, ())
+            done(error)
 
         self.log.write(records, committed=committed, answered=answered)
 

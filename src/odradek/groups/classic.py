@@ -50,8 +50,12 @@ class ClassicGroup(Rounds):
     @property
     def is_over(self) -> bool:
         """Whether only its record is left of it: nobody is in it, nobody is expected, nothing is being recorded."""
-        idle = self.state is State.EMPTY and not self._pending_members and not self._commits
-        return idle and self.is_recorded
+        return self.is_empty and not self._pending_members and self.is_recorded
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it, and nothing is being recorded; somebody may have asked for a member id."""
+        return self.state is State.EMPTY and not self._commits
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """What the members subscribe, by the metadata of the chosen protocol; None if that can't be said."""

@@ -1,0 +1,64 @@
+"""OffsetDelete: a group forgets offsets that none of its members needs (KIP-496); its coordinator does it.
+
+A group that somebody is in keeps those of subscribed topics, and all of them if its members do not say what they
+subscribe. When the answer leaves, the rest is committed.
+"""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.groups import ClassicGroup, State
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """What is wrong with the group is said once, at the top; what is wrong with a partition, there."""
+    del context
+    wanted = {
+        TopicPartition(topic.name, each.partition_index): ErrorCode.none
+        for topic in message.topics
+        for each in topic.partitions
+    }
+    try:
+        await _delete(broker, message.group_id, wanted)
+    except KafkaError as error:
+        return {"error_code": error.code, "topics": []}
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for (name, number), error_code in wanted.items():
+        by_topic.setdefault(name, []).append({"partition_index": number, "error_code": error_code})
+    return {"topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]}
+
+
+async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
+    """Delete those of `wanted` that can be, and note what keeps the others. Raises `KafkaError` for all of them."""
+    if not group_id:
+        raise KafkaError(ErrorCode.invalid_group_id)
+    await broker.groups.shard_of(group_id).settled()
+    shard = broker.groups.shard_of(group_id)
+    group = shard.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.group_id_not_found)
+    kept_topics = _kept_topics(group)
+    for partition in wanted:
+        if broker.image.partition(partition) is None:
+            wanted[partition] = ErrorCode.unknown_topic_or_partition
+        elif kept_topics is None or partition.topic in kept_topics:
+            wanted[partition] = ErrorCode.group_subscribed_to_topic
+    deletable = {partition for partition, error in wanted.items() if error is ErrorCode.none}
+    error = await shard.delete_offsets(group_id, deletable)
+    if error is not ErrorCode.none:
+        raise KafkaError(error)
+
+
+def _kept_topics(group: ClassicGroup) -> Collection[str] | None:
+    """Topics whose offsets members need; None: all. Raises `KafkaError` NON_EMPTY_GROUP if they are no consumers."""
+    if group.state is State.EMPTY:
+        return ()
+    if group.protocol_type != PROTOCOL_TYPE:
+        raise KafkaError(ErrorCode.non_empty_group)
+    return group.subscribed_topics()

@@ -137,6 +137,24 @@ def decode(number: int, record_bytes: int, compression: str, count: int, *, as_j
     print_rows("consume into Arrow, one partition", rows, as_json=as_json)
 
 
+@command.command()
+@click.option("--records", "number", default=2_000_000, show_default=True, help="Records in the topic.")
+@click.option("--record-bytes", default=100, show_default=True, help="Bytes of a record's value.")
+@_ROUNDS
+@_JSON
+def spark(number: int, record_bytes: int, count: int, *, as_json: bool) -> None:
+    """Rows per second of a Spark batch read of every column, beside a plain read into Arrow without Spark."""
+    with odradek_server() as server:
+        fill = {"topic": "bench", "count": number, "record_bytes": record_bytes}
+        run_client("fill", fill | {"bootstrap_servers": server.bootstrap_servers})
+        where = {"bootstrap_servers": server.bootstrap_servers, "topic": "bench"}
+        arrow = rounds(count, {"arrow": _client("arrow", where | {"count": number})})["arrow"]
+        batch = rounds(1, {"spark": _client("spark_batch", where | {"runs": count})})["spark"]
+    figures = {"spark": batch["rows_per_second"], "arrow": arrow["records_per_second"]}
+    rows = [Row(what=f"{number:,} rows of {record_bytes} B", unit="rows/s", figures=figures, of="spark", to="arrow")]
+    print_rows("Spark batch read, local[*], one partition", rows, as_json=as_json)
+
+
 def _client(workload: str, arguments: Mapping[str, object]) -> Callable[[], Mapping[str, float]]:
     return lambda: run_client(workload, dict(arguments))
 

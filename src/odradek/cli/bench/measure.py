@@ -11,6 +11,7 @@ from rich.table import Table
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _MIB = 1024 * 1024
+_LEAST_WIDTH = 132
 
 
 def cpu_seconds(pid: int) -> float:
@@ -71,7 +72,8 @@ def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
     for row in rows:
         figures = [_short(row.figures[side]) if side in row.figures else "" for side in sides]
         table.add_row(row.what, row.unit, *figures, f"{row.ratio:.2f} ({row.of}/{row.to})", row.aim)
-    Console().print(table)
+    # Wider than a narrow terminal: a table that wraps its figures is worse than one that wraps its lines.
+    Console(width=max(Console().width, _LEAST_WIDTH)).print(table)
 
 
 def _short(figure: float) -> str:

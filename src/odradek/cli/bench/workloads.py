@@ -197,6 +197,26 @@ async def _consume_arrow(bootstrap_servers: str, topic: str, count: int) -> Figu
         return {"records_per_second": received / (time.perf_counter() - (started or 0))}
 
 
+def spark_batch(bootstrap_servers: str, *, topic: str, runs: int = 3) -> Figures:
+    """Read a whole topic as a Spark batch, all columns, into nothing; the best of `runs`, since the JVM warms up."""
+    from odradek.spark.session import local_session, stop_session
+
+    started = time.perf_counter()
+    spark = local_session("odradek bench", keep_classes=False)
+    session_seconds = time.perf_counter() - started
+    source = (
+        spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap_servers).option("subscribe", topic)
+    )
+    rows = source.load().count()
+    rates = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        source.load().write.format("noop").mode("overwrite").save()
+        rates.append(rows / (time.perf_counter() - started))
+    stop_session(spark)
+    return {"rows": float(rows), "rows_per_second": max(rates), "session_seconds": session_seconds}
+
+
 def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, compression: str = "none") -> Figures:
     """Create `topic` with one partition and put `count` records into it."""
     from confluent_kafka import Producer
@@ -235,6 +255,7 @@ WORKLOADS: dict[str, Callable[..., Figures]] = {
     "saturate": saturate,
     "first_record": first_record,
     "fill": fill,
+    "spark_batch": spark_batch,
     "confluent-kafka": consume_confluent,
     "aiokafka": consume_aiokafka,
     "arrow": consume_arrow,

@@ -114,7 +114,7 @@ class Life:
         self.now_ms += 20
         manager.maintain(self.now_ms)
         for partition, log in manager.logs.items():
-            self.promises[partition].synced = max(self.promises[partition].synced, log.recovery_point)
+            self.promises[partition].synced = max(self.promises[partition].synced, log.synced_offset)
 
     def truncate(self, manager: LogManager, partition: TopicPartition, offset: int) -> None:
         promise = self.promises[partition]

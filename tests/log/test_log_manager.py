@@ -224,9 +224,9 @@ def test_flush_ms_bounds_how_long_records_wait_for_a_sync() -> None:
     manager.open(NOW)
     append(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
     manager.maintain(NOW + 999)
-    assert manager.logs[T0].recovery_point == 0
+    assert manager.logs[T0].synced_offset == 0
     manager.maintain(NOW + 1000)
-    assert manager.logs[T0].recovery_point == 3
+    assert manager.logs[T0].synced_offset == 3
     disk.cut_power(Survival.LOSE)
     assert offsets(opened(disk).logs[T0]) == [0, 1, 2]
 

@@ -49,7 +49,8 @@ class LogModel(RuleBasedStateMachine):
         self.written = 0
         self.start = 0
         self.epoch = 0
-        self.sequence = 0
+        self.sequences = [(0, 0)]
+        """Up to which offset the producer came with which sequence number due, also of batches that retention took."""
         self.log = self.reopened(clean=False)
 
     def reopened(self, *, clean: bool) -> Log:
@@ -69,9 +70,7 @@ class LogModel(RuleBasedStateMachine):
 
     def forget_from(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
-        numbered = [batch for batch in self.batches if batch.sequence >= 0]
-        if numbered:
-            self.sequence = numbered[-1].sequence + len(numbered[-1].times)
+        self.sequences = [item for item in self.sequences if item[0] <= offset]
 
     # ---- what is done -------------------------------------------------------------------------------------------
 
@@ -84,7 +83,7 @@ class LogModel(RuleBasedStateMachine):
     def append(self, ages: list[int], size: int, numbered: bool, elapsed_ms: int) -> None:
         self.now_ms += elapsed_ms
         times = tuple(self.now_ms + age for age in ages)
-        sequence = self.sequence if numbered else -1
+        sequence = self.sequences[-1][1] if numbered else -1
         producer = {"producer_id": 4, "producer_epoch": 0, "base_sequence": sequence} if numbered else {}
         data = encode_batch([(time_ms, None, b"v" * size, ()) for time_ms in times], **producer)  # type: ignore[arg-type]
         first = self.log.log_end_offset
@@ -92,7 +91,7 @@ class LogModel(RuleBasedStateMachine):
         assert (info.first_offset, info.last_offset, info.duplicate) == (first, first + len(times) - 1, False)
         self.batches.append(Batch(first, bytes(data), times, sequence))
         if numbered:
-            self.sequence += len(times)
+            self.sequences.append((first + len(times), sequence + len(times)))
 
     @rule(back=st.integers(1, REMEMBERED_BATCHES + 2))
     def append_again(self, back: int) -> None:
@@ -126,7 +125,7 @@ class LogModel(RuleBasedStateMachine):
     def flush(self) -> None:
         self.log.flush()
         self.written = self.log.log_end_offset
-        assert self.log.recovery_point == self.written
+        assert self.log.synced_offset == self.written
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
@@ -171,7 +170,9 @@ class LogModel(RuleBasedStateMachine):
         self.log.close()
         self.written = self.log.log_end_offset
         self.disk.kill()
+        operations = self.disk.operations
         self.log = self.reopened(clean=True)
+        assert self.disk.operations == operations, "after a clean end nothing is repaired"
 
     @rule()
     def kill_and_reopen(self) -> None:
@@ -185,9 +186,10 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def cut_power_and_reopen(self) -> None:
         """What was synced is there; of the rest, the beginning."""
-        synced = self.log.recovery_point
-        self.log.flush() if not synced else None
-        synced, self.written = self.log.recovery_point, self.log.written_offset
+        synced = self.log.synced_offset
+        if not synced:
+            self.log.flush()
+        synced, self.written = self.log.synced_offset, self.log.written_offset
         self.disk.cut_power(Survival.ANY)
         self.log = self.reopened(clean=False)
         assert synced <= self.log.log_end_offset <= self.written
@@ -235,7 +237,7 @@ class LogModel(RuleBasedStateMachine):
             return
         assert (self.log.log_start_offset, self.log.written_offset) == (self.start, self.written)
         assert self.log.log_end_offset == self.end
-        assert self.log.recovery_point <= self.log.written_offset
+        assert self.log.recovery_point <= self.log.synced_offset <= self.log.written_offset
         assert bool(self.log.pending_bytes) == (self.log.log_end_offset > self.log.written_offset)
 
     def teardown(self) -> None:

@@ -246,6 +246,23 @@ def test_damage_in_a_synced_segment_costs_its_index_and_not_the_rest(caplog: pyt
     assert next(iterate_batches(reopened.read(second, 1)))[1].base_offset == second
 
 
+def test_a_segment_that_was_flushed_whole_still_gets_the_last_entry_of_its_time_index() -> None:
+    """The roll comes after the flush, and with it the entry that retention goes by."""
+    disk = MemoryDisk()
+    log = filled(disk, 4)
+    assert log.segment_base_offsets == [0]
+    log.flush()
+    log.append(batch(4), leader_epoch=1, now_ms=NOW)
+    log.write()
+    assert log.segment_base_offsets == [0, 8]
+    disk.kill()
+    recovered = reopen(disk, recovery_point=log.recovery_point)
+    found = recovered.find_offset(NOW + 3)
+    assert found is not None
+    assert found.offset == 6
+    assert struct.unpack(">qI", disk.read_file(path(0, ".timeindex"))[-12:]) == (NOW + 3, 7)
+
+
 def test_epochs_are_learned_from_the_batches() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)

@@ -77,6 +77,16 @@ def test_a_log_whose_records_are_all_old_keeps_its_end_and_its_producers() -> No
     assert log.log_end_offset == 9, "sequence 7 was due"
 
 
+def test_the_end_of_the_log_outlives_a_crash_while_its_newest_segment_is_not_written() -> None:
+    disk = MemoryDisk()
+    log = log_of(6, disk, retention_ms=1000)
+    log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
+    assert log.segment_base_offsets == [0, 2, 4, 6]
+    assert log.delete_old_segments(NOW + 9999) == 2, "the one at 4 keeps the log's end until the one at 6 is written"
+    disk.kill()
+    assert Log.open(disk, "/data/t-0", log.config, now_ms=NOW).log_end_offset == 6
+
+
 def test_what_is_not_committed_or_not_written_stays() -> None:
     log = log_of(7, retention_ms=1000)
     assert log.delete_old_segments(NOW + 9999, high_watermark=5) == 2

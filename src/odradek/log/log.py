@@ -3,7 +3,7 @@
 ```
 append      checks a batch, gives it its offset in place, keeps the view       log_end_offset   >=
 write       one gathered write of all that is pending                          written_offset   >=
-flush       a sync                                                             recovery_point
+flush       a sync                                                             synced_offset
 ```
 Only what is written can be read. `write` does it at once; `begin_write`, `WriteJob.run` on a writer thread and
 `finish_write` do it off the event loop, one job at a time, while appends go on. All else happens on one thread.
@@ -29,7 +29,7 @@ from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.retention import Trash, count_expired
 from odradek.log.segment import Segment, TimestampOffset
 from odradek.log.validation import check_batch
-from odradek.log.writing import FlushJob, PendingWrites, WriteJob, WritePart, unsynced_segments
+from odradek.log.writing import FlushJob, PendingWrites, WriteJob, WritePart, make_flush_job
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import assign_offset, set_log_append_time
 from odradek.runtime import Buffer, Disk
@@ -57,7 +57,8 @@ class Log:
     """See the module. Everything may raise `LogStorageError`.
 
     `log_start_offset` is the first offset that may be read, `log_end_offset` the next one to be appended,
-    `written_offset` the end of what may be read, `recovery_point` the end of what is synced. `epochs` and `producers`
+    `written_offset` the end of what may be read, `synced_offset` the end of what outlasts a power cut. Segments that
+    end before `recovery_point` are synced with their indexes, and recovery leaves them alone. `epochs` and `producers`
     are to be read only.
     """
 
@@ -68,7 +69,7 @@ class Log:
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self.written_offset = loaded.segments[-1].next_offset
-        self.recovery_point = self.log_end_offset
+        self.recovery_point = self.synced_offset = self.log_end_offset
         self.last_flush_ms = now_ms
         self._pool = pool
         self._segments = loaded.segments
@@ -112,7 +113,7 @@ class Log:
             raise LogStorageError(f"the log in {directory} cannot be opened: {error}") from error
         log = cls(pool, directory, config, loaded, now_ms=now_ms)
         if not clean:
-            log.recovery_point = min(recovery_point, log.log_end_offset)
+            log.recovery_point = log.synced_offset = min(recovery_point, log.log_end_offset)
         return log
 
     @property
@@ -219,7 +220,7 @@ class Log:
                 parts = self._pending.take(self._active)
             except OSError as error:
                 self._take_back(error, may_go_on=True)
-        sync = config.flush_group or self.log_end_offset - self.recovery_point >= config.flush_messages
+        sync = config.flush_group or self.log_end_offset - self.synced_offset >= config.flush_messages
         self._write = WriteJob(
             self._pool.disk, parts, size=size, end_offset=self.log_end_offset, sync=sync and bool(parts)
         )
@@ -245,8 +246,8 @@ class Log:
                 part.segment.flush_full_pages()
             except OSError as error:
                 _logger.warning("%s: index entries stay in memory for now: %s", part.segment.log.path, error)
-        if job.sync and len(job.parts) == 1 and self.recovery_point >= job.parts[0].segment.base_offset:
-            self.recovery_point = job.end_offset
+        if job.sync and self.synced_offset >= job.parts[0].segment.base_offset:
+            self.synced_offset = job.end_offset
 
     def _take_back(self, error: OSError, *, may_go_on: bool) -> NoReturn:
         """Undo everything that is not written; stop the log if that, or the error, leaves doubt."""
@@ -282,17 +283,15 @@ class Log:
                 ErrorCode.offset_out_of_range,
                 f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset} of {self.directory}",
             )
-        limit = self.written_offset
-        is_limited = up_to_offset is not None and up_to_offset < limit
-        if is_limited and up_to_offset is not None:
-            limit = up_to_offset
+        written = self.written_offset
+        limit = written if up_to_offset is None else min(up_to_offset, written)
         if offset >= limit or self.config.discard_writes:
             return b""
         try:
             for number in range(self._segment_number(offset), len(self._segments)):
                 segment = self._segments[number]
                 position = segment.find(offset)
-                is_cut = is_limited and limit < segment.next_offset
+                is_cut = limit < written and limit < segment.next_offset
                 end = min(segment.find(limit), segment.written_size) if is_cut else segment.written_size
                 if position < end:
                     return segment.read(position, max_bytes, end, at_least_one=at_least_one)
@@ -333,27 +332,28 @@ class Log:
             return None
         if now_ms is not None and include_active:
             self.last_flush_ms = now_ms
-        segments = unsynced_segments(self._segments, self.recovery_point, include_active=include_active)
-        if not segments:
-            return None
-        end_offset = min(segments[-1].next_offset, self.written_offset)
         try:
-            for segment in segments:
-                segment.flush_indexes()
+            self._flush = make_flush_job(
+                self._pool.disk,
+                self._segments,
+                self.epochs,
+                recovery_point=self.recovery_point,
+                written_offset=self.written_offset,
+                include_active=include_active,
+            )
         except OSError as error:
             _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
-            return None
-        self._flush = FlushJob(self._pool.disk, self.directory, segments, self.epochs, end_offset=end_offset)
         return self._flush
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Move the recovery point. Raises `LogStorageError` if a sync failed: the log stops then."""
+        """Know what is synced. Raises `LogStorageError` if a sync failed: the log stops then."""
         if self._flush is not job:
             return
         self._flush = None
         if job.error is not None:
             self._stop(f"{self.directory} could not be synced: {job.error}")
-        self.recovery_point = max(self.recovery_point, job.end_offset)
+        self.synced_offset = max(self.synced_offset, job.synced_offset)
+        self.recovery_point = max(self.recovery_point, job.recovery_point)
 
     def flush(self) -> None:
         """Write and sync everything, at once."""
@@ -389,7 +389,8 @@ class Log:
         self._active = self._segments[-1]
         self._active.truncate(offset)
         self.log_end_offset = self.written_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self.synced_offset = min(self.synced_offset, offset)
+        self.recovery_point = min(self.recovery_point, self._active.base_offset)
         self.epochs.truncate_from_end(offset)
         remove_snapshots(self._pool, self.directory, after=offset)
         self.producers = load_producers(self._pool, self.directory, self._segments)
@@ -418,6 +419,8 @@ class Log:
             committed_offset=committed,
             log_start_offset=self.log_start_offset,
         )
+        while 0 < count < len(self._segments) and not self._segments[count].is_created:
+            count -= 1  # some file's name must go on saying where the log ends
         if not count:
             return 0
         try:
@@ -474,6 +477,7 @@ class Log:
         self.write()
         self._active.finish()
         self.recovery_point = min(self.recovery_point, self._active.base_offset)
+        self.synced_offset = min(self.synced_offset, self.recovery_point)
         self.flush()
         disk = self._pool.disk
         try:
@@ -484,8 +488,9 @@ class Log:
                 disk.replace_file(f"{self.directory}/{leader_epochs.FILE_NAME}", self.epochs.encode())
         except OSError as error:
             self._stop(f"{self.directory} could not be closed: {error}")
-        if self.recovery_point < self.log_end_offset:
+        if self.synced_offset < self.log_end_offset:
             self._stop(f"{self.directory} could not be synced")
+        self.recovery_point = self.log_end_offset
 
     def abandon(self) -> None:
         """Give all descriptors back and write nothing, as if the process were killed."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from odradek.log.segment import Segment, TimestampOffset
+from odradek.protocol.records import decode_records
 
 
 def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offset: int) -> TimestampOffset | None:
@@ -24,10 +25,19 @@ def find_latest(segments: Sequence[Segment], log_start_offset: int) -> Timestamp
     if found is not None:
         return found
     # The record that has it is not written yet, or it is deleted and its segment is not.
-    times = [
-        header.max_timestamp
-        for segment in segments
-        for _, header in segment.scan()
-        if header.last_offset >= log_start_offset
-    ]
-    return find_first_since(segments, max(times), log_start_offset) if times else None
+    largest = max((_latest(segment, log_start_offset) for segment in segments), default=-1)
+    return find_first_since(segments, largest, log_start_offset) if largest >= 0 else None
+
+
+def _latest(segment: Segment, log_start_offset: int) -> int:
+    """The largest timestamp of what is written from `log_start_offset` on, -1 if there is none; reads all headers."""
+    largest = -1
+    for position, header in segment.scan():
+        if header.last_offset < log_start_offset or header.max_timestamp <= largest:
+            continue
+        if header.base_offset >= log_start_offset or header.is_log_append_time:
+            largest = header.max_timestamp
+        else:
+            records = decode_records(segment.log.read(position, header.size))
+            largest = max(largest, *(each.timestamp for each in records if each.offset >= log_start_offset))
+    return largest

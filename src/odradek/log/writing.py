@@ -143,30 +143,64 @@ class WriteJob:
         return file
 
 
-def unsynced_segments(segments: list[Segment], recovery_point: int, *, include_active: bool) -> list[Segment]:
-    """The segments with something written beyond `recovery_point`: finished ones, or also the one that still grows."""
-    result = []
+def make_flush_job(
+    disk: Disk,
+    segments: list[Segment],
+    epochs: LeaderEpochs,
+    *,
+    recovery_point: int,
+    written_offset: int,
+    include_active: bool,
+) -> "FlushJob | None":
+    """A job for the segments with something written beyond `recovery_point`, or None if there is none.
+
+    The last segment, which still grows, is left out without `include_active`. Index entries that are in memory are
+    written. Raises `OSError`.
+    """
+    active = segments[-1]
+    unsynced: list[Segment] = []
     for segment in segments if include_active else segments[:-1]:
         is_whole = segment.written_size == segment.size
         if segment.is_created and segment.next_offset > recovery_point and (is_whole or include_active):
-            result.append(segment)
+            segment.flush_indexes()
+            unsynced.append(segment)
         if not is_whole:
             break
-    return result
+    if not unsynced:
+        return None
+    last = unsynced[-1]
+    is_finished = last is not active and last.written_size == last.size
+    return FlushJob(
+        disk,
+        unsynced,
+        epochs,
+        synced_offset=min(last.next_offset, written_offset),
+        recovery_point=last.next_offset if is_finished else last.base_offset,
+    )
 
 
 class FlushJob:
-    """Syncs `segments` with their indexes and snapshots: everything below `end_offset` is on the disk then."""
+    """Syncs `segments` with their indexes and snapshots.
 
-    __slots__ = ("_directory", "_disk", "_epochs", "end_offset", "error", "segments")
+    The batches below `synced_offset` are on the disk then, and the segments that end before `recovery_point` finished.
+    """
+
+    __slots__ = ("_directory", "_disk", "_epochs", "error", "recovery_point", "segments", "synced_offset")
 
     def __init__(
-        self, disk: Disk, directory: str, segments: list[Segment], epochs: LeaderEpochs, *, end_offset: int
+        self,
+        disk: Disk,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        *,
+        synced_offset: int,
+        recovery_point: int,
     ) -> None:
         self._disk = disk
-        self._directory = directory
+        self._directory = segments[0].directory
         self.segments = segments
-        self.end_offset = end_offset
+        self.synced_offset = synced_offset
+        self.recovery_point = recovery_point
         self._epochs = epochs.encode() if epochs.is_dirty else None
         epochs.is_dirty = False
         self.error: OSError | None = None

@@ -141,13 +141,17 @@ class Taken(NamedTuple):
 
 
 class Log:
-    """The produce side of a broker: remembers batches, and answers each with what the test says, then with success."""
+    """The produce side of a broker: answers each batch with what the test says, then as a broker would.
+
+    It takes sequences without a hole only, and what it has taken once it does not take again.
+    """
 
     def __init__(self, *answers: ErrorCode) -> None:
         self.taken: list[Taken] = []
         self.seen: list[Taken] = []
         self._answers = list(answers)
         self._ends: dict[int, int] = {}
+        self._next: dict[tuple[int, int], int] = {}
 
     def __call__(self, request: Request) -> Any:
         topics = []
@@ -160,11 +164,18 @@ class Log:
         batch = Taken(number, read_header(records), records)
         self.seen.append(batch)
         code = self._answers.pop(0) if self._answers else ErrorCode.none
+        header = batch.header
+        before = self._next.get((number, header.producer_epoch), 0)
+        if code == ErrorCode.none and header.producer_id >= 0 and header.base_sequence > before:
+            code = ErrorCode.out_of_order_sequence_number
         if code != ErrorCode.none:
             return PartitionResponse(number, code.value)
+        if header.producer_id >= 0 and header.base_sequence < before:
+            return PartitionResponse(number, ErrorCode.duplicate_sequence_number.value)
         self.taken.append(batch)
+        self._next[number, header.producer_epoch] = header.base_sequence + header.record_count
         end = self._ends.get(number, 0)
-        self._ends[number] = end + batch.header.record_count
+        self._ends[number] = end + header.record_count
         return PartitionResponse(number, 0, end, log_append_time=-1, log_start_offset=0)
 
 
@@ -178,26 +189,29 @@ class _Connection(asyncio.Protocol):
     def __init__(self, broker: ScriptedBroker) -> None:
         self._broker = broker
         self._buffer = bytearray()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._frames: asyncio.Queue[bytes] = asyncio.Queue()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._broker.connections.add(transport)
+        self._answering = asyncio.get_running_loop().create_task(self._answer_all())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.connections.discard(self._transport)
-        for task in self._tasks:
-            task.cancel()
+        self._answering.cancel()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while len(self._buffer) >= 4 and len(self._buffer) >= 4 + (size := struct.unpack_from(">i", self._buffer)[0]):
             frame = bytes(self._buffer[4 : 4 + size])
             del self._buffer[: 4 + size]
-            task = asyncio.get_running_loop().create_task(self._answer(frame))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._frames.put_nowait(frame)
+
+    async def _answer_all(self) -> None:
+        """In order, as brokers do."""
+        while True:
+            await self._answer(await self._frames.get())
 
     async def _answer(self, frame: bytes) -> None:
         header = decode_request_header(frame)
@@ -223,3 +237,27 @@ def _decoder(api: ApiKey) -> Callable[[int, bytes, int], Any]:
 @pytest.fixture
 def simulation(seed: int) -> Simulation:
     return Simulation(seed)
+
+
+@pytest.fixture
+def broker(simulation: Simulation) -> ScriptedBroker:
+    """Broker 0, not started."""
+    return ScriptedBroker(simulation)
+
+
+@pytest.fixture
+def other_broker(simulation: Simulation) -> ScriptedBroker:
+    """Broker 1 on another host, not started, and not known to broker 0 unless a test adds it."""
+    return ScriptedBroker(simulation, node_id=1, host="other")
+
+
+@pytest.fixture
+def new_log() -> type[Log]:
+    """Makes a `Log` with the errors that it answers first."""
+    return Log
+
+
+@pytest.fixture
+def close() -> Close:
+    """The answer that is none."""
+    return Close()

@@ -1,0 +1,191 @@
+"""Fetched record batches become records: in order, from the position on, without what was aborted (M12)."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.clients.consumer.positions import ConsumerRecord, PartitionState, Positions
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.compression import Codec
+from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.records import decode_records, encode_batch
+
+HERE = TopicPartition("t", 3)
+
+
+def batch(base_offset: int, count: int, **options: int | bool | Codec) -> bytes:
+    records = [(1_000 + number, None, b"v%d" % (base_offset + number), ()) for number in range(count)]
+    return bytes(encode_batch(records, base_offset=base_offset, leader_epoch=4, **options))  # type: ignore[arg-type]
+
+
+def fetched(*batches: bytes, aborted: Sequence[tuple[int, int]] | None = None) -> FetchedPartition:
+    return FetchedPartition(3, 0, 100, 100, 0, aborted, -1, memoryview(b"".join(batches)))
+
+
+def state_at(offset: int, *answers: FetchedPartition) -> PartitionState:
+    state = PartitionState(HERE)
+    state.seek(offset)
+    for answer in answers:
+        state.fetched(answer, check_crcs=True)
+    return state
+
+
+def offsets(records: Sequence[ConsumerRecord]) -> list[int]:
+    return [record.offset for record in records]
+
+
+def test_records_carry_where_they_are() -> None:
+    state = state_at(0, fetched(batch(0, 1)))
+    (record,) = state.take(10)
+    assert record == ConsumerRecord("t", 3, 0, 1_000, None, b"v0", (), 4)
+
+
+def test_a_position_in_the_middle_of_a_batch_begins_there() -> None:
+    state = state_at(7, fetched(batch(5, 5), batch(10, 2)))
+    assert offsets(state.take(100)) == [7, 8, 9, 10, 11]
+    assert state.position == 12
+
+
+def test_the_position_is_after_the_last_record_that_was_handed_out() -> None:
+    state = state_at(0, fetched(batch(0, 5)))
+    assert offsets(state.take(2)) == [0, 1]
+    assert state.position == 2
+    assert state.take_one().offset == 2
+    assert state.position == 3
+    assert offsets(state.take(10)) == [3, 4]
+    assert state.position == 5
+    assert state.leader_epoch == 4
+
+
+def test_offsets_that_compaction_took_are_passed_over() -> None:
+    holes = bytearray(batch(0, 0))
+    # A batch of which nothing is left still says where it ended: offsets 0 to 9.
+    holes[23:27] = (9).to_bytes(4, "big")
+    state = PartitionState(HERE)
+    state.seek(0)
+    state.fetched(fetched(bytes(holes), batch(15, 2)), check_crcs=False)
+    assert offsets(state.take(10)) == [15, 16]
+    assert state.position == 17
+
+
+def test_markers_and_aborted_transactions_are_not_handed_out() -> None:
+    """`read_committed`: producer 9's transaction from offset 2 on was aborted, up to its marker at 6."""
+    state = state_at(
+        0,
+        fetched(
+            batch(0, 2, producer_id=9, is_transactional=True),
+            batch(2, 2, producer_id=9, is_transactional=True),
+            batch(4, 2, producer_id=8, is_transactional=True),
+            batch(6, 1, producer_id=9, is_transactional=True, is_control=True),
+            batch(7, 1, producer_id=9, is_transactional=True),
+            aborted=[(9, 2)],
+        ),
+    )
+    assert offsets(state.take(100)) == [0, 1, 4, 5, 7]
+
+
+def test_an_answer_of_markers_only_moves_the_position() -> None:
+    state = state_at(5, fetched(batch(5, 1, producer_id=9, is_transactional=True, is_control=True)))
+    assert state.take(10) == []
+    assert state.position == 6
+    assert state.fetch_position == 6
+
+
+def test_two_fetches_are_kept_and_a_third_is_not_asked_for() -> None:
+    state = state_at(0, fetched(batch(0, 2)))
+    assert state.is_fetchable
+    state.fetched(fetched(batch(2, 2)), check_crcs=True)
+    assert not state.is_fetchable
+    assert offsets(state.take(3)) == [0, 1, 2]
+    assert state.is_fetchable
+
+
+def test_a_seek_forgets_what_was_fetched_and_changes_the_version() -> None:
+    state = state_at(0, fetched(batch(0, 5)))
+    state.take(2)
+    version = state.version
+    state.seek(40)
+    assert state.take(10) == []
+    assert (state.position, state.fetch_position) == (40, 40)
+    assert state.version > version
+
+
+def test_a_wrong_checksum_is_an_error_and_nothing_of_that_batch_is_handed_out() -> None:
+    damaged = bytearray(batch(2, 2))
+    damaged[-1] ^= 1
+    state = state_at(0, fetched(batch(0, 2), bytes(damaged)))
+    assert isinstance(state.error, KafkaError)
+    assert state.error.code == ErrorCode.corrupt_message
+    assert state.take(10) == []
+    assert state.position == 0
+
+
+def test_an_answer_without_one_whole_batch_is_an_error_rather_than_an_endless_loop() -> None:
+    state = state_at(0, fetched(batch(0, 2)[:-1]))
+    assert state.error is not None
+
+
+def test_raw_batches_go_on_where_records_stopped() -> None:
+    state = state_at(0, fetched(batch(0, 3), batch(3, 2), batch(5, 1)))
+    assert offsets(state.take(1)) == [0]
+    raw = state.take_raw()
+    assert raw is not None
+    assert (raw.from_offset, raw.next_offset) == (1, 3)
+    rest = state.take_raw()
+    assert rest is not None
+    # Batches that lie together come together.
+    assert (rest.from_offset, rest.next_offset) == (3, 6)
+    assert len(rest.buffer) == len(batch(3, 2)) + len(batch(5, 1))
+    assert state.take_raw() is None
+    assert state.position == 6
+
+
+@given(
+    counts=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    start=st.integers(0, 20),
+    limits=st.lists(st.integers(1, 7), min_size=1, max_size=40),
+    codec=st.sampled_from(list(Codec)),
+)
+def test_every_record_from_the_position_on_comes_once_and_in_order(
+    counts: list[int], start: int, limits: list[int], codec: Codec
+) -> None:
+    total = sum(counts)
+    batches = [batch(sum(counts[:index]), count, codec=codec) for index, count in enumerate(counts)]
+    state = state_at(start, fetched(*batches) if start < total else fetched())
+    seen: list[int] = []
+    for number, limit in enumerate(limits):
+        if number % 3 == 2:
+            raw = state.take_raw()
+            if raw is not None:
+                records = [record for place in _places(raw.buffer) for record in decode_records(raw.buffer, place)]
+                seen += [record.offset for record in records if record.offset >= raw.from_offset]
+        else:
+            seen += offsets(state.take(limit))
+        assert state.position == (seen[-1] + 1 if seen else start)
+    assert seen == list(range(start, start + len(seen)))
+
+
+def _places(buffer: memoryview) -> list[int]:
+    from odradek.protocol.record_batch import iterate_batches
+
+    return [place for place, _ in iterate_batches(buffer)]
+
+
+def test_partitions_that_stay_assigned_keep_their_positions() -> None:
+    positions = Positions()
+    positions.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+    positions[TopicPartition("t", 1)].seek(9)
+    positions.assign([TopicPartition("t", 1), TopicPartition("t", 2)])
+    assert positions[TopicPartition("t", 1)].position == 9
+    assert positions[TopicPartition("t", 2)].position is None
+    with pytest.raises(KafkaError, match="t-0 is not assigned"):
+        positions[TopicPartition("t", 0)]
+
+
+def test_who_was_served_is_served_last_the_next_time() -> None:
+    positions = Positions()
+    positions.assign([TopicPartition("t", number) for number in range(3)])
+    positions.served(positions[TopicPartition("t", 0)])
+    assert [state.partition.partition for state in positions] == [1, 2, 0]

@@ -1,0 +1,420 @@
+"""The producer against brokers that say what a test tells them: retries in order, limits, ends (M2)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from odradek.clients import Producer, RecordMetadata
+from odradek.model import ConfigurationError, ErrorCode, InvalidTopicError, KafkaError, UnavailableError
+from odradek.partitioners import ClusterView
+from odradek.protocol.api import ApiKey
+from odradek.protocol.records import decode_records
+from odradek.testing import Simulation
+
+
+def play(
+    simulation: Simulation, broker: Any, log: Any, scene: Callable[[Producer], Awaitable[None]], **settings: Any
+) -> None:
+    """Run `scene` with a started producer; the topic `t` has two partitions."""
+
+    async def main() -> None:
+        broker.topics.setdefault("t", {0: broker.node_id, 1: broker.node_id})
+        broker.answers[ApiKey.PRODUCE] = log
+        await broker.start()
+        async with Producer(broker.address, runtime=simulation.runtime("client"), **settings) as producer:
+            await scene(producer)
+
+    simulation.run(main())
+
+
+def values(log: Any, partition: int = 0) -> list[bytes]:
+    return [
+        record.value or b""
+        for batch in log.taken
+        if batch.partition == partition
+        for record in decode_records(batch.records)
+    ]
+
+
+def sequences(log: Any, partition: int = 0) -> list[tuple[int, int]]:
+    return [
+        (batch.header.producer_epoch, batch.header.base_sequence) for batch in log.taken if batch.partition == partition
+    ]
+
+
+async def send_batches(producer: Producer, count: int) -> list[asyncio.Future[RecordMetadata]]:
+    """`count` batches of one record each in partition 0: `batch_size` is 1 byte."""
+    return [await producer.send("t", b"%d" % number, partition=0) for number in range(count)]
+
+
+def test_records_of_one_linger_travel_in_one_batch(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        futures = [await producer.send("t", b"%d" % number, key=b"k", partition=1) for number in range(5)]
+        delivered = await asyncio.gather(*futures)
+        assert [each.offset for each in delivered] == [0, 1, 2, 3, 4]
+        assert {each.partition for each in delivered} == {1}
+
+    play(simulation, broker, log, scene, linger_ms=20)
+    assert [batch.header.record_count for batch in log.taken] == [5]
+
+
+def test_keys_headers_and_timestamps_arrive_as_they_were_given(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        delivered = await producer.send(
+            "t", None, b"k", partition=0, timestamp_ms=77, headers={"a": b"1", "nothing": None}
+        )
+        assert (await delivered).timestamp == 77
+
+    play(simulation, broker, log, scene)
+    (record,) = decode_records(log.taken[0].records)
+    assert (record.key, record.value, record.timestamp) == (b"k", None, 77)
+    assert record.headers == (("a", b"1"), ("nothing", None))
+
+
+def test_a_timestamp_that_nobody_gives_is_the_clocks(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    async def scene(producer: Producer) -> None:
+        delivered = await producer.send("t", b"v", partition=0)
+        now_ms = simulation.clock.now_ms()
+        assert (await delivered).timestamp == now_ms
+
+    play(simulation, broker, new_log(), scene)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas])
+@pytest.mark.parametrize("refused", [0, 1, 3])
+def test_batches_that_fail_for_a_reason_that_passes_are_sent_again_in_order(
+    simulation: Simulation, broker: Any, new_log: Any, code: ErrorCode, refused: int
+) -> None:
+    """Five in flight: what comes after a refused one is out of order to the broker, and is sent again after it."""
+    log = new_log(*[ErrorCode.none] * refused, code, ErrorCode.out_of_order_sequence_number, code)
+
+    async def scene(producer: Producer) -> None:
+        await asyncio.gather(*await send_batches(producer, 12))
+
+    play(simulation, broker, log, scene, batch_size=1, linger_ms=0)
+    assert values(log) == [b"%d" % number for number in range(12)]
+    assert sequences(log) == [(0, number) for number in range(12)]
+
+
+def test_a_broker_that_forgot_its_producer_gets_the_batch_in_a_new_epoch(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log(ErrorCode.none, ErrorCode.unknown_producer_id)
+
+    async def scene(producer: Producer) -> None:
+        for number in range(3):
+            await (await producer.send("t", b"%d" % number, partition=0))
+
+    play(simulation, broker, log, scene, linger_ms=0)
+    assert values(log) == [b"0", b"1", b"2"]
+    assert sequences(log) == [(0, 0), (1, 0), (1, 1)]
+
+
+def test_a_broker_that_lost_what_it_acknowledged_gets_the_rest_in_a_new_epoch(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log(ErrorCode.none, ErrorCode.out_of_order_sequence_number)
+
+    async def scene(producer: Producer) -> None:
+        for number in range(3):
+            await (await producer.send("t", b"%d" % number, partition=0))
+
+    play(simulation, broker, log, scene, linger_ms=0)
+    assert sequences(log) == [(0, 0), (1, 0), (1, 1)]
+
+
+def test_a_batch_that_a_broker_refuses_for_good_leaves_no_hole(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log(ErrorCode.none, ErrorCode.invalid_record)
+
+    async def scene(producer: Producer) -> None:
+        first, second, third = await send_batches(producer, 3)
+        await first
+        with pytest.raises(KafkaError, match="t-0: INVALID_RECORD"):
+            await second
+        await third
+
+    play(simulation, broker, log, scene, batch_size=1, linger_ms=0, max_in_flight_requests_per_connection=1)
+    assert values(log) == [b"0", b"2"]
+    assert sequences(log) == [(0, 0), (1, 0)]
+
+
+def test_a_batch_that_was_taken_before_counts_as_delivered(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    log = new_log(ErrorCode.duplicate_sequence_number)
+
+    async def scene(producer: Producer) -> None:
+        delivered = await (await producer.send("t", b"v", partition=0))
+        assert delivered.offset == -1
+
+    play(simulation, broker, log, scene)
+
+
+def test_a_lost_connection_loses_no_record_and_doubles_none(
+    simulation: Simulation, broker: Any, new_log: Any, close: Any
+) -> None:
+    """The broker takes the first batch and dies before it says so: the same numbers come again."""
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        async def take_and_die(request: Any) -> Any:
+            log(request)
+            broker.answers[ApiKey.PRODUCE] = log
+            return close
+
+        broker.answers[ApiKey.PRODUCE] = take_and_die
+        await (await producer.send("t", b"v", partition=0))
+
+    play(simulation, broker, log, scene)
+    assert [batch.header.base_sequence for batch in log.seen] == [0, 0]
+    assert values(log) == [b"v"]
+
+
+def test_what_cannot_be_delivered_in_time_fails_with_the_reason(
+    simulation: Simulation, broker: Any, new_log: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = new_log(*[ErrorCode.not_enough_replicas] * 1_000)
+
+    async def scene(producer: Producer) -> None:
+        started = simulation.clock.elapsed_s
+        with (
+            caplog.at_level(logging.ERROR, "odradek.clients"),
+            pytest.raises(KafkaError, match=r"t-0: not delivered within 3,000 ms: .*NOT_ENOUGH_REPLICAS"),
+        ):
+            await (await producer.send("t", b"v", partition=0))
+        assert simulation.clock.elapsed_s - started == pytest.approx(3.0, abs=0.05)
+
+    play(simulation, broker, log, scene, delivery_timeout_ms=3_000, request_timeout_ms=1_000)
+
+
+def test_after_a_batch_that_came_too_late_the_next_ones_are_taken(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda _: None
+        lost = await producer.send("t", b"lost", partition=0)
+        with pytest.raises(KafkaError, match="not delivered within"):
+            await lost
+        broker.answers[ApiKey.PRODUCE] = log
+        await (await producer.send("t", b"next", partition=0))
+
+    play(simulation, broker, log, scene, delivery_timeout_ms=3_000, request_timeout_ms=2_500)
+    assert sequences(log) == [(1, 0)]
+
+
+def test_a_broker_that_is_away_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        await (await producer.send("t", b"before", partition=0))
+        broker.stop()
+        sending = await producer.send("t", b"after", partition=0)
+        await asyncio.sleep(20)
+        assert not sending.done()
+        await broker.start()
+        await sending
+
+    play(simulation, broker, log, scene)
+    assert values(log) == [b"before", b"after"]
+
+
+def test_a_leader_that_moves_is_followed(simulation: Simulation, broker: Any, other_broker: Any, new_log: Any) -> None:
+    log, other_log = new_log(ErrorCode.not_leader_or_follower), new_log()
+
+    async def scene(producer: Producer) -> None:
+        await other_broker.start()
+        broker.topics["t"] = {0: other_broker.node_id, 1: broker.node_id}
+        broker.leader_epoch = 1
+        await (await producer.send("t", b"v", partition=0))
+
+    broker.nodes.append(other_broker)
+    other_broker.answers[ApiKey.PRODUCE] = other_log
+    play(simulation, broker, log, scene)
+    assert (values(log), values(other_log)) == ([], [b"v"])
+
+
+def test_a_full_buffer_holds_the_sender_back_until_there_is_room(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log()
+    blocked: list[float] = []
+
+    async def scene(producer: Producer) -> None:
+        async def slowly(request: Any) -> Any:
+            await asyncio.sleep(1.0)
+            return log(request)
+
+        broker.answers[ApiKey.PRODUCE] = slowly
+        for _ in range(10):
+            before = simulation.clock.elapsed_s
+            await producer.send("t", b"x" * 400, partition=0)
+            blocked.append(simulation.clock.elapsed_s - before)
+
+    play(simulation, broker, log, scene, buffer_memory=2_000, batch_size=500)
+    assert max(blocked) > 0.5
+    assert len(values(log)) == 10
+
+
+def test_a_buffer_that_stays_full_is_an_error_that_says_so(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    async def scene(producer: Producer) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda _: None
+        await producer.send("t", b"x" * 900, partition=0)
+        with pytest.raises(UnavailableError, match=r"no room for a record within 500 ms.*buffer_memory"):
+            await producer.send("t", b"x" * 900, partition=0)
+        await producer.close(timeout_ms=0)
+
+    play(simulation, broker, new_log(), scene, buffer_memory=1_000, max_block_ms=500)
+
+
+def test_without_acks_nothing_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        delivered = await (await producer.send("t", b"v", partition=0))
+        assert delivered.offset == -1
+        await asyncio.sleep(1.0)
+
+    def take(request: Any) -> None:
+        log(request)
+
+    play(simulation, broker, take, scene, acks=0)
+    assert values(log) == [b"v"]
+    assert log.taken[0].header.producer_id == -1
+
+
+def test_flush_waits_for_everything_that_was_sent_so_far(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        futures = await send_batches(producer, 3)
+        await producer.flush()
+        assert all(future.done() for future in futures)
+        assert simulation.clock.elapsed_s < 5.0
+
+    play(simulation, broker, log, scene, linger_ms=60_000, delivery_timeout_ms=200_000)
+
+
+def test_after_an_error_in_its_block_a_producer_gives_up_rather_than_waits(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    async def main() -> None:
+        broker.topics["t"] = {0: 0}
+        await broker.start()
+        async with Producer(broker.address, runtime=simulation.runtime("client")) as producer:
+            lost = await producer.send("t", b"v")
+            raise ValueError("the application")
+        assert lost
+
+    with pytest.raises(ValueError, match="the application"):
+        simulation.run(main())
+    assert simulation.clock.elapsed_s < 5.0
+
+
+def test_a_topic_that_does_not_come_into_being_is_an_error(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    async def scene(producer: Producer) -> None:
+        with pytest.raises(KafkaError, match="there is no topic 'nope'"):
+            await producer.send("nope", b"v")
+        with pytest.raises(InvalidTopicError):
+            await producer.send("not/a/name", b"v")
+        with pytest.raises(KafkaError, match="no partition 9, only 2 of them"):
+            await producer.send("t", b"v", partition=9)
+
+    play(simulation, broker, new_log(), scene, max_block_ms=1_000)
+
+
+def test_a_topic_that_is_being_created_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    """What auto-creation looks like: LEADER_NOT_AVAILABLE at first."""
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        async def create_soon() -> None:
+            await asyncio.sleep(0.5)
+            broker.topics["late"] = {0: 0}
+            del broker.topic_errors["late"]
+
+        broker.topic_errors["late"] = ErrorCode.leader_not_available
+        creating = asyncio.ensure_future(create_soon())
+        await (await producer.send("late", b"v"))
+        await creating
+
+    play(simulation, broker, log, scene)
+    assert values(log) == [b"v"]
+
+
+@pytest.mark.parametrize(("value", "error"), [("text", TypeError), (5, TypeError), (b"x" * 2_000_000, KafkaError)])
+def test_what_is_no_record_is_refused_at_once(
+    simulation: Simulation, broker: Any, new_log: Any, value: Any, error: type[Exception]
+) -> None:
+    async def scene(producer: Producer) -> None:
+        with pytest.raises(error):
+            await producer.send("t", value)
+
+    play(simulation, broker, new_log(), scene)
+
+
+class Second:
+    """A partitioner of a user's own: everything goes to the topic's last partition."""
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
+        return cluster.partitions_for_topic(topic)[-1]
+
+
+@pytest.mark.parametrize("chosen", [Second(), "classic", "sticky", "adaptive", "round_robin", "uniform_sticky"])
+def test_any_partitioner_places_records_without_a_partition(
+    simulation: Simulation, broker: Any, new_log: Any, chosen: Any
+) -> None:
+    """M2: by name, or an object that inherits nothing."""
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        for number in range(50):
+            await producer.send("t", b"%d" % number)
+
+    play(simulation, broker, log, scene, partitioner=chosen, batch_size=100)
+    assert sorted(map(int, values(log) + values(log, 1))) == list(range(50))
+    if isinstance(chosen, Second):
+        assert values(log) == []
+
+
+def test_a_sticky_partitioner_fills_a_batch_before_it_moves_on(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        for number in range(40):
+            await producer.send("t", b"%04d" % number)
+
+    play(simulation, broker, log, scene, partitioner="sticky", batch_size=200, linger_ms=1_000)
+    counts = [batch.header.record_count for batch in log.taken]
+    assert sum(counts) == 40
+    # All but the last one.
+    assert sum(count < 10 for count in counts) <= 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"enable_idempotence": True, "acks": 1}, "enable_idempotence needs acks=all"),
+        ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "at most 5"),
+        ({"delivery_timeout_ms": 10, "linger_ms": 5}, "delivery_timeout_ms is at least"),
+        ({"compression_type": "lzma"}, "compression.type is one of none, gzip"),
+        ({"linger_mss": 5}, "did you mean linger_ms"),
+        ({"acks": 2}, "acks is one of"),
+        ({"bootstrap_servers": "nowhere"}, "HOST:PORT"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        Producer(**settings)

@@ -352,7 +352,7 @@ def test_many_clients_find_the_coordinator_at_once_and_the_topic_is_created_once
 def test_transactional_and_share_coordinators_are_refused_for_good(play: Play) -> None:
     async def scenario(stage: Any) -> None:
         client = await stage.client()
-        for key_type, error in [(1, ErrorCode.unsupported_version), (2, ErrorCode.invalid_request)]:
+        for key_type, error in [(1, ErrorCode.transactional_id_authorization_failed), (2, ErrorCode.invalid_request)]:
             for version in (1, 6):
                 message = {"key": "x", "key_type": key_type, "coordinator_keys": ["x"]}
                 answer = await client.ask(ApiKey.FIND_COORDINATOR, message, version)

@@ -1,8 +1,10 @@
 """FindCoordinator: which broker coordinates a group. Any broker answers; the first one makes `__consumer_offsets`.
 
-A transactional id gets UNSUPPORTED_VERSION, which clients take as fatal: there are no transactions yet. A share group
-gets INVALID_REQUEST, as from a Kafka broker without them. Versions: 1 error message and key type, 3 flexible, 4 many
-keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share groups (KIP-932).
+A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED and a sentence, since there are no transactions yet: it is
+the one code here that every client takes as fatal (librdkafka asks again for ever after UNSUPPORTED_VERSION). A share
+group gets INVALID_REQUEST, as from a Kafka broker without them.
+Versions: 1 error message and key type, 3 flexible, 4 many keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share
+groups (KIP-932).
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -57,6 +59,6 @@ async def _find(broker: "Broker", context: RequestContext, key: str, key_type: i
 
 def _check_type(key_type: int) -> None:
     if key_type == _TRANSACTION:
-        raise KafkaError(ErrorCode.unsupported_version, "this release has no transactions")
+        raise KafkaError(ErrorCode.transactional_id_authorization_failed, "this release has no transactions")
     if key_type != _GROUP:
         raise KafkaError(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

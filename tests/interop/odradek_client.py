@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from existing_clients import DEADLINE_S, Client, Message
 
-from odradek.clients.consumer.consumer import Consumer
+from odradek.clients import Consumer, Producer
 from odradek.clients.consumer.positions import ConsumerRecord
-from odradek.clients.producer.producer import Producer
 from odradek.model import TopicPartition
 
 

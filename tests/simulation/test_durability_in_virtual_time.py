@@ -8,7 +8,7 @@ import sys
 import pytest
 from world import World
 
-from odradek.clients.producer.producer import Producer
+from odradek.clients import Producer
 from odradek.model import TopicPartition
 
 PARTITIONS = 3

@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 
 from odradek.broker.lifecycle import Broker
-from odradek.clients.consumer.consumer import Consumer
+from odradek.clients import Consumer, Producer
 from odradek.clients.consumer.positions import ConsumerRecord
-from odradek.clients.producer.producer import Producer
 from odradek.config import BrokerConfig
 from odradek.metadata.store import Store
 from odradek.model import TopicPartition

@@ -1,0 +1,79 @@
+"""What this release does not do is refused in Kafka's words, so that an existing client says so and goes on."""
+
+import asyncio
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from existing_clients import CLIENTS, DEADLINE_S
+
+
+def test_a_transactional_id_gets_a_fatal_error_that_says_why(servers: str):
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": "t", "log_level": 0})
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(DEADLINE_S)
+    error = caught.value.args[0]
+    assert error.fatal()
+    assert "this release has no transactions" in error.str()
+
+
+def test_kafka_python_takes_that_error_as_fatal_too(servers: str):
+    producer = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id="t")
+    with pytest.raises(kafka.errors.TransactionalIdAuthorizationFailedError):
+        producer.init_transactions()
+    producer.close()
+
+
+def test_aiokafka_takes_that_error_as_fatal_too(servers: str):
+    async def begin() -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id="t")
+        try:
+            await asyncio.wait_for(producer.start(), DEADLINE_S)
+        finally:
+            await producer.stop()
+
+    with pytest.raises(aiokafka.errors.TransactionalIdAuthorizationFailed):
+        asyncio.run(begin())
+
+
+def test_more_replicas_than_there_are_brokers_are_refused(servers: str, topic: str):
+    admin = AdminClient({"bootstrap.servers": servers})
+    future = admin.create_topics([NewTopic(topic, 1, 3)])[topic]
+    with pytest.raises(KafkaException) as caught:
+        future.result(DEADLINE_S)
+    assert caught.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
+
+
+def test_a_record_larger_than_the_topic_allows_is_refused_and_the_next_one_written(servers: str, topic: str):
+    admin = AdminClient({"bootstrap.servers": servers})
+    wanted = NewTopic(topic, 1, 1, config={"max.message.bytes": "1000"})
+    admin.create_topics([wanted])[topic].result(DEADLINE_S)
+    errors: list[KafkaError | None] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    for size in (5000, 10):
+        producer.produce(topic, bytes(size), on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(DEADLINE_S) == 0
+    assert errors[0] is not None
+    assert errors[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert errors[1] is None
+
+
+def test_an_offset_beyond_the_end_is_out_of_range(servers: str, topic: str):
+    CLIENTS[0].create(servers, topic, 1)
+    settings = {"bootstrap.servers": servers, "group.id": "none", "auto.offset.reset": "error"}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 1000)])
+    message = consumer.poll(DEADLINE_S)
+    consumer.close()
+    assert message is not None
+    assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
+
+
+def test_a_topic_that_is_produced_to_makes_itself(servers: str, topic: str):
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    producer.produce(topic, b"first")
+    assert producer.flush(DEADLINE_S) == 0
+    assert topic in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE_S).topics

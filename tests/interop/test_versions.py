@@ -1,0 +1,194 @@
+"""Every version of every API that the broker advertises is answered in that version, to the last byte (M1, M6)."""
+
+import uuid
+from typing import Any, Final
+
+import pytest
+from existing_clients import CLIENTS
+from raw_connection import RawConnection
+
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey, schema_versions
+from odradek.protocol.headers import decode_response_header
+from odradek.protocol.messages import response_decoder
+from odradek.protocol.records import encode_batch
+
+TOPIC: Final = "every-version"
+GROUP: Final = "every-version"
+BATCH: Final = bytes(encode_batch([(1_790_000_000_000, b"k", b"v", ())], codec=0))
+
+# Each dict has a field under all the names that it has had.
+PLACE: Final = {"partition_index": 0, "partition": 0, "index": 0, "current_leader_epoch": -1}
+COMMIT: Final = {
+    **PLACE,
+    "committed_offset": 3,
+    "committed_leader_epoch": -1,
+    "committed_metadata": "m",
+    "commit_timestamp": -1,
+}
+FETCH: Final = {
+    **PLACE,
+    "fetch_offset": 0,
+    "last_fetched_epoch": -1,
+    "log_start_offset": -1,
+    "partition_max_bytes": 1000,
+}
+MEMBER: Final = {"member_id": "nobody", "group_instance_id": None, "reason": "test"}
+CONFIG: Final = {"name": "retention.ms", "value": "1000", "config_operation": 0}
+
+
+def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
+    """One message for all versions of each API: a version takes the fields that it has."""
+    named = {"name": TOPIC, "topic": TOPIC, "topic_id": topic_id}
+    return {
+        ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
+        ApiKey.PRODUCE: {
+            "transactional_id": None,
+            "acks": -1,
+            "timeout": 1000,
+            "topic_data": [{**named, "partition_data": [{**PLACE, "records": BATCH}]}],
+        },
+        ApiKey.FETCH: {
+            "replica_id": -1,
+            "max_wait": 100,
+            "min_bytes": 1,
+            "max_bytes": 1000,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{**named, "partitions": [FETCH]}],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        },
+        ApiKey.LIST_OFFSETS: {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{**named, "partitions": [{**PLACE, "timestamp": -1}]}],
+            "timeout": 1000,
+        },
+        ApiKey.METADATA: {
+            "topics": [named],
+            "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        },
+        ApiKey.OFFSET_COMMIT: {
+            "group_id": GROUP,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "retention_time": -1,
+            "topics": [{**named, "partitions": [COMMIT]}],
+        },
+        ApiKey.OFFSET_FETCH: {
+            "group_id": GROUP,
+            "topics": [{**named, "partition_indexes": [0]}],
+            "groups": [{"group_id": GROUP, "member_epoch": -1, "topics": [{**named, "partition_indexes": [0]}]}],
+            "require_stable": False,
+        },
+        ApiKey.FIND_COORDINATOR: {"key": GROUP, "key_type": 0, "coordinator_keys": [GROUP]},
+        ApiKey.JOIN_GROUP: {
+            "group_id": GROUP,
+            "session_timeout": 10_000,
+            "rebalance_timeout": 1000,
+            **MEMBER,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"}],
+        },
+        ApiKey.HEARTBEAT: {"group_id": GROUP, "generation_id": 1, **MEMBER},
+        ApiKey.LEAVE_GROUP: {"group_id": GROUP, **MEMBER, "members": [MEMBER]},
+        ApiKey.SYNC_GROUP: {
+            "group_id": GROUP,
+            "generation_id": 1,
+            **MEMBER,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            "assignments": [],
+        },
+        ApiKey.DESCRIBE_GROUPS: {"groups": [GROUP], "include_authorized_operations": False},
+        ApiKey.LIST_GROUPS: {"states_filter": [], "types_filter": []},
+        ApiKey.CREATE_TOPICS: {
+            "topics": [{"name": "a/b", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}],
+            "timeout": 1000,
+            "validate_only": True,
+        },
+        ApiKey.DELETE_TOPICS: {
+            "topics": [{"name": "unknown", "topic_id": uuid.UUID(int=0)}],
+            "topic_names": ["unknown"],
+            "timeout": 1000,
+        },
+        ApiKey.DELETE_RECORDS: {
+            "topics": [{"name": TOPIC, "partitions": [{**PLACE, "offset": 0}]}],
+            "timeout": 1000,
+        },
+        ApiKey.DESCRIBE_LOG_DIRS: {"topics": [{"topic": TOPIC, "partitions": [0]}]},
+        ApiKey.ALTER_REPLICA_LOG_DIRS: {"dirs": []},
+        ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": TOPIC}], "response_partition_limit": 10, "cursor": None},
+        ApiKey.ELECT_LEADERS: {"election_type": 0, "topic_partitions": [], "timeout": 1000},
+        ApiKey.DELETE_GROUPS: {"groups_names": ["nobody"]},
+        ApiKey.OFFSET_DELETE: {"group_id": "nobody", "topics": [{"name": TOPIC, "partitions": [PLACE]}]},
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: {
+            "replica_id": -1,
+            "topics": [{**named, "partitions": [{**PLACE, "leader_epoch": 0}]}],
+        },
+        ApiKey.INIT_PRODUCER_ID: {
+            "transactional_id": None,
+            "transaction_timeout": 1000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        },
+        ApiKey.DESCRIBE_CONFIGS: {
+            "resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}],
+            "include_synonyms": True,
+            "include_documentation": True,
+        },
+        ApiKey.ALTER_CONFIGS: {
+            "resources": [{"resource_type": 2, "resource_name": TOPIC, "configs": [CONFIG]}],
+            "validate_only": True,
+        },
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: {
+            "resources": [{"resource_type": 2, "resource_name": TOPIC, "configs": [CONFIG]}],
+            "validate_only": True,
+        },
+        ApiKey.CREATE_PARTITIONS: {
+            "topics": [{"name": TOPIC, "count": 2, "assignments": None}],
+            "timeout": 1000,
+            "validate_only": True,
+        },
+        ApiKey.DESCRIBE_CLUSTER: {
+            "include_cluster_authorized_operations": False,
+            "include_fenced_brokers": False,
+            "endpoint_type": 1,
+        },
+        ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": []},
+    }
+
+
+@pytest.fixture(scope="module")
+def connection(served: Any) -> Any:
+    CLIENTS[0].create(served.bootstrap_servers, TOPIC, 1)
+    with RawConnection(served.bootstrap_servers) as connection:
+        yield connection
+
+
+def test_every_advertised_version_is_answered_to_the_last_byte(connection: RawConnection):
+    """All on one connection, which any misunderstanding would close."""
+    by_name = requests(uuid.UUID(int=0))[ApiKey.METADATA]
+    topic_id = connection.ask(ApiKey.METADATA, 10, by_name).topics[0].topic_id
+    messages = requests(topic_id)
+    advertised = connection.ask(ApiKey.API_VERSIONS, 3, messages[ApiKey.API_VERSIONS]).api_keys
+    answered = 0
+    for entry in advertised:
+        api = ApiKey(entry.api_key)
+        for version in range(max(entry.min_version, schema_versions(api).start), entry.max_version + 1):
+            connection.send(connection.frame(api, version, messages[api]))
+            frame = connection.receive()
+            assert frame is not None, f"{api.name} v{version} closed the connection"
+            start = decode_response_header(api, version, frame)[1]
+            answer, end = response_decoder(api, version)(frame, start)
+            assert end == len(frame), f"{api.name} v{version}: {answer}"
+            code = getattr(answer, "error_code", ErrorCode.none)
+            assert code is not ErrorCode.unknown_server_error, f"{api.name} v{version}: {answer}"
+            answered += 1
+    assert answered > 100

@@ -1,0 +1,242 @@
+"""Groups and offsets that somebody deletes, over the wire and on virtual time."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.groups import Leaver, LeaveRequest, State
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import Subscription, encode_subscription
+
+Play = Callable[..., None]
+GROUP = "g"
+
+
+async def ready(stage: Any) -> Any:
+    """Topics `t` and `u`, and a client that knows that its groups have a coordinator."""
+    await stage.create_topic("t")
+    await stage.create_topic("u", 1)
+    client = await stage.client()
+    await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
+    return client
+
+
+def commit_message(group: str, *offsets: tuple[str, int, int], **member: Any) -> dict[str, Any]:
+    topics = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": number, "committed_offset": offset, "committed_metadata": None}],
+        }
+        for topic, number, offset in offsets
+    ]
+    return {"group_id": group, "member_id": "", "topics": topics} | member
+
+
+async def commit(client: Any, group: str, *offsets: tuple[str, int, int], **member: Any) -> None:
+    answer = await client.ask(ApiKey.OFFSET_COMMIT, commit_message(group, *offsets, **member), 9)
+    assert {each.error_code for topic in answer.topics for each in topic.partitions} == {ErrorCode.none}
+
+
+async def offsets_of(client: Any, group: str = GROUP) -> dict[str, int]:
+    answer = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": group, "topics": None}]}, 9)
+    return {
+        f"{topic.name}-{each.partition_index}": each.committed_offset
+        for topic in answer.groups[0].topics
+        for each in topic.partitions
+    }
+
+
+async def listed(client: Any) -> list[str]:
+    return sorted(each.group_id for each in (await client.ask(ApiKey.LIST_GROUPS, {})).groups)
+
+
+async def delete(client: Any, *groups: str, version: int = 2) -> dict[str, ErrorCode]:
+    answer = await client.ask(ApiKey.DELETE_GROUPS, {"groups_names": groups}, version)
+    return {each.group_id: each.error_code for each in answer.results}
+
+
+async def delete_offsets(client: Any, group: str, *partitions: tuple[str, int]) -> Any:
+    """The error of each partition, or of the group."""
+    topics = [{"name": topic, "partitions": [{"partition_index": number}]} for topic, number in partitions]
+    answer = await client.ask(ApiKey.OFFSET_DELETE, {"group_id": group, "topics": topics})
+    if answer.error_code != ErrorCode.none:
+        assert answer.topics == ()
+        return answer.error_code
+    return [each.error_code for topic in answer.topics for each in topic.partitions]
+
+
+async def join(client: Any, protocol_type: str = "consumer", metadata: bytes | None = None) -> Any:
+    """The one member of a group that is stable then; it subscribes `t`."""
+    message = {
+        "group_id": GROUP,
+        "session_timeout": 10_000,
+        "member_id": "",
+        "protocol_type": protocol_type,
+        "protocols": [{"name": "range", "metadata": metadata or encode_subscription(Subscription(topics=("t",)))}],
+    }
+    joined = await client.ask(ApiKey.JOIN_GROUP, message, 0)
+    assignments = [{"member_id": joined.member_id, "assignment": b""}]
+    sync = {"group_id": GROUP, "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
+    await client.ask(ApiKey.SYNC_GROUP, sync, 0)
+    return joined
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_group_that_nobody_is_in_is_deleted_with_its_offsets_for_good(play: Play, version: int) -> None:
+    """M8. KIP-229."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, GROUP, ("t", 0, 5), ("u", 0, 6))
+        await commit(client, "kept", ("t", 0, 7))
+        assert await delete(client, GROUP, "none", version=version) == {
+            GROUP: ErrorCode.none,
+            "none": ErrorCode.group_id_not_found,
+        }
+        for _ in range(2):
+            assert (await listed(client), await offsets_of(client)) == (["kept"], {})
+            assert await offsets_of(client, "kept") == {"t-0": 7}
+            await stage.restart()
+            client = await stage.client("later")
+
+    play(scenario)
+
+
+def test_a_group_that_somebody_is_in_is_not_deleted_until_the_last_one_left(play: Play) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client, other = await ready(stage), await stage.client("other")
+        joined = await join(client)
+        assert await delete(client, GROUP) == {GROUP: ErrorCode.non_empty_group}
+        leaving = client.send(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": joined.member_id}, 0)
+        assert (await leaving).error_code == ErrorCode.none
+        assert await delete(other, GROUP) == {GROUP: ErrorCode.none}
+        assert await listed(other) == []
+        assert (await join(client)).generation_id == 1, "a new group of the same name"
+
+    play(scenario)
+
+
+def test_a_deletion_waits_for_the_record_of_the_last_one_s_leaving(play: Play) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        joined = await join(client)
+        shard = stage.broker.groups.shard_of(GROUP)
+        group = shard.groups[GROUP]
+        leaving = asyncio.get_running_loop().create_future()
+        request = LeaveRequest(to=leaving, members=(Leaver(member_id=joined.member_id),))
+        shard.perform(group, group.leave(request, shard.now_ms))
+        assert (group.state, group.is_empty) == (State.EMPTY, False)
+        deletion = shard.delete(GROUP)
+        assert not deletion.done()
+        assert await deletion is ErrorCode.none
+        assert leaving.result().error is ErrorCode.none
+        await stage.restart()
+        assert await listed(await stage.client("later")) == []
+
+    play(scenario)
+
+
+def test_an_offset_that_is_being_committed_is_deleted_too(play: Play) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, GROUP, ("t", 0, 5))
+        shard = stage.broker.groups.shard_of(GROUP)
+        value = shard.offsets.of(GROUP)[TopicPartition("t", 0)]
+        committing = shard.commit(GROUP, {TopicPartition("t", 1): value})
+        assert await shard.delete(GROUP) is ErrorCode.none
+        assert committing.result() is ErrorCode.none
+        assert await offsets_of(client) == {}
+
+    play(scenario)
+
+
+def test_who_asks_another_broker_or_one_that_stops_is_told_to_look_again(play: Play) -> None:
+    async def scenario(stage: Any) -> None:
+        await stage.create_topic("t")
+        client = await stage.client()
+        assert await delete(client, GROUP) == {GROUP: ErrorCode.not_coordinator}
+        assert await delete_offsets(client, GROUP, ("t", 0)) == ErrorCode.not_coordinator
+        await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
+        await commit(client, GROUP, ("t", 0, 5))
+        shard = stage.broker.groups.shard_of(GROUP)
+        shard.commit(GROUP, dict(shard.offsets.of(GROUP)))
+        deletion = shard.delete(GROUP)
+        shard.unload()
+        assert await deletion is ErrorCode.not_coordinator
+
+    play(scenario)
+
+
+def test_offsets_of_a_group_that_nobody_is_in_are_deleted_one_by_one(play: Play) -> None:
+    """M8. KIP-496."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, GROUP, ("t", 0, 5), ("t", 1, 6), ("u", 0, 7))
+        assert await delete_offsets(client, GROUP, ("t", 0), ("t", 2), ("t", 9), ("gone", 0)) == [
+            ErrorCode.none,
+            ErrorCode.none,
+            ErrorCode.unknown_topic_or_partition,
+            ErrorCode.unknown_topic_or_partition,
+        ]
+        for _ in range(2):
+            assert await offsets_of(client) == {"t-1": 6, "u-0": 7}
+            await stage.restart()
+            client = await stage.client("later")
+        assert await delete_offsets(client, GROUP, ("t", 1), ("u", 0)) == [ErrorCode.none] * 2
+        assert await listed(client) == [], "with its last offset a name that nobody ever joined is gone"
+
+    play(scenario)
+
+
+def test_members_keep_the_offsets_of_what_they_subscribe(play: Play) -> None:
+    """M8."""
+
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, GROUP, ("t", 0, 5), ("u", 0, 7))
+        await join(client)
+        assert await delete_offsets(client, GROUP, ("t", 0), ("u", 0)) == [
+            ErrorCode.group_subscribed_to_topic,
+            ErrorCode.none,
+        ]
+        assert await offsets_of(client) == {"t-0": 5}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "metadata", "error"),
+    [
+        ("consumer", b"\0", [ErrorCode.group_subscribed_to_topic]),
+        ("connect", b"anything", ErrorCode.non_empty_group),
+    ],
+)
+def test_what_members_need_that_do_not_say_so_is_kept(
+    play: Play, protocol_type: str, metadata: bytes, error: Any
+) -> None:
+    async def scenario(stage: Any) -> None:
+        client = await ready(stage)
+        await commit(client, GROUP, ("u", 0, 7))
+        await join(client, protocol_type, metadata)
+        assert await delete_offsets(client, GROUP, ("u", 0)) == error
+        assert await offsets_of(client) == {"u-0": 7}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("group", "error"), [("", ErrorCode.invalid_group_id), ("none", ErrorCode.group_id_not_found)])
+def test_offsets_of_no_group_cannot_be_deleted(play: Play, group: str, error: ErrorCode) -> None:
+    async def scenario(stage: Any) -> None:
+        assert await delete_offsets(await ready(stage), group, ("t", 0)) == error
+
+    play(scenario)

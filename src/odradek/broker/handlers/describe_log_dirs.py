@@ -1,0 +1,56 @@
+"""DescribeLogDirs: this broker's data directories, the logs in them, and their sizes (KIP-113).
+
+Logs of topics that are not in the metadata are told of too: they use room. Nothing moves from one directory to another
+here, so there are no future logs, and no directory is cordoned. Versions: 2 flexible, 3 an error for all, 4 the
+volume's room (KIP-827), 5 cordoned directories (KIP-1066).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.log import Log
+from odradek.model import ErrorCode, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """All logs, or those that are asked for; KAFKA_STORAGE_ERROR for a directory that can't be reached."""
+    del context
+    asked_for = None
+    if message.topics is not None:
+        asked_for = {TopicPartition(each.topic, number) for each in message.topics for number in each.partitions}
+    by_directory: dict[str, dict[TopicPartition, Log]] = {directory: {} for directory in broker.logs.directories}
+    for topic_partition, log in broker.logs.logs.items():
+        if asked_for is None or topic_partition in asked_for:
+            by_directory[log.directory.rpartition("/")[0]][topic_partition] = log
+    return {"results": [_directory(broker, directory, logs) for directory, logs in sorted(by_directory.items())]}
+
+
+def _directory(broker: "Broker", directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
+    disk = broker.runtime.disk
+    result: dict[str, Any] = {"log_dir": disk.absolute(directory), "topics": []}
+    try:
+        space = disk.space(directory)
+    except OSError:
+        return result | {"error_code": ErrorCode.kafka_storage_error}
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for topic_partition, log in sorted(logs.items()):
+        by_topic.setdefault(topic_partition.topic, []).append(
+            {
+                "partition_index": topic_partition.partition,
+                "partition_size": log.size,
+                "offset_lag": _lag(broker, topic_partition, log),
+                "is_future_key": False,
+            }
+        )
+    result["topics"] = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
+    return result | space._asdict()
+
+
+def _lag(broker: "Broker", topic_partition: TopicPartition, log: Log) -> int:
+    """How far the log is behind the high watermark; a leader's never is."""
+    partition = broker.partitions.get(topic_partition)
+    return 0 if partition is None else max(partition.high_watermark - log.log_end_offset, 0)

@@ -1,0 +1,52 @@
+"""DescribeProducers: the idempotent producers that a partition remembers, and their open transactions (KIP-664).
+
+A partition's leader knows them; its followers will when there are any.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.model import KafkaError, validate_topic_name
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One answer per partition."""
+    del context
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [_describe(broker, topic.name, number) for number in topic.partition_indexes],
+            }
+            for topic in message.topics
+        ]
+    }
+
+
+def _describe(broker: "Broker", topic: str, number: int) -> dict[str, Any]:
+    try:
+        producers = broker.partitions.leader(validate_topic_name(topic), number).log.producers
+    except KafkaError as error:
+        return {
+            "partition_index": number,
+            "error_code": error.code,
+            "error_message": str(error),
+            "active_producers": [],
+        }
+    return {
+        "partition_index": number,
+        "active_producers": [
+            {
+                "producer_id": producer_id,
+                "producer_epoch": entry.epoch,
+                "last_sequence": entry.last_sequence,
+                "last_timestamp": entry.last_timestamp,
+                "coordinator_epoch": entry.coordinator_epoch,
+                "current_txn_start_offset": entry.transaction_start,
+            }
+            for producer_id, entry in producers.entries.items()
+        ],
+    }

@@ -1,0 +1,92 @@
+"""DescribeTopicPartitions: topics and their partitions, in pages (KIP-966).
+
+Topics come by name, their partitions by number, until the limit is reached; the cursor of the answer says where the
+next page begins, and is absent on the last one. Nobody is an eligible leader replica here: that is KRaft's.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.metadata.image import ClusterImage, TopicImage
+from odradek.model import ErrorCode, InvalidTopicError, validate_topic_name
+from odradek.security import NOT_ASKED_FOR, TOPIC_OPERATIONS
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+MOST_PARTITIONS: Final = 2_000
+"""Kafka's `max.request.partition.size.limit`: a client may ask for smaller pages only."""
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """Without topics, all of them. A cursor before partition 0 is INVALID_REQUEST for every topic asked for."""
+    names = {topic.name for topic in message.topics}
+    cursor = message.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return {"topics": [_failed(broker.image, name, ErrorCode.invalid_request) for name in sorted(names)]}
+    first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    topics: list[dict[str, Any]] = []
+    room = max(min(message.response_partition_limit, MOST_PARTITIONS), 1)
+    for name in sorted(names or broker.image.topics):
+        if name < first_topic:
+            continue
+        if not room:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = broker.image.topics.get(name)
+        if topic is None:
+            topics.append(_failed(broker.image, name, _why_not(name)))
+            continue
+        numbers = sorted(number for number in topic.partitions if name != first_topic or number >= first_partition)
+        page, rest = numbers[:room], numbers[room:]
+        topics.append(_known(topic, _partitions(broker.image, topic, page, context.listener)))
+        if rest:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": rest[0]}}
+        room -= len(page)
+    return {"topics": topics, "next_cursor": None}
+
+
+def _known(topic: TopicImage, partitions: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": list(partitions),
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _partitions(image: ClusterImage, topic: TopicImage, numbers: list[int], listener: str) -> Iterator[dict[str, Any]]:
+    for number in numbers:
+        partition = topic.partitions[number]
+        leader = image.brokers.get(partition.leader)
+        is_reachable = leader is not None and leader.endpoint(listener) is not None
+        yield {
+            "partition_index": number,
+            "leader_id": partition.leader if is_reachable else -1,
+            "leader_epoch": partition.leader_epoch,
+            "replica_nodes": partition.replicas,
+            "isr_nodes": partition.isr,
+            "eligible_leader_replicas": [],
+            "last_known_elr": [],
+            "offline_replicas": [replica for replica in partition.replicas if replica not in image.brokers],
+        }
+
+
+def _failed(image: ClusterImage, name: str, error: ErrorCode) -> dict[str, Any]:
+    topic = image.topics.get(name)
+    return {
+        "error_code": error,
+        "name": name,
+        "topic_id": None if topic is None else topic.topic_id,
+        "partitions": [],
+        "topic_authorized_operations": NOT_ASKED_FOR,
+    }
+
+
+def _why_not(name: str) -> ErrorCode:
+    try:
+        validate_topic_name(name)
+    except InvalidTopicError as error:
+        return error.code
+    return ErrorCode.unknown_topic_or_partition

@@ -1,0 +1,42 @@
+"""OffsetForLeaderEpoch: where the records of a leader epoch end, so that others find where their logs part.
+
+Followers and consumers compare what they have with what the leader has (KIP-101, KIP-279, KIP-320): the answer is the
+largest epoch up to the one asked for, and the offset at which the next one began. What is appended but in no file yet
+does not count: nobody has got it. Versions: 2 the leader epoch that the client knows, 3 the replica, 4 flexible.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.context import RequestContext
+from odradek.model import KafkaError
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_UNDEFINED: Final = -1
+
+
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One answer per partition; -1 and -1 for an epoch later than every known one."""
+    del context
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_end_of_epoch(broker, topic.topic, wanted) for wanted in topic.partitions],
+            }
+            for topic in message.topics
+        ]
+    }
+
+
+def _end_of_epoch(broker: "Broker", topic: str, wanted: Any) -> dict[str, Any]:
+    try:
+        partition = broker.partitions.leader(topic, wanted.partition)
+        partition.check_leader_epoch(optional(wanted, "current_leader_epoch", _UNDEFINED))
+    except KafkaError as error:
+        return {"error_code": error.code, "partition": wanted.partition}
+    log = partition.log
+    epoch, end_offset = log.epochs.end_offset(wanted.leader_epoch, log.written_offset)
+    return {"partition": wanted.partition, "leader_epoch": epoch, "end_offset": end_offset}

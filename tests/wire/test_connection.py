@@ -3,10 +3,20 @@
 import asyncio
 import logging
 import struct
+from collections.abc import Iterable
 
 import pytest
 
-from odradek.wire import LATER, NO_REPLY, BufferPool, Connection, ConnectionLimits, PendingReply, Reply, RequestBudget
+from odradek.wire import (
+    LATER,
+    NO_REPLY,
+    Connection,
+    ConnectionGroup,
+    ConnectionLimits,
+    PendingReply,
+    Reply,
+    RequestBudget,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,6 +33,9 @@ class Transport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.sent += map(bytes, list_of_data)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -93,7 +106,7 @@ def connect(
     service: Service | None = None, limits: ConnectionLimits | None = None
 ) -> tuple[Service, Transport, Connection]:
     service = service or Service()
-    connection = Connection(service, BufferPool(), limits or ConnectionLimits())
+    connection = Connection(service, ConnectionGroup(limits=limits or ConnectionLimits()))
     transport = Transport()
     connection.connection_made(transport)
     return service, transport, connection
@@ -165,7 +178,8 @@ async def test_the_bytes_of_unanswered_requests_are_limited() -> None:
 
 async def test_the_bytes_of_all_connections_together_are_limited() -> None:
     service, budget = Service(), RequestBudget(1000)
-    first, second, third = (Connection(service, BufferPool(), ConnectionLimits(), budget) for _ in range(3))
+    group = ConnectionGroup(budget=budget)
+    first, second, third = (Connection(service, group) for _ in range(3))
     for connection in (first, second, third):
         connection.connection_made(Transport())
     send(first, b"h1" + bytes(700))
@@ -177,6 +191,24 @@ async def test_the_bytes_of_all_connections_together_are_limited() -> None:
     service.pending[b"h3" + bytes(200)].complete([b"3"])
     second.connection_lost(None)
     assert budget.used_bytes == 0
+
+
+async def test_what_is_answered_behind_the_cork_leaves_in_one_write() -> None:
+    service, group, transport = Service(), ConnectionGroup(), Transport()
+    connection = Connection(service, group)
+    connection.connection_made(transport)
+    send(connection, b"h1", b"h2", b"e3", b"h4", b"h5")
+    with group.cork:
+        with group.cork:
+            service.pending[b"h2"].complete([b"2"])
+            service.pending[b"h1"].complete([b"1"])
+        service.pending[b"h4"].complete([b"4" * 100_000])
+        assert transport.sent == []
+    assert transport.sent == [b"1", b"2", b"e3", b"4" * 100_000]
+    with group.cork:
+        service.pending[b"h5"].complete([b"5"])
+        send(connection, b"e6")
+    assert transport.sent[4:] == [b"5e6"]
 
 
 async def test_replies_that_wait_behind_a_slow_one_are_limited() -> None:

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from odradek.runtime import SystemNetwork
-from odradek.wire import BufferPool, Connection, ConnectionLimits, Reply
+from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 Scenario = Callable[[], Awaitable[None]]
@@ -36,10 +36,8 @@ class Echo:
 
 @contextlib.asynccontextmanager
 async def serving(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple[Echo, int]]:
-    echo, pool = Echo(), BufferPool()
-    listener = await SystemNetwork().listen(
-        lambda: Connection(echo, pool, limits or ConnectionLimits()), "127.0.0.1", 0
-    )
+    echo, group = Echo(), ConnectionGroup(limits=limits or ConnectionLimits())
+    listener = await SystemNetwork().listen(lambda: Connection(echo, group), "127.0.0.1", 0)
     try:
         yield echo, listener.port
     finally:

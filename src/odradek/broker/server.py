@@ -15,7 +15,7 @@ from odradek.broker.dispatch import Dispatcher
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener
-from odradek.wire import BufferPool, Connection, ConnectionLimits, RequestBudget
+from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, RequestBudget
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -36,7 +36,6 @@ class Server:
     def __init__(self, broker: "Broker", dispatcher: Dispatcher) -> None:
         self._broker = broker
         self.dispatcher = dispatcher
-        self._pool = BufferPool()
         self._listeners: list[Listener] = []
         self._opened: dict[str, ListenerAddress] = {}
         self._is_ready = False
@@ -44,10 +43,13 @@ class Server:
         self._connections: dict[Connection, Session] = {}
         self._complained = -_COMPLAINT_INTERVAL_S
         config = broker.config
-        self._budget = RequestBudget(config.queued_max_request_bytes)
-        self._limits = ConnectionLimits(
-            largest_frame_bytes=config.socket_request_max_bytes, idle_ms=config.connections_max_idle_ms
+        self._group = ConnectionGroup(
+            limits=ConnectionLimits(
+                largest_frame_bytes=config.socket_request_max_bytes, idle_ms=config.connections_max_idle_ms
+            ),
+            budget=RequestBudget(config.queued_max_request_bytes),
         )
+        broker.partitions.writer.cork = self._group.cork
 
     @property
     def connection_count(self) -> int:
@@ -78,7 +80,7 @@ class Server:
         network = self._broker.runtime.network
 
         def factory() -> Connection:
-            return Connection(service, self._pool, self._limits, self._budget)
+            return Connection(service, self._group)
 
         if wanted.port:
             listener = await network.listen(factory, wanted.host, wanted.port)

@@ -9,6 +9,7 @@ A fresh page of the page cache costs 3.6 ms per MiB here (DESIGN 3): the loop mu
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ class Writer:
         self._marked: dict[Partition, None] = {}
         self._busy: dict[Partition, asyncio.Future[None]] = {}
         self._killed = False
+        self.cork: AbstractContextManager[None] = nullcontext()
+        """Held while those are told who wait for a write, so that what they send is gathered, too."""
 
     def mark(self, partition: "Partition") -> None:
         """`partition` has something to write, or somebody to tell, at the end of this turn."""
@@ -51,9 +54,10 @@ class Writer:
 
     def _end_turn(self) -> None:
         marked, self._marked = self._marked, {}
-        for partition in marked:
-            if partition not in self._busy:
-                self._write(partition)
+        with self.cork:
+            for partition in marked:
+                if partition not in self._busy:
+                    self._write(partition)
 
     def _write(self, partition: "Partition") -> None:
         try:
@@ -62,25 +66,28 @@ class Writer:
                 partition.written(0)
             elif not job.prefers_thread:
                 job.run()
-                partition.log.finish_write(job)
-                partition.written(job.size)
+                self._finish(partition, job)
             else:
                 future = self._busy[partition] = self._disk.submit(job.run)
                 future.add_done_callback(partial(self._written, partition, job))
         except LogStorageError as error:
             self._fail(partition, error)
 
+    def _finish(self, partition: "Partition", job: WriteJob) -> None:
+        try:
+            partition.log.finish_write(job)
+        except LogStorageError as error:
+            self._fail(partition, error)
+        else:
+            partition.written(job.size)
+
     def _written(self, partition: "Partition", job: WriteJob, future: "asyncio.Future[None]") -> None:
         del self._busy[partition]
         if self._killed or future.cancelled():
             return
         future.result()
-        try:
-            partition.log.finish_write(job)
-        except LogStorageError as error:
-            self._fail(partition, error)
-            return
-        partition.written(job.size)
+        with self.cork:
+            self._finish(partition, job)
         if partition.log.pending_bytes:
             self._write(partition)
 

@@ -5,9 +5,10 @@ a `Service` as memoryviews; what the service answers, now or later, leaves in th
 """
 
 from odradek.wire.buffers import BufferPool
-from odradek.wire.connection import Connection, ConnectionLimits, RequestBudget, Service
+from odradek.wire.connection import Connection, Service
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
+from odradek.wire.sharing import ConnectionGroup, ConnectionLimits, Cork, RequestBudget
 
 __all__ = [
     "LATER",
@@ -15,7 +16,9 @@ __all__ = [
     "BufferPool",
     "Buffers",
     "Connection",
+    "ConnectionGroup",
     "ConnectionLimits",
+    "Cork",
     "FrameBuffer",
     "FrameSizeError",
     "PendingReply",

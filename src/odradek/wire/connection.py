@@ -9,73 +9,13 @@ and reading stops: the client's TCP feels it.
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol, cast
 
-from odradek.wire.buffers import BufferPool
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
+from odradek.wire.sharing import ConnectionGroup, gather
 
 _log = logging.getLogger("odradek.wire")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """What one connection may use. `idle_ms` 0 or less: it may be idle for ever."""
-
-    largest_frame_bytes: int = 104_857_600
-    """Kafka's `socket.request.max.bytes`."""
-    idle_ms: int = 600_000
-    """Kafka's `connections.max.idle.ms`, looked at once per such time. Who waits for an answer is not idle."""
-    most_in_flight: int = 128
-    """Unanswered requests; the buffers that their records lie in are bounded by it."""
-    most_in_flight_bytes: int = 8 * 1024 * 1024
-    """Bytes of unanswered requests, above which no more are served; one request may be larger than this."""
-    turn_bytes: int = 1024 * 1024
-    """Read budget per turn of the event loop; measured: without one, a fast producer makes others wait 350 ms."""
-    turn_requests: int = 256
-    """Requests served per turn, so that a pipeline of small ones can't hold the loop either."""
-    write_high_bytes: int = 1024 * 1024
-    """Unsent replies above which nothing more is served, until they are down to a quarter of this."""
-
-
-class RequestBudget:
-    """What all connections of a server may have in flight together, in bytes: Kafka's `queued.max.request.bytes`.
-
-    When it is used up, connections stall until requests are answered; -1 is no limit. It is exceeded by at most one
-    turn's reading.
-    """
-
-    __slots__ = ("_limit", "_used", "_waiting", "is_used_up")
-
-    def __init__(self, limit_bytes: int = -1) -> None:
-        self._limit = limit_bytes
-        self._used = 0
-        self._waiting: dict[Connection, None] = {}
-        self.is_used_up = False
-
-    @property
-    def used_bytes(self) -> int:
-        """What is in flight."""
-        return self._used
-
-    def take(self, size: int) -> None:
-        """Requests of `size` bytes are in flight."""
-        self._used += size
-        self.is_used_up = 0 <= self._limit <= self._used
-
-    def give_back(self, size: int) -> None:
-        """They are answered, or given up."""
-        self._used -= size
-        self.is_used_up = 0 <= self._limit <= self._used
-        if self._waiting and not self.is_used_up:
-            waiting, self._waiting = self._waiting, {}
-            for connection in waiting:
-                connection.go_on()
-
-    def wait(self, connection: "Connection") -> None:
-        """Let `connection` go on when there is something left."""
-        self._waiting[connection] = None
 
 
 class Service(Protocol):
@@ -100,6 +40,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_budget",
         "_closing",
+        "_cork",
         "_eof",
         "_exclusive",
         "_frames",
@@ -111,6 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         "_loop",
         "_offered",
         "_opened",
+        "_outgoing",
         "_paused",
         "_reads",
         "_service",
@@ -123,17 +65,17 @@ class Connection(asyncio.BufferedProtocol):
         "session",
     )
 
-    def __init__(
-        self, service: Service, pool: BufferPool, limits: ConnectionLimits, budget: RequestBudget | None = None
-    ) -> None:
+    def __init__(self, service: Service, group: ConnectionGroup) -> None:
         self._service = service
-        self._budget = budget or RequestBudget()
-        self._limits = limits
-        self._frames = FrameBuffer(pool, limits.largest_frame_bytes)
+        self._limits = limits = group.limits
+        self._budget = group.budget
+        self._cork = group.cork
+        self._frames = FrameBuffer(group.pool, limits.largest_frame_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[PendingReply] = deque()
         self._in_flight_bytes = 0
+        self._outgoing: list[bytes | bytearray | memoryview] = []  # held back by the cork
         self._held_bytes = 0  # of replies that are known and wait for earlier ones
         self._exclusive = False  # an unanswered request lets none follow it
         self._unsent = False  # the transport asked for no more
@@ -234,6 +176,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what is answered, then close."""
+        self.flush()
         self._closing = True
         if self._transport is not None:
             self._transport.close()
@@ -338,13 +281,26 @@ class Connection(asyncio.BufferedProtocol):
             self.go_on()
 
     def _write(self, buffers: Buffers) -> None:
+        if self._cork.is_in:
+            if not self._outgoing:
+                self._cork.add(self)
+            self._outgoing += buffers
+        else:
+            self._send(buffers)
+
+    def _send(self, buffers: Buffers) -> None:
         transport = self._transport
         if transport is None or self._closing or not buffers:
             return
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:
-            transport.writelines(buffers)
+            transport.writelines(gather(buffers))
+
+    def flush(self) -> None:
+        """Write what the cork held back."""
+        outgoing, self._outgoing = self._outgoing, []
+        self._send(outgoing)
 
     def go_on(self) -> None:
         """Something that was waited for has come."""
@@ -387,4 +343,4 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_timer = self._loop.call_later(self._limits.idle_ms / 1000, self._watch_idleness, self._reads)
 
 
-__all__ = ["Connection", "ConnectionLimits", "Service"]
+__all__ = ["Connection", "Service"]

@@ -1,0 +1,129 @@
+"""What the connections of one server share: limits, buffers, a budget, and a cork."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Protocol
+
+from odradek.wire.buffers import BufferPool
+
+_JOINED_BYTES: Final = 16 * 1024
+"""Replies up to this size together are copied into one write; larger ones are gathered by the kernel."""
+
+
+class Sharer(Protocol):
+    """A connection, as those see it that it shares with others."""
+
+    def go_on(self) -> None:
+        """Something that was waited for has come."""
+
+    def flush(self) -> None:
+        """Write what was held back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What one connection may use. `idle_ms` 0 or less: it may be idle for ever."""
+
+    largest_frame_bytes: int = 104_857_600
+    """Kafka's `socket.request.max.bytes`."""
+    idle_ms: int = 600_000
+    """Kafka's `connections.max.idle.ms`, looked at once per such time. Who waits for an answer is not idle."""
+    most_in_flight: int = 128
+    """Unanswered requests; the buffers that their records lie in are bounded by it."""
+    most_in_flight_bytes: int = 8 * 1024 * 1024
+    """Bytes of unanswered requests, above which no more are served; one request may be larger than this."""
+    turn_bytes: int = 1024 * 1024
+    """Read budget per turn of the event loop; measured: without one, a fast producer makes others wait 350 ms."""
+    turn_requests: int = 256
+    """Requests served per turn, so that a pipeline of small ones can't hold the loop either."""
+    write_high_bytes: int = 1024 * 1024
+    """Unsent replies above which nothing more is served, until they are down to a quarter of this."""
+
+
+class RequestBudget:
+    """What all connections of a server may have in flight together, in bytes: Kafka's `queued.max.request.bytes`.
+
+    When it is used up, connections stall until requests are answered; -1 is no limit. It is exceeded by at most one
+    turn's reading.
+    """
+
+    __slots__ = ("_limit", "_used", "_waiting", "is_used_up")
+
+    def __init__(self, limit_bytes: int = -1) -> None:
+        self._limit = limit_bytes
+        self._used = 0
+        self._waiting: dict[Sharer, None] = {}
+        self.is_used_up = False
+
+    @property
+    def used_bytes(self) -> int:
+        """What is in flight."""
+        return self._used
+
+    def take(self, size: int) -> None:
+        """Requests of `size` bytes are in flight."""
+        self._used += size
+        self.is_used_up = 0 <= self._limit <= self._used
+
+    def give_back(self, size: int) -> None:
+        """They are answered, or given up."""
+        self._used -= size
+        self.is_used_up = 0 <= self._limit <= self._used
+        if self._waiting and not self.is_used_up:
+            waiting, self._waiting = self._waiting, {}
+            for connection in waiting:
+                connection.go_on()
+
+    def wait(self, connection: Sharer) -> None:
+        """Let `connection` go on when there is something left."""
+        self._waiting[connection] = None
+
+
+class Cork:
+    """While it is in, connections hold back what they write; when it is drawn, each writes once.
+
+    A write is a system call of its own to uvloop, and what one append makes known is often many replies to one client.
+    """
+
+    __slots__ = ("_connections", "_depth", "is_in")
+
+    def __init__(self) -> None:
+        self.is_in = False
+        self._depth = 0
+        self._connections: list[Sharer] = []
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        self.is_in = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self.is_in = False
+            connections, self._connections = self._connections, []
+            for connection in connections:
+                connection.flush()
+
+    def add(self, connection: Sharer) -> None:
+        """`connection` has something to flush; said once."""
+        self._connections.append(connection)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionGroup:
+    """One server's connections have one of these in common."""
+
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    pool: BufferPool = field(default_factory=BufferPool)
+    budget: RequestBudget = field(default_factory=RequestBudget)
+    cork: Cork = field(default_factory=Cork)
+
+
+def gather(pieces: Sequence[bytes | bytearray | memoryview]) -> Sequence[bytes | bytearray | memoryview]:
+    """The same bytes in as few pieces as is worth a copy."""
+    if len(pieces) > 1 and sum(map(len, pieces)) <= _JOINED_BYTES:
+        return (b"".join(pieces),)
+    return pieces

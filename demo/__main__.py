@@ -39,6 +39,8 @@ def main(rows: int | None) -> None:
     """A broker, a year of real flights, three pipelines on Spark side by side, results."""
     signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(level=logging.ERROR)
+    # Of a call into the JVM that Ctrl-C interrupts, py4j tells at length.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     console = Console()
     try:
         with ExitStack() as cleanup:
@@ -66,20 +68,21 @@ def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None
     for broker in brokers:
         cleanup.push(broker)
     # The JVM takes its seconds while the records are published.
-    spark = pool.submit(local_session, "odradek demo", keep_classes=False, log=directory / "spark.log")
+    log = directory / "spark.log"
+    spark = pool.submit(local_session, "odradek demo", short_lived=True, keep_classes=False, log=log)
     cleanup.callback(_stop_spark, spark)
     for broker in brokers:
         broker.start()
     source, target = (broker.bootstrap_servers for broker in brokers)
-    console.print(f"brokers    [bold]{source}[/] and, for the mirror, [bold]{target}[/]")
+    console.print(f"brokers    {source} and, for the mirror, {target}", highlight=False)
     given = read_input(data_directory(), partitions=PARTITIONS, most_flights=rows)
     console.print(
-        f"input      {given.flights:,} flights ({given.keyless:,} without a tail number), "
-        f"{given.weather:,} hours of weather, {given.end_records} end records"
+        f"input      {given.flights:,} flights, {given.keyless:,} of them without a tail number\n"
+        f"           {given.weather:,} hours of weather, {given.end_records} end records"
     )
     publishing = _publish(console, source, given)
     jobs = write_jobs(directory, source=source, target=target, batch=len(given.events) // BATCHES)
-    statuses = _watch(console, spark.result(), jobs, directory / "spark.log")
+    statuses = _watch(console, spark.result(), jobs, log)
     lags = asyncio.run(lag_of(source, [job.group for job in jobs]))
     delays, worst = check_delays(directory / "out" / "delays", given)
     checks = [
@@ -160,15 +163,9 @@ def _check_figures(statuses: Sequence[Status], given: Input) -> list[Check]:
 
 def _table(given: Input, publishing: float, statuses: Sequence[Status], lags: dict[str, int]) -> Table:
     table = Table(title="three pipelines over one topic, side by side", title_justify="left")
-    table.add_column("step")
-    table.add_column("what")
+    table.add_column("step", no_wrap=True)
     for column in ("records in", "records out", "seconds", "rows/s", "lag"):
         table.add_column(column, justify="right")
-    whats = {
-        "delays": "real time: windows and a stream-stream join",
-        "archive": "offline: partitioned Parquet",
-        "mirror": "mirror: to a second cluster",
-    }
     count = len(given.events)
     table.add_row(
         "publish", "from CSV", f"{count:,}", f"{count:,}", f"{publishing:.1f}", f"{count / publishing:,.0f}", ""
@@ -176,8 +173,7 @@ def _table(given: Input, publishing: float, statuses: Sequence[Status], lags: di
     for status in statuses:
         figures = status.figures
         table.add_row(
-            status.name,
-            whats[status.name],
+            f"{status.name} ({status.kind.replace('_', ' ')})",
             f"{figures.records_in:,}",
             f"{figures.records_out:,}",
             f"{status.seconds:.1f}",
@@ -189,11 +185,12 @@ def _table(given: Input, publishing: float, statuses: Sequence[Status], lags: di
 
 def _print_worst(console: Console, worst: Sequence[Delay]) -> None:
     console.print("the worst hours of the year, from the real-time result:")
-    for hour, carrier, result in worst:
-        mean = result.delay_minutes / max(result.departed, 1)
+    for row in worst:
+        mean = row.delay_minutes / max(row.departed, 1)
+        wind = "?" if row.mean_wind is None else f"{row.mean_wind:.0f}"
         console.print(
-            f"  {hour:%Y-%m-%d %H:%M} UTC  {carrier}  {result.flights:>3} flights, {result.departed:>3} departed, "
-            f"{mean:5.1f} min late on average, wind {result.mean_wind:4.1f} mph",
+            f"  {row.hour:%Y-%m-%d %H:%M} UTC  {row.carrier}  {row.departed:>2} of {row.flights:>2} flights left, "
+            f"{mean:4.0f} min late, wind {wind:>2} mph",
             highlight=False,
         )
 

@@ -21,7 +21,8 @@ SELECT window(f.timestamp, '1 hour').start AS hour,
        coalesce(sum(f.dep_delay), 0) AS delay_minutes,
        avg(w.wind_speed) AS mean_wind
 FROM flights f JOIN weather w
-  ON f.origin = w.origin AND w.timestamp <= f.timestamp AND w.timestamp > f.timestamp - INTERVAL 1 HOUR
+  ON f.origin = w.origin AND date_trunc('hour', f.timestamp) = w.timestamp
+  AND w.timestamp <= f.timestamp AND w.timestamp > f.timestamp - INTERVAL 1 HOUR
 GROUP BY window(f.timestamp, '1 hour'), f.carrier
 """
 [source]

@@ -44,7 +44,7 @@ async def publish(bootstrap_servers: str, events: Sequence[Event], advance: Call
                 event.key,
                 partition=event.partition,
                 timestamp_ms=event.timestamp_ms,
-                headers=event.headers,
+                headers=(("row", event.header),),
             )
             sent += 1
             if sent % _STEP == 0:

@@ -10,11 +10,12 @@ import importlib.util
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 FLIGHTS: Final = "flights"
 WEATHER: Final = "weather"
@@ -22,7 +23,8 @@ WEATHER: Final = "weather"
 _TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _REALS: Final = frozenset({"temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"})
 
-Row = dict[str, str | int | float | None]
+Row = dict[str, Any]
+"""A line by column: texts, numbers, and None where the file says NA."""
 
 
 class Event(NamedTuple):
@@ -32,29 +34,37 @@ class Event(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes
-    headers: tuple[tuple[str, bytes], ...]
+    header: bytes
+    """The number of the row, the value of the header `row`."""
     partition: int | None
 
 
-class Hour(NamedTuple):
-    """What the real-time pipeline says about an airline and an hour."""
+@dataclass(slots=True)
+class Hour:
+    """What the real-time pipeline must say about an airline and an hour."""
 
-    flights: int
-    departed: int
-    delay_minutes: int
-    mean_wind: float
+    flights: int = 0
+    departed: int = 0
+    delay_minutes: int = 0
+    wind_sum: float = 0.0
+    wind_count: int = 0
+
+    @property
+    def mean_wind(self) -> float | None:
+        """Miles per hour."""
+        return self.wind_sum / self.wind_count if self.wind_count else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Input:
     """The events in order of time, and what is known about them."""
 
-    events: list[Event]
-    flights: int
-    weather: int
-    keyless: int
-    by_month_and_carrier: Mapping[tuple[int, str], int]
-    hours: Mapping[tuple[datetime, str], Hour]
+    events: list[Event] = field(default_factory=list)
+    flights: int = 0
+    weather: int = 0
+    keyless: int = 0
+    by_month_and_carrier: Counter[tuple[int, str]] = field(default_factory=Counter)
+    hours: dict[tuple[datetime, str], Hour] = field(default_factory=dict)
 
     @property
     def end_records(self) -> int:
@@ -72,107 +82,98 @@ def data_directory() -> Path:
 
 def read_input(directory: Path, *, partitions: int, most_flights: int | None = None) -> Input:
     """Everything, or the first flights in order of time with the weather until then."""
-    flights = sorted(_flights(directory), key=lambda pair: pair[0])[:most_flights]
-    last = flights[-1][0]
-    weather = sorted((pair for pair in _weather(directory) if pair[0] <= last), key=lambda pair: pair[0])
-    # No flight is later than the watermark allows (jobs.WATERMARK), nor the last window open for ever.
-    end = last + timedelta(days=90)
-    events: list[Event] = []
-    keyless = 0
-    for number, (moment, row) in enumerate(flights):
-        tail_number = row["tailnum"]
-        partition = None if tail_number is not None else keyless % partitions
-        keyless += tail_number is None
-        events.append(_event(FLIGHTS, moment, tail_number, row, number, partition))
-    events += [_event(WEATHER, moment, row["origin"], row, number) for number, (moment, row) in enumerate(weather)]
-    events.sort(key=lambda event: event.timestamp_ms)
-    # Spark drops what can't join before it looks at its time, so an end record has an airport too, of its own.
-    events += [_event(topic, end, "end", {"origin": f"the end of {topic}"}, -1) for topic in (FLIGHTS, WEATHER)]
-    return Input(
-        events=events,
-        flights=len(flights),
-        weather=len(weather),
-        keyless=keyless,
-        by_month_and_carrier=_count_by_month_and_carrier(flights),
-        hours=_hours(flights, weather),
-    )
-
-
-def _flights(directory: Path) -> Iterator[tuple[datetime, Row]]:
-    """Flights, each with the moment when it was to leave."""
     with zipfile.ZipFile(directory / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
-        for row in _rows(io.TextIOWrapper(file, "utf-8", newline="")):
-            minute = row["minute"]
-            assert isinstance(minute, int)
-            yield _moment(row) + timedelta(minutes=minute), row
+        columns, lines = _lines(io.TextIOWrapper(file, "utf-8"), _departure)
+    flights = _Rows(columns, lines[:most_flights])
+    last = flights.lines[-1][0]
+    with (directory / "weather.csv").open(encoding="utf-8") as file:
+        columns, lines = _lines(file, _observation)
+    weather = _Rows(columns, [line for line in lines if line[0] <= last])
+    given = Input(flights=len(flights.lines), weather=len(weather.lines))
+    winds = _add_weather(given, weather)
+    _add_flights(given, flights, winds, partitions)
+    given.events.sort(key=lambda event: event.timestamp_ms)
+    # Later than any watermark. Spark drops what can't join before it looks at its time, so this has an airport too.
+    end = last + timedelta(days=90)
+    for topic in (FLIGHTS, WEATHER):
+        given.events.append(_event(topic, end, "end", {"origin": f"the end of {topic}"}, -1))
+    return given
 
 
-def _weather(directory: Path) -> Iterator[tuple[datetime, Row]]:
-    """Observations, each with the hour that it is about."""
-    with (directory / "weather.csv").open(encoding="utf-8", newline="") as file:
-        for row in _rows(file):
-            yield _moment(row), row
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Lines by the moment that they are about, parsed when their turn comes: a year of dicts would need a gigabyte."""
+
+    columns: list[str]
+    lines: list[tuple[datetime, str]]
+
+    def __iter__(self) -> Iterator[tuple[datetime, Row]]:
+        kinds = [str if name in _TEXTS else float if name in _REALS else int for name in self.columns]
+        for (moment, _), values in zip(self.lines, csv.reader(line for _, line in self.lines), strict=True):
+            pairs = zip(self.columns, kinds, values, strict=True)
+            yield moment, {name: None if value == "NA" else kind(value) for name, kind, value in pairs}
 
 
-def _rows(file: io.TextIOBase) -> Iterator[Row]:
-    reader = csv.reader(file)
-    names = next(reader)
-    kinds = [str if name in _TEXTS else float if name in _REALS else int for name in names]
-    for values in reader:
-        yield {
-            name: None if value == "NA" else kind(value) for name, kind, value in zip(names, kinds, values, strict=True)
-        }
+def _lines(file: Iterable[str], moment: Callable[[str], datetime]) -> tuple[list[str], list[tuple[datetime, str]]]:
+    lines = iter(file)
+    columns = next(csv.reader([next(lines)]))
+    return columns, sorted(((moment(line), line) for line in lines), key=lambda pair: pair[0])
 
 
-def _moment(row: Row) -> datetime:
-    """`time_hour`: the hour, in UTC."""
-    return _parse(str(row["time_hour"]))
+def _departure(line: str) -> datetime:
+    """When a flight was to leave: its last two columns are `minute` and `time_hour`, the hour in UTC."""
+    _, minute, hour = line.rsplit(",", 2)
+    return _hour(hour.strip()) + timedelta(minutes=int(minute))
+
+
+def _observation(line: str) -> datetime:
+    """The hour that an observation is about, its last column, in UTC."""
+    return _hour(line.rsplit(",", 1)[1].strip())
 
 
 @functools.cache
-def _parse(text: str) -> datetime:
-    """There are far fewer hours than rows."""
+def _hour(text: str) -> datetime:
+    """There are far fewer hours than lines."""
     return datetime.fromisoformat(text)
 
 
-def _event(
-    topic: str, moment: datetime, key: object, row: Mapping[str, object], number: int, partition: int | None = None
-) -> Event:
-    return Event(
-        topic,
-        int(moment.timestamp() * 1000),
-        None if key is None else str(key).encode(),
-        json.dumps(row, separators=(",", ":")).encode(),
-        (("row", str(number).encode()),),
-        partition,
-    )
+def _add_weather(given: Input, rows: _Rows) -> dict[tuple[str, datetime], float | None]:
+    """The wind by airport and hour."""
+    winds = {}
+    for number, (moment, row) in enumerate(rows):
+        given.events.append(_event(WEATHER, moment, row["origin"], row, number))
+        winds[row["origin"], moment] = row["wind_speed"]
+    assert len(winds) == given.weather, "one observation per airport and hour"
+    return winds
 
 
-def _count_by_month_and_carrier(flights: list[tuple[datetime, Row]]) -> dict[tuple[int, str], int]:
-    counts: dict[tuple[int, str], int] = {}
-    for _, row in flights:
-        key = (int(row["month"] or 0), str(row["carrier"]))
-        counts[key] = counts.get(key, 0) + 1
-    return counts
+def _add_flights(
+    given: Input, rows: _Rows, winds: Mapping[tuple[str, datetime], float | None], partitions: int
+) -> None:
+    for number, (moment, row) in enumerate(rows):
+        keyless = row["tailnum"] is None
+        partition = given.keyless % partitions if keyless else None
+        given.keyless += keyless
+        given.events.append(_event(FLIGHTS, moment, row["tailnum"], row, number, partition))
+        given.by_month_and_carrier[row["month"], row["carrier"]] += 1
+        place = (row["origin"], moment.replace(minute=0))
+        if place in winds:
+            hour = given.hours.setdefault((place[1], row["carrier"]), Hour())
+            _count(hour, row["dep_delay"], winds[place])
 
 
-def _hours(
-    flights: list[tuple[datetime, Row]], weather: list[tuple[datetime, Row]]
-) -> dict[tuple[datetime, str], Hour]:
-    """Delays by the hour and the airline, of flights whose weather at departure is known."""
-    winds = {(row["origin"], moment): row["wind_speed"] for moment, row in weather}
-    assert len(winds) == len(weather), "one observation per airport and hour"
-    groups: dict[tuple[datetime, str], list[tuple[int | None, float | None]]] = {}
-    for moment, row in flights:
-        hour = moment.replace(minute=0)
-        if (row["origin"], hour) in winds:
-            pair = (row["dep_delay"], winds[row["origin"], hour])
-            groups.setdefault((hour, str(row["carrier"])), []).append(pair)  # type: ignore[arg-type]
-    return {key: _hour(pairs) for key, pairs in groups.items()}
+def _count(hour: Hour, delay: int | None, wind: float | None) -> None:
+    """Add a flight; one that was cancelled has no delay, and not every observation has a wind."""
+    hour.flights += 1
+    if delay is not None:
+        hour.departed += 1
+        hour.delay_minutes += delay
+    if wind is not None:
+        hour.wind_count += 1
+        hour.wind_sum += wind
 
 
-def _hour(pairs: list[tuple[int | None, float | None]]) -> Hour:
-    delays = [delay for delay, _ in pairs if delay is not None]
-    winds = [wind for _, wind in pairs if wind is not None]
-    mean_wind = sum(winds) / len(winds) if winds else float("nan")
-    return Hour(len(pairs), len(delays), sum(delays), mean_wind)
+def _event(topic: str, moment: datetime, key: str | None, row: Row, number: int, partition: int | None = None) -> Event:
+    value = json.dumps(row, separators=(",", ":")).encode()
+    timestamp_ms = int(moment.timestamp()) * 1000
+    return Event(topic, timestamp_ms, None if key is None else key.encode(), value, b"%d" % number, partition)

@@ -15,7 +15,9 @@ SELECT window(f.timestamp, '1 hour').start AS hour,
        avg(f.dep_delay) AS mean_delay,
        avg(w.wind_speed) AS mean_wind
 FROM flights f JOIN weather w
-  ON f.origin = w.origin AND w.timestamp <= f.timestamp AND w.timestamp > f.timestamp - INTERVAL 1 HOUR
+  ON f.origin = w.origin AND date_trunc('hour', f.timestamp) = w.timestamp
+  -- An equality alone would keep every record for ever: by this, Spark knows what it may forget.
+  AND w.timestamp <= f.timestamp AND w.timestamp > f.timestamp - INTERVAL 1 HOUR
 GROUP BY window(f.timestamp, '1 hour'), f.carrier
 """
 

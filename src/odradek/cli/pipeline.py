@@ -1,0 +1,131 @@
+"""`odradek pipeline`: jobs on Spark out of TOML files; what a file may hold is in `odradek.pipelines.config`."""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from odradek.model import UnavailableError
+from odradek.pipelines.config import AnyPipeline, load_pipeline
+from odradek.pipelines.examples import EXAMPLES
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from odradek.pipelines.runner import Status
+
+_FILES: Final = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False)
+)
+
+
+@click.group(name="pipeline")
+def command() -> None:
+    """Run a Spark pipeline out of a TOML file."""
+
+
+@command.command()
+@_FILES
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Spark's threads; one per core by default.")
+@click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="The JVM's heap.")
+@click.option("--json", "as_json", is_flag=True, help="One object per line, one line per pipeline, at the end.")
+def run(files: tuple[Path, ...], threads: int | None, memory: str, as_json: bool) -> None:  # noqa: FBT001
+    """Run pipelines side by side, until they have ended or Ctrl-C.
+
+    Each goes on where its checkpoint ends, and commits how far it has come to its own consumer group: `odradek groups
+    describe` shows its lag.
+    """
+    # Everything is checked before the JVM takes its seconds.
+    pipelines = _load(files)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # Of a call into the JVM that Ctrl-C interrupts, py4j tells at length.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        from odradek.pipelines.runner import run_pipelines
+        from odradek.spark.session import local_session, stop_session
+    except ModuleNotFoundError as error:
+        raise UnavailableError(f"pipelines need {error.name}: pip install 'odradek[spark]'") from error
+
+    spark = local_session("odradek pipeline", threads=threads, memory=memory)
+    latest: list[Status] = []
+    try:
+        with _screen(enabled=not as_json) as live:
+            run_pipelines(spark, pipelines, on_status=_keep(latest, live))
+    finally:
+        stop_session(spark)
+        for status in latest:
+            click.echo(json.dumps(_fields(status)) if as_json else _line(status))
+
+
+@command.command()
+@_FILES
+def check(files: tuple[Path, ...]) -> None:
+    """Say whether files are valid, without running anything."""
+    for pipeline in _load(files):
+        click.echo(f"{pipeline.name}: a valid {pipeline.kind} pipeline")
+
+
+@command.command()
+@click.argument("kind", type=click.Choice(list(EXAMPLES)))
+def example(kind: str) -> None:
+    """Print a file to begin with."""
+    click.echo(EXAMPLES[kind], nl=False)
+
+
+def _load(files: Sequence[Path]) -> list[AnyPipeline]:
+    """The pipelines; two must not share a name, a group or a checkpoint."""
+    pipelines: list[AnyPipeline] = []
+    for file in files:
+        pipeline = load_pipeline(file)
+        for other in pipelines:
+            for what in ("name", "group", "checkpoint"):
+                if getattr(pipeline, what) == getattr(other, what):
+                    raise click.UsageError(f"{file}: {what} {getattr(pipeline, what)} is that of another file, too")
+        pipelines.append(pipeline)
+    return pipelines
+
+
+def _screen(*, enabled: bool) -> "AbstractContextManager[Live | None]":
+    """A few lines that change, where a terminal is there to show them."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    if not (enabled and console.is_terminal):
+        return nullcontext()
+    return Live(console=console, transient=True, refresh_per_second=4)
+
+
+def _keep(latest: "list[Status]", live: "Live | None") -> "Callable[[Sequence[Status]], None]":
+    def keep(statuses: "Sequence[Status]") -> None:
+        latest[:] = statuses
+        if live is not None:
+            live.update("\n".join(_line(status) for status in statuses))
+
+    return keep
+
+
+def _line(status: "Status") -> str:
+    figures = status.figures
+    late = f", {figures.records_late:,} too late" if figures.records_late else ""
+    return (
+        f"{status.name}: {figures.records_in:,} records in, {figures.records_out:,} out{late}, "
+        f"{figures.batches:,} batches, {status.seconds:.1f} s, {'running' if status.active else 'done'}"
+    )
+
+
+def _fields(status: "Status") -> dict[str, object]:
+    figures = status.figures
+    return {
+        "name": status.name,
+        "kind": status.kind,
+        "records_in": figures.records_in,
+        "records_out": figures.records_out,
+        "records_late": figures.records_late,
+        "batches": figures.batches,
+        "seconds": round(status.seconds, 3),
+    }

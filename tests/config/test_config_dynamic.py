@@ -37,11 +37,11 @@ def alter(own: dict[str, str], *changes: Alteration, broker: BrokerConfig = STAT
 
 
 def test_every_dynamic_key_is_a_key_of_the_broker_and_takes_its_own_default() -> None:
-    for name in DYNAMIC:
-        definition = BrokerConfig.definitions()[name]
-        text = definition.format(definition.default)
-        if text is not None:
-            validate_broker_overrides(STATIC, {name: text}, OWN)
+    definitions = {name: BrokerConfig.definitions()[name] for name in DYNAMIC}
+    defaults = {name: text for name, each in definitions.items() if (text := each.format(each.default)) is not None}
+    for name, text in defaults.items():
+        validate_broker_overrides(STATIC, {name: text}, OWN)
+    assert broker_config_in_force(STATIC, defaults, {})[1] == []
 
 
 def test_a_broker_s_own_layer_beats_that_of_all_brokers_and_both_beat_the_file() -> None:

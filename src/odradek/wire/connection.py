@@ -117,11 +117,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """See asyncio."""
         self._reads += 1
-        self._frames.filled(nbytes)
+        may_serve = self._frames.filled(nbytes)
         if self._stalled:
             self._pause()
             return
-        self._serve_frames()
+        if may_serve:
+            self._serve_frames()
         if nbytes == self._offered:
             # The kernel has more, and libuv would go on reading from this connection within the same turn.
             self._turn_bytes_left -= nbytes

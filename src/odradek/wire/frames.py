@@ -27,7 +27,7 @@ class FrameSizeError(Exception):
 class FrameBuffer:
     """`space` for bytes to come, `filled` when they came, `next_frame` until it gives None, and again."""
 
-    __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_pool", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_missing", "_pool", "_start", "_view")
 
     def __init__(self, pool: BufferPool, largest_frame_bytes: int) -> None:
         self._pool = pool
@@ -35,6 +35,7 @@ class FrameBuffer:
         self._buffer: bytearray | None = None
         self._view = _NOTHING  # of all of the buffer
         self._start = self._end = 0
+        self._missing = 0  # until the next frame is whole, as far as is known
 
     @property
     def unread_bytes(self) -> int:
@@ -54,20 +55,24 @@ class FrameBuffer:
             self._move(buffer, SMALLEST_BUFFER_BYTES)
         return self._view[self._end :]
 
-    def filled(self, count: int) -> None:
-        """`count` bytes came into `space`."""
+    def filled(self, count: int) -> bool:
+        """`count` bytes came into `space`; whether `next_frame` may have a frame now."""
         self._end += count
+        self._missing -= count
+        return self._missing <= 0
 
     def next_frame(self) -> memoryview | None:
         """The payload of the next whole frame, or None until more bytes come. Raises `FrameSizeError`."""
         start = self._start
-        if self._end - start < 4:
+        self._missing = start + 4 - self._end
+        if self._missing > 0:
             return None
         size: int = _SIZE.unpack_from(self._view, start)[0]
         if not 0 <= size <= self._largest_frame_bytes:
             raise FrameSizeError(f"a frame of {size} bytes, where {self._largest_frame_bytes} are the most")
         end = start + 4 + size
-        if end > self._end:
+        self._missing = end - self._end
+        if self._missing > 0:
             return None
         self._start = end
         return self._view[start + 4 : end]
@@ -88,7 +93,7 @@ class FrameBuffer:
             self._view = _NOTHING
             self._pool.give(self._buffer)
         self._buffer = None
-        self._start = self._end = 0
+        self._start = self._end = self._missing = 0
 
     def _make_room(self, buffer: bytearray) -> None:
         """See to it that the frame that began at `_start` can go on."""

@@ -1,0 +1,207 @@
+"""The cluster behind its addresses: which broker is asked, what is remembered, how failure is paced."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.clients.backoff import Backoff
+from odradek.clients.cluster import Cluster, Lane, NoBrokerError, open_cluster
+from odradek.clients.settings import ClientSettings, make_settings, settings_of_properties
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.testing import Simulation
+
+T0 = TopicPartition("t", 0)
+
+
+def test_one_address_that_answers_is_enough(simulation: Simulation, broker: Any) -> None:
+    async def scene(cluster: Cluster) -> None:
+        assert cluster.metadata.cluster_id == "scripted"
+        assert list(cluster.metadata.nodes) == [0]
+
+    async def main() -> None:
+        await broker.start()
+        async with open_cluster("nowhere:1,broker:9092,nowhere:2", runtime=simulation.runtime("client")) as cluster:
+            await scene(cluster)
+
+    simulation.run(main())
+
+
+def test_where_nobody_answers_every_address_is_named(simulation: Simulation) -> None:
+    async def main() -> None:
+        async with open_cluster(["nowhere:1", "nowhere:2"], runtime=simulation.runtime("client")):
+            pytest.fail("there is no broker")
+
+    with pytest.raises(NoBrokerError, match=r"(?=.*nowhere:1: connection refused)(?=.*nowhere:2: connection refused)"):
+        simulation.run(main())
+
+
+def test_the_connection_that_found_the_cluster_is_kept_for_its_broker(simulation: Simulation, broker: Any) -> None:
+    async def scene(cluster: Cluster) -> None:
+        await cluster.connection(0)
+        assert len(broker.connections) == 1
+        await cluster.connection(0, Lane.COORDINATOR)
+        assert len(broker.connections) == 2
+
+    async def main() -> None:
+        await broker.start()
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            await scene(cluster)
+
+    simulation.run(main())
+
+
+def test_two_who_need_a_connection_at_once_share_it(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        await broker.start()
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            first, second = await asyncio.gather(cluster.connection(0, Lane.FETCH), cluster.connection(0, Lane.FETCH))
+            assert first is second
+
+    simulation.run(main())
+
+
+def test_a_topic_is_asked_for_until_it_has_partitions(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        await broker.start()
+        broker.topic_errors["t"] = ErrorCode.leader_not_available
+
+        async def create() -> None:
+            await asyncio.sleep(1)
+            broker.topics["t"] = {0: 0}
+            broker.topic_errors.clear()
+
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            creating = asyncio.ensure_future(create())
+            assert (await cluster.topic("t", timeout_ms=5_000)).numbers == (0,)
+            await creating
+            with pytest.raises(KafkaError, match="there is no topic 'u'"):
+                await cluster.topic("u", timeout_ms=500)
+            # What does not exist is not asked for ever after.
+            await cluster.refresh()
+            assert [topic.name for topic in broker.asked(ApiKey.METADATA)[-1].message.topics] == ["t"]
+
+    simulation.run(main())
+
+
+def test_an_error_that_does_not_pass_is_raised_at_once(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        await broker.start()
+        broker.topics["t"] = {}
+        broker.topic_errors["t"] = ErrorCode.topic_authorization_failed
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            with pytest.raises(KafkaError, match="topic 't': TOPIC_AUTHORIZATION_FAILED"):
+                await cluster.topic("t", timeout_ms=60_000)
+            assert simulation.clock.elapsed_s < 1
+
+    simulation.run(main())
+
+
+def test_an_older_leader_epoch_does_not_take_a_leader_back(simulation: Simulation, broker: Any) -> None:
+    """KIP-320: brokers learn of a new leader at different times."""
+
+    async def main() -> None:
+        await broker.start()
+        broker.nodes.append(type(broker)(simulation, node_id=1, host="other"))
+        broker.topics["t"], broker.leader_epoch = {0: 1}, 5
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            await cluster.topic("t", timeout_ms=1_000)
+            broker.topics["t"], broker.leader_epoch = {0: 0}, 4
+            await cluster.refresh()
+            assert cluster.metadata.leader(T0) == 1
+            broker.leader_epoch = 6
+            await cluster.refresh()
+            assert cluster.metadata.leader(T0) == 0
+
+    simulation.run(main())
+
+
+def test_a_broker_that_moved_is_connected_to_at_its_new_address(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        await broker.start()
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            old = await cluster.connection(0)
+            moved = type(broker)(simulation, node_id=0, host="elsewhere")
+            await moved.start()
+            broker.nodes = [moved]
+            await cluster.refresh()
+            assert old.closed
+            assert (await cluster.connection(0)).address == "elsewhere:9092"
+
+    simulation.run(main())
+
+
+def test_a_broker_that_refuses_is_not_asked_again_at_once(simulation: Simulation, broker: Any) -> None:
+    """The pauses double, up to a second, each a fifth shorter or longer by chance."""
+
+    async def main() -> None:
+        await broker.start()
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            broker.stop()
+            await asyncio.sleep(1)
+            started = simulation.clock.elapsed_s
+            for _ in range(10):
+                with pytest.raises(UnavailableError):
+                    await cluster.connection(0)
+            waited = simulation.clock.elapsed_s - started
+            # 50, 100, 200, 400, 800 and four times 1,000 ms.
+            assert 5.55 * 0.8 <= waited <= 5.55 * 1.25
+
+    simulation.run(main())
+
+
+def test_a_cluster_that_comes_back_is_found_without_anybody_asking(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        await broker.start()
+        broker.topics["t"] = {0: 0}
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            broker.stop()
+            cluster.request_refresh()
+            await asyncio.sleep(30)
+            cluster.set_topics(["t"])
+            await broker.start()
+            await asyncio.sleep(3)
+            assert cluster.metadata.leader(T0) == 0
+
+    simulation.run(main())
+
+
+def test_pauses_never_grow_past_their_limit(simulation: Simulation) -> None:
+    backoff = Backoff(100, 1_000, simulation.entropy("backoff"))
+    pauses = [backoff.failed() for _ in range(2_000)]
+    assert all(0.08 <= pause <= 1.2 for pause in pauses)
+    assert max(pauses[:1]) <= 0.12
+    backoff.succeeded()
+    assert backoff.failed() <= 0.12
+
+
+def test_settings_are_the_same_as_keywords_and_as_texts() -> None:
+    keywords = make_settings(ClientSettings, {"bootstrap_servers": ["a:1", "b:2"], "request_timeout_ms": 5})
+    texts = make_settings(ClientSettings, {"bootstrap_servers": "a:1, b:2", "request_timeout_ms": "5"})
+    assert keywords == texts
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"bootstrap_server": "a:1"}, "did you mean bootstrap_servers"),
+        ({"request_timeout_ms": 0}, "at least 1"),
+        ({"request_timeout_ms": True}, "can't be True"),
+        ({"request_timeout_ms": "soon"}, "whole number"),
+        ({"security_protocol": "SASL_SSL"}, "security.protocol is one of PLAINTEXT"),
+        ({"bootstrap_servers": "a"}, "HOST:PORT"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        make_settings(ClientSettings, values)
+
+
+def test_a_properties_file_may_serve_several_clients_but_not_hide_a_slip() -> None:
+    from odradek.clients.producer.settings import ProducerSettings
+
+    properties = {"bootstrap.servers": "a:1", "linger.ms": "7"}
+    assert settings_of_properties(properties, ClientSettings, ProducerSettings) == {"bootstrap_servers": "a:1"}
+    with pytest.raises(ConfigurationError, match=r"did you mean linger\.ms"):
+        settings_of_properties({"linger.m": "7"}, ClientSettings, ProducerSettings)

@@ -175,7 +175,7 @@ def test_a_leader_epoch_checkpoint_is_kafkas_text() -> None:
     epochs.assign(3, 1500)
     assert epochs.encode() == b"0\n2\n0 0\n3 1500\n"
     assert LeaderEpochs.decode(epochs.encode(), "x").entries == [EpochStart(0, 0), EpochStart(3, 1500)]
-    assert decode_lines(epochs.encode(), "x") == ["0 0", "3 1500"]
+    assert decode_lines(epochs.encode(), "x") == [(4, "0 0"), (8, "3 1500")]
     for broken in (b"0\n2\n3 0\n1 5\n", b"0\n2\n1 9\n2 5\n", b"0\n1\n1\n"):
         with pytest.raises(StorageError):
             LeaderEpochs.decode(broken, "x")

@@ -7,19 +7,31 @@ topic 0 1500          topic, partition, offset
 ```
 `recovery-point-offset-checkpoint`   below it everything is synced: recovery begins there
 `log-start-offset-checkpoint`        records below it are deleted, though their segment may still be there
+`replication-offset-checkpoint`      Kafka's brokers: where the high watermark was
+`cleaner-offset-checkpoint`          below it everything was compacted at least once
 
 A file is valid if the version is 0, the count is right and every line parses. It is replaced whole and synced. One
 that is not there has no entries; one that is not valid is reported, and recovery does without it: it then reads more.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
-from odradek.model import StorageError, TopicPartition
+from odradek.log.errors import DamagedFileError
+from odradek.model import TopicPartition
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 _VERSION: Final = "0"
+
+
+class Line(NamedTuple):
+    """A line of a file, and the byte at which it begins."""
+
+    byte: int
+    text: str
 
 
 def encode_lines(lines: list[str]) -> bytes:
@@ -27,15 +39,27 @@ def encode_lines(lines: list[str]) -> bytes:
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
-def decode_lines(data: bytes, path: str) -> list[str]:
-    """The lines inside that frame. Raises `StorageError` naming `path` if it is broken."""
-    lines = data.decode(errors="replace").splitlines()
-    if not lines or lines[0].strip() != _VERSION:
-        raise StorageError(f"{path} is no checkpoint of version {_VERSION}")
-    content = [line for line in lines[2:] if line.strip()]
-    if len(lines) < 2 or not lines[1].strip().isdigit() or int(lines[1]) != len(content):
-        raise StorageError(f"{path} is cut: it has {len(content)} lines and says otherwise")
+def decode_lines(data: bytes, path: str) -> list[Line]:
+    """The lines inside that frame. Raises `DamagedFileError` if it is broken."""
+    lines = list(split_lines(data))
+    if not lines or lines[0].text.strip() != _VERSION:
+        raise DamagedFileError(path, 0, f"is no checkpoint of version {_VERSION}")
+    if len(lines) < 2:
+        raise DamagedFileError(path, len(data), "is cut after its version")
+    count, content = lines[1], [line for line in lines[2:] if line.text.strip()]
+    if not count.text.strip().isdecimal() or int(count.text) != len(content):
+        raise DamagedFileError(
+            path, count.byte, f"says that it has {count.text.strip()!r} lines, and has {len(content)}"
+        )
     return content
+
+
+def split_lines(data: bytes) -> Iterator[Line]:
+    """The lines of a text, each with its place in `data`."""
+    byte = 0
+    for line in data.splitlines(keepends=True):
+        yield Line(byte, line.decode(errors="replace").rstrip("\r\n"))
+        byte += len(line)
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -44,12 +68,17 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
-    """The offsets in the file. Raises `StorageError` naming `path` if it is not valid."""
-    offsets: dict[TopicPartition, int] = {}
-    for line in decode_lines(data, path):
+    """The offsets in the file. Raises `DamagedFileError` if it is not valid."""
+    return {partition: offset for _, partition, offset in decode_offset_lines(data, path)}
+
+
+def decode_offset_lines(data: bytes, path: str) -> list[tuple[int, TopicPartition, int]]:
+    """The same, as `(byte, partition, offset)` in the order of the file."""
+    found = []
+    for byte, line in decode_lines(data, path):
         try:
             topic, partition, offset = line.split()
-            offsets[TopicPartition(topic, int(partition))] = int(offset)
+            found.append((byte, TopicPartition(topic, int(partition)), int(offset)))
         except ValueError:
-            raise StorageError(f"{path} has a line that is no topic, partition and offset: {line!r}") from None
-    return offsets
+            raise DamagedFileError(path, byte, f"has a line that is no topic, partition and offset: {line!r}") from None
+    return found

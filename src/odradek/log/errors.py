@@ -3,6 +3,16 @@
 from odradek.model import ErrorCode, KafkaError, StorageError
 
 
+class DamagedFileError(StorageError):
+    """A file is not what its format says. `byte` is where the first batch, entry or line begins that is wrong."""
+
+    def __init__(self, path: str, byte: int, reason: str) -> None:
+        self.path = path
+        self.byte = byte
+        self.reason = reason
+        super().__init__(f"{path} {reason} (byte {byte})")
+
+
 class LogStorageError(KafkaError, StorageError):
     """The log could not be read or written. `KafkaError` for the wire, `StorageError` for whoever runs the broker."""
 

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.config import parse_properties
-from odradek.model import ConfigurationError, StorageError
+from odradek.log.checkpoints import split_lines
+from odradek.log.errors import DamagedFileError
+from odradek.model import ConfigurationError
 
 META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -42,19 +44,28 @@ def encode_meta_properties(broker_id: int, cluster_id: str) -> bytes:
 
 
 def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
-    """What the file says. Raises `StorageError` naming `path` if it is not valid."""
+    """What the file says. Raises `DamagedFileError` if it is not valid."""
+    for byte, line in split_lines(data):
+        if "\ufffd" in line:
+            raise DamagedFileError(path, byte, "has a line that is no text")
     try:
         values = parse_properties(data.decode())
-        version = values.get("version", "0").strip()
-        broker_id = values.get("broker.id", values.get("node.id"))
-        identity = DirectoryIdentity(
-            broker_id=None if broker_id is None else int(broker_id), cluster_id=values.get("cluster.id")
-        )
-    except (ValueError, ConfigurationError) as error:
-        raise StorageError(f"{path} cannot be read: {error}") from None
+    except ConfigurationError as error:
+        raise DamagedFileError(path, 0, f"cannot be read: {error}") from None
+    version, broker_id = values.get("version", "0").strip(), values.get("broker.id", values.get("node.id"))
     if version not in {"0", "1"}:
-        raise StorageError(f"{path} has version {version}; this release reads 0 and 1")
-    return identity
+        raise DamagedFileError(path, _line_of(data, "version"), f"has version {version}; this release reads 0 and 1")
+    try:
+        number = None if broker_id is None else int(broker_id)
+    except ValueError:
+        byte = _line_of(data, "broker.id", "node.id")
+        raise DamagedFileError(path, byte, f"has the broker id {broker_id!r}, which is no number") from None
+    return DirectoryIdentity(broker_id=number, cluster_id=values.get("cluster.id"))
+
+
+def _line_of(data: bytes, *keys: str) -> int:
+    """The byte at which the line begins that sets one of `keys`; the end of the file if none does."""
+    return next((line.byte for line in split_lines(data) if line.text.lstrip().startswith(keys)), len(data))
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
@@ -68,13 +79,14 @@ def encode_uuid(value: uuid.UUID) -> str:
 
 
 def decode_partition_metadata(data: bytes, path: str) -> uuid.UUID:
-    """The topic's id. Raises `StorageError` naming `path` if the file is not valid."""
+    """The topic's id. Raises `DamagedFileError` if the file is not valid."""
     lines = dict(line.partition(":")[::2] for line in data.decode(errors="replace").splitlines())
     text = lines.get("topic_id", "").strip()
     try:
         topic_id = uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except (ValueError, binascii.Error):
-        raise StorageError(f"{path} has no topic id") from None
-    if lines.get("version", "").strip() != "0":
-        raise StorageError(f"{path} has version {lines.get('version', '').strip()!r}; this release reads 0")
+        raise DamagedFileError(path, _line_of(data, "topic_id"), "has no topic id") from None
+    version = lines.get("version", "").strip()
+    if version != "0":
+        raise DamagedFileError(path, _line_of(data, "version"), f"has version {version!r}; this release reads 0")
     return topic_id

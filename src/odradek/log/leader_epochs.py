@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from odradek.log.checkpoints import decode_lines, encode_lines
-from odradek.model import StorageError
+from odradek.log.errors import DamagedFileError
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
 NO_EPOCH: Final = -1
@@ -85,15 +85,15 @@ class LeaderEpochs:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "LeaderEpochs":
-        """The file's epochs. Raises `StorageError` naming `path` if it is not valid."""
+        """The file's epochs. Raises `DamagedFileError` if it is not valid."""
         entries: list[EpochStart] = []
-        for line in decode_lines(data, path):
+        for byte, line in decode_lines(data, path):
             try:
                 epoch, offset = map(int, line.split())
             except ValueError:
-                raise StorageError(f"{path} has a line that is no epoch and offset: {line!r}") from None
+                raise DamagedFileError(path, byte, f"has a line that is no epoch and offset: {line!r}") from None
             if entries and (epoch <= entries[-1].epoch or offset < entries[-1].start_offset):
-                raise StorageError(f"{path} has epochs that do not rise: {line!r} follows {entries[-1]}")
+                raise DamagedFileError(path, byte, f"has epochs that do not rise: {line!r} follows {entries[-1]}")
             entries.append(EpochStart(epoch, offset))
         return cls(entries)
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from crc32c import crc32c
 
+from odradek.log.errors import DamagedFileError
 from odradek.log.producer_state import NO_SEQUENCE, AppendedBatch, ProducerEntry, ProducerState, first_sequence
-from odradek.model import StorageError
 
 VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hI")
@@ -44,18 +44,18 @@ def encode_snapshot(state: ProducerState) -> bytes:
 
 
 def decode_snapshot(data: bytes, path: str) -> ProducerState:
-    """The producers. Raises `StorageError` naming `path` if the file is not valid."""
+    """The producers. Raises `DamagedFileError` if the file is not valid."""
     if len(data) < _HEAD.size + _COUNT.size:
-        raise StorageError(f"{path} is cut")
+        raise DamagedFileError(path, 0, "is cut")
     version, crc = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise StorageError(f"{path} has version {version}; this release reads {VERSION}")
+        raise DamagedFileError(path, 0, f"has version {version}; this release reads {VERSION}")
     body = memoryview(data)[_HEAD.size :]
     if crc32c(body) != crc:
-        raise StorageError(f"{path} has a wrong checksum")
+        raise DamagedFileError(path, 0, "has another checksum than it says")
     (count,) = _COUNT.unpack_from(body)
     if count < 0 or len(body) != _COUNT.size + count * _ENTRY.size:
-        raise StorageError(f"{path} says that it has {count} producers, and has {len(body)} bytes")
+        raise DamagedFileError(path, 0, f"says that it has {count} producers, and has {len(data)} bytes")
     entries: dict[int, ProducerEntry] = {}
     for fields in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields

@@ -261,3 +261,9 @@ def new_log() -> type[Log]:
 def close() -> Close:
     """The answer that is none."""
     return Close()
+
+
+@pytest.fixture
+def answer_fetch() -> Callable[..., bytes]:
+    """Makes a Fetch answer about the topic `t`."""
+    return fetch_answer

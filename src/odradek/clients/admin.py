@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from odradek.clients.cluster import Cluster
+from odradek.clients.connection import Connection
 from odradek.clients.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -23,9 +24,10 @@ from odradek.clients.descriptions import (
 )
 from odradek.clients.group_offsets import OffsetAndMetadata, fetch_group_offsets, find_coordinator
 from odradek.clients.metadata import ClusterMetadata, merge
-from odradek.clients.offsets import LATEST, OffsetAndTimestamp, list_offsets
+from odradek.clients.offsets import LATEST, OffsetAndTimestamp, by_topic, list_offsets
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.clients.settings import ClientSettings, make_settings
+from odradek.config import Alteration
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
@@ -124,10 +126,34 @@ class Admin:
             connection = await self._cluster.controller()
             response = await connection.request(ApiKey.DELETE_TOPICS, message)
             for topic in response.responses:
-                if topic.error_code == ErrorCode.unknown_topic_or_partition:
-                    # Retriable to Kafka's clients, but waiting does not bring a topic about.
-                    raise _UnknownTopicError(topic.name)
-                _raise(f"topic {topic.name!r}", topic)
+                _raise_about_topic(topic.name, topic)
+
+        await self._retrying(attempt)
+
+    async def create_partitions(
+        self,
+        name: str,
+        total: int,
+        *,
+        assignments: Iterable[Iterable[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Give a topic more partitions, `total` altogether; `assignments`: the brokers of each new one, in order.
+
+        Records with a key may go to another partition from then on. Raises `KafkaError` INVALID_PARTITIONS and others.
+        """
+        placed = None if assignments is None else [{"broker_ids": list(brokers)} for brokers in assignments]
+        message = {
+            "topics": [{"name": name, "count": total, "assignments": placed}],
+            "timeout": self._timeout_ms,
+            "validate_only": validate_only,
+        }
+
+        async def attempt() -> None:
+            connection = await self._cluster.controller()
+            response = await connection.request(ApiKey.CREATE_PARTITIONS, message)
+            for topic in response.results:
+                _raise_about_topic(name, topic)
 
         await self._retrying(attempt)
 
@@ -209,6 +235,40 @@ class Admin:
         partitions = await self._progress(offsets, described)
         return described.with_partitions(partitions)
 
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups that nobody is in, with their offsets. Raises `KafkaError` NON_EMPTY_GROUP and others."""
+        for group_id in group_ids:
+            await self._delete_group(group_id)
+
+    async def _delete_group(self, group_id: str) -> None:
+        async def attempt() -> None:
+            connection = await self._cluster.connection(await find_coordinator(self._cluster, group_id))
+            response = await connection.request(ApiKey.DELETE_GROUPS, {"groups_names": [group_id]})
+            for group in response.results:
+                _raise(f"group {group_id!r}", group)
+
+        await self._retrying(attempt)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Have a group forget offsets. Raises the first error, after all: GROUP_SUBSCRIBED_TO_TOPIC and others."""
+        message = {
+            "group_id": group_id,
+            "topics": [
+                {"name": topic, "partitions": [{"partition_index": each.partition} for each in some]}
+                for topic, some in by_topic(partitions)
+            ],
+        }
+
+        async def attempt() -> None:
+            connection = await self._cluster.connection(await find_coordinator(self._cluster, group_id))
+            response = await connection.request(ApiKey.OFFSET_DELETE, message)
+            _raise(f"group {group_id!r}", response)
+            for topic in response.topics:
+                for each in topic.partitions:
+                    _raise_about_topic(topic.name, each)
+
+        await self._retrying(attempt)
+
     async def _progress(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupDescription
     ) -> list[GroupPartition]:
@@ -264,16 +324,40 @@ class Admin:
 
     async def _describe(self, resource: ConfigResource, message: Mapping[str, Any]) -> list[ConfigEntry]:
         async def attempt() -> list[ConfigEntry]:
-            if resource.type is ConfigResourceType.BROKER and resource.name.isdecimal():
-                connection = await self._cluster.connection(int(resource.name))
-            else:
-                connection = await self._cluster.any_connection()
+            connection = await self._responsible_for(resource)
             response = await connection.request(ApiKey.DESCRIBE_CONFIGS, message)
             (result,) = response.results
-            _raise(f"{resource.type.name.lower()} {resource.name!r}", result)
+            _raise_about(resource, result)
             return sorted((config_entry(entry) for entry in result.configs), key=lambda entry: entry.name)
 
         return await self._retrying(attempt)
+
+    async def alter_configs(
+        self, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
+    ) -> None:
+        """Change keys of a topic, of a broker, or of all brokers (by the empty name), while they run (KIP-339).
+
+        Raises `KafkaError` INVALID_CONFIG, INVALID_REQUEST and others; nothing is changed then.
+        """
+        configs = [
+            {"name": each.name, "config_operation": int(each.operation), "value": each.value} for each in alterations
+        ]
+        altered = {"resource_type": resource.type.value, "resource_name": resource.name, "configs": configs}
+        message = {"resources": [altered], "validate_only": validate_only}
+
+        async def attempt() -> None:
+            connection = await self._responsible_for(resource)
+            response = await connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, message)
+            for result in response.responses:
+                _raise_about(resource, result)
+
+        await self._retrying(attempt)
+
+    async def _responsible_for(self, resource: ConfigResource) -> Connection:
+        """The broker itself, or anyone."""
+        if resource.type is ConfigResourceType.BROKER and resource.name.isdecimal():
+            return await self._cluster.connection(int(resource.name))
+        return await self._cluster.any_connection()
 
     # ---- pieces -------------------------------------------------------------------------------------------------
 
@@ -296,6 +380,20 @@ class _UnknownTopicError(KafkaError):
 
     def __init__(self, name: str) -> None:
         super().__init__(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
+
+
+def _raise_about(resource: ConfigResource, answer: Any) -> None:
+    """`_raise`, with the resource's name."""
+    if resource.type is ConfigResourceType.TOPIC:
+        _raise_about_topic(resource.name, answer)
+    _raise(f"broker {resource.name}" if resource.name else "all brokers", answer)
+
+
+def _raise_about_topic(name: str, answer: Any) -> None:
+    """`_raise`; that there is no such topic is final: clients try again, but waiting does not bring a topic about."""
+    if answer.error_code == ErrorCode.unknown_topic_or_partition:
+        raise _UnknownTopicError(name)
+    _raise(f"topic {name!r}", answer)
 
 
 def _raise(what: str, answer: Any) -> None:

@@ -158,7 +158,7 @@ class ConfigResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResource:
-    """A topic or a broker by name; a broker's name is its id."""
+    """A topic or a broker by name; a broker's name is its id, and all brokers' the empty one."""
 
     type: ConfigResourceType
     name: str

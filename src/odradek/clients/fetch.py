@@ -93,6 +93,15 @@ def _position(cluster: Cluster, partition: TopicPartition, position: FetchPositi
     }
 
 
+def out_of_range(partition: TopicPartition, offset: int, answer: FetchedPartition) -> KafkaError:
+    """The error for an offset that the log does not hold; it says what the log holds, if the broker does."""
+    ends = (answer.log_start_offset, answer.high_watermark)
+    known = f"; it starts at {ends[0]} and ends at {ends[1]}" if min(ends) >= 0 else ""
+    return KafkaError(
+        ErrorCode.offset_out_of_range, f"partition {partition}: the log does not hold offset {offset}{known}"
+    )
+
+
 def readable_batches(
     records: memoryview, aborted: Sequence[tuple[int, int]] | None, *, check_crcs: bool
 ) -> Iterator[tuple[int, BatchHeader, bool]]:

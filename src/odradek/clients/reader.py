@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.fetch import FetchLimits, FetchPosition, fetch, readable_batches
+from odradek.clients.fetch import FetchLimits, FetchPosition, fetch, out_of_range, readable_batches
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.fetch import FetchedPartition
@@ -134,9 +134,5 @@ class PartitionReader:
 def _error(partition: TopicPartition, offset: int, fetched: FetchedPartition) -> KafkaError:
     code = ErrorCode(fetched.error_code)
     if code == ErrorCode.offset_out_of_range:
-        return KafkaError(
-            code,
-            f"partition {partition}: the log does not hold offset {offset}; "
-            f"it starts at {fetched.log_start_offset} and ends at {fetched.high_watermark}",
-        )
+        return out_of_range(partition, offset, fetched)
     return KafkaError(code, f"partition {partition}: {code.name.upper()}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from odradek.clients.cluster import Cluster, Lane
 from odradek.clients.consumer.positions import PartitionState, Positions
 from odradek.clients.consumer.settings import RESETS, ConsumerSettings
-from odradek.clients.fetch import FetchLimits, FetchPosition, fetch
+from odradek.clients.fetch import FetchLimits, FetchPosition, fetch, out_of_range
 from odradek.clients.retry import MOVED
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.fetch import FetchedPartition
@@ -115,11 +115,7 @@ class Fetcher:
             # What came before is handed out first; then the same answer comes again.
             state.not_before = self._retry_at()
         elif timestamp is None:
-            state.error = KafkaError(
-                ErrorCode.offset_out_of_range,
-                f"partition {state.partition}: the log does not hold offset {state.fetch_position} (it starts at "
-                f"{answer.log_start_offset}, ends at {answer.high_watermark}), and auto_offset_reset is none",
-            )
+            state.error = out_of_range(state.partition, state.fetch_position, answer)
         else:
             _log.warning(
                 "%s: the log does not hold offset %d: starting at its %s offset",

@@ -1,5 +1,6 @@
 """M1: what is produced is kept, in order, once; each thing that may not happen has Kafka's error code."""
 
+import asyncio
 import struct
 import uuid
 from typing import Any
@@ -255,5 +256,34 @@ def test_what_was_acknowledged_survives_a_crash_and_what_was_stopped_needs_no_re
         await world.broker()
         client = await world.client()
         assert world.values((await client.fetch("t", 0)).records) == [b"a", b"b"]
+
+    play(scene)
+
+
+def test_a_broker_stops_while_clients_go_on_producing(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        answers = []
+
+        async def produce() -> None:
+            while (answer := await client.answer(ApiKey.PRODUCE, 11)) is not None:
+                answers.append(answer.topics[0].partitions[0])
+                client.send_produce("t", world.batch(b"x" * 100_000))
+
+        for _ in range(5):
+            client.send_produce("t", world.batch(b"x" * 100_000))
+        producing = asyncio.create_task(produce())
+        await world.pass_time(0.1)
+        await broker.stop()
+        await broker.store.close()
+        await producing
+        kept = [each.base_offset for each in answers if not each.error_code]
+        assert kept == list(range(len(kept)))
+        assert {each.error_code for each in answers} <= {ErrorCode.none, ErrorCode.not_leader_or_follower}
+        await world.broker()
+        client = await world.client()
+        assert (await client.fetch("t", 0)).high_watermark >= len(kept)
 
     play(scene)

@@ -135,9 +135,13 @@ class Partition:
                 reader.advanced(size)
         _call_up_to(self._committed, self.high_watermark)
 
+    def refuse_appends(self, reason: KafkaError) -> None:
+        """Take nothing more; what was taken is still written and acknowledged."""
+        self._resigned = reason
+
     def resign(self, reason: KafkaError) -> None:
         """Another broker leads it now, or none: take nothing more, and let nobody wait."""
-        self._resigned = reason
+        self.refuse_appends(reason)
         self.failed(reason)
 
     def failed(self, error: KafkaError) -> None:

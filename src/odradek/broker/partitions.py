@@ -257,12 +257,15 @@ class Partitions:
 
     async def stop(self) -> None:
         """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
+        reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._to_lead.clear()
         self._lead_some()
         self._stop_maintenance()
+        for partition in self:
+            partition.refuse_appends(reason)
         await self.writer.drain()
         for partition in tuple(self):
-            self._resign(partition.topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
+            self._resign(partition.topic_partition, reason)
 
     def kill(self) -> None:
         """Write nothing more."""

@@ -1,0 +1,121 @@
+"""The short road of Produce gives what the long one gives, and leaves to it what it doesn't know."""
+
+from typing import Any
+
+import pytest
+
+from odradek.broker.handlers.produce_shortcut import ProduceShortcut
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+
+
+def shortcut(broker: Any) -> ProduceShortcut:
+    """That of the only connection."""
+    ((_, session),) = broker.server._connections.items()
+    assert isinstance(session.shortcut, ProduceShortcut)
+    return session.shortcut
+
+
+@pytest.mark.parametrize("version", range(7, 14))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_both_roads_give_the_same_bytes(play: Any, version: int, acks: int) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        created = await client.create_topic("t" * 130, partitions=3)
+        topic = created.topic_id if version >= 13 else "t" * 130
+
+        async def ask(partition: int) -> bytes:
+            client.send_produce(topic, world.batch(b"x" * 200), partition=partition, version=version, acks=acks)
+            return await client.receive()
+
+        long_answers = [await ask(partition) for partition in range(3)]
+        road, taken = shortcut(broker), []
+
+        def watched(frame: memoryview) -> Any:
+            taken.append(road(frame))
+            return taken[-1]
+
+        ((_, session),) = broker.server._connections.items()
+        session.shortcut = watched
+        short_answers = [await ask(partition) for partition in range(3)]
+        assert len(taken) == 3
+        assert None not in taken
+        for number, (long, short_answer) in enumerate(zip(long_answers, short_answers, strict=True)):
+            place = long.index(bytes([0, 0, 0, number, 0, 0]) + bytes(8)) + 13
+            assert (long[place], short_answer[place]) == (0, 1)
+            expected = bytearray(long)
+            expected[place] = 1
+            assert bytes(expected[4:]) == short_answer[4:]
+
+    play(scene)
+
+
+def test_what_goes_wrong_on_the_short_road_is_told_as_on_the_long_one(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, admin = await world.client(), await world.client()
+        await admin.create_topic("t", config={"max.message.bytes": "1000"})
+        for _ in range(3):
+            assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+        assert (await client.produce("t", world.batch(b"x" * 2000))).error_code == ErrorCode.message_too_large
+        spoiled = world.batch(b"a")
+        spoiled[-1] ^= 1
+        assert (await client.produce("t", spoiled)).error_code == ErrorCode.corrupt_message
+        assert (await client.produce("t", b"")).error_code == ErrorCode.invalid_record
+        assert (await client.produce("t", None)).error_code == ErrorCode.invalid_record
+        assert (await client.produce("t", world.batch(b"a"))).base_offset == 3
+        await admin.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
+        assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.unknown_topic_or_partition
+        await admin.create_topic("t")
+        for offset in range(3):
+            assert (await client.produce("t", world.batch(b"a"))).base_offset == offset
+
+    play(scene)
+
+
+def test_a_disk_that_fails_is_told_on_the_short_road(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        for _ in range(2):
+            assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+        world.runtime.disk.capacity_bytes = 0
+        refused = await client.produce("t", world.batch(b"a"))
+        assert refused.error_code == ErrorCode.kafka_storage_error
+        assert refused.error_message
+        world.runtime.disk.capacity_bytes = None
+        assert (await client.produce("t", world.batch(b"a"))).base_offset == 2
+
+    play(scene)
+
+
+def test_too_many_lengths_of_names_are_forgotten_and_still_served(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        names = ["t" * length for length in range(1, 8)]
+        for name in names:
+            await client.create_topic(name)
+        for offset in range(3):
+            for name in names:
+                assert (await client.produce(name, world.batch(b"a"))).base_offset == offset
+        assert len(shortcut(broker)._ends) <= 4
+
+    play(scene)
+
+
+def test_one_connection_of_many_partitions_has_its_answers_in_order(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=10)
+        for offset in range(5):
+            for partition in range(10):
+                client.send_produce("t", world.batch(b"a" * (100_000 if partition == 3 else 10)), partition=partition)
+            for partition in range(10):
+                answer = (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0]
+                assert (answer.partition, answer.base_offset) == (partition, offset)
+
+    play(scene)

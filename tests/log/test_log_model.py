@@ -44,6 +44,8 @@ class LogModel(RuleBasedStateMachine):
             segment_bytes=segment_bytes, index_interval_bytes=interval, retention_bytes=retention_bytes, segment_ms=5000
         )
         self.disk = MemoryDisk(random.Random(seed))
+        self.disk.make_directories("/data")
+        self.disk.sync_directory("/")
         self.now_ms = START_MS
         self.batches: list[Batch] = []
         self.written = 0
@@ -71,6 +73,10 @@ class LogModel(RuleBasedStateMachine):
     def forget_from(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
         self.sequences = [item for item in self.sequences if item[0] <= offset]
+
+    def files(self) -> dict[str, bytes]:
+        names = [name for name in self.disk.list("/data/t-0") if name.endswith(("log", "index"))]
+        return {name: self.disk.read_file(f"/data/t-0/{name}") for name in names}
 
     # ---- what is done -------------------------------------------------------------------------------------------
 
@@ -170,9 +176,9 @@ class LogModel(RuleBasedStateMachine):
         self.log.close()
         self.written = self.log.log_end_offset
         self.disk.kill()
-        operations = self.disk.operations
+        before = self.files()
         self.log = self.reopened(clean=True)
-        assert self.disk.operations == operations, "after a clean end nothing is repaired"
+        assert self.files() == before, "after a clean end nothing is repaired"
 
     @rule()
     def kill_and_reopen(self) -> None:

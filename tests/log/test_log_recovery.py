@@ -260,6 +260,7 @@ def test_a_segment_that_was_flushed_whole_still_gets_the_last_entry_of_its_time_
     found = recovered.find_offset(NOW + 3)
     assert found is not None
     assert found.offset == 6
+    recovered.close()
     assert struct.unpack(">qI", disk.read_file(path(0, ".timeindex"))[-12:]) == (NOW + 3, 7)
 
 

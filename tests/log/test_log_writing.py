@@ -15,6 +15,8 @@ NOW = 1_800_000_000_000
 
 
 def new_log(disk: MemoryDisk, **config: int) -> Log:
+    disk.make_directories("/data")
+    disk.sync_directory("/")
     return Log.open(disk, "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
 
 

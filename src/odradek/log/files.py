@@ -44,6 +44,16 @@ class FilePool:
                 oldest._release()
 
 
+def write_file(disk: Disk, path: str, data: bytes) -> None:
+    """Make `path` hold `data`; nothing is synced, and a crash may leave a part of it. Raises `OSError`."""
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.append([data])
+    finally:
+        file.close()
+
+
 class PooledFile:
     """A path whose `File` comes and goes. Raises `OSError` where a `File` does, and when it cannot be opened."""
 

@@ -71,7 +71,7 @@ class IndexFile:
         return low + bisect_right(self._page(low, high - low), value, key=key) - 1
 
     def clear(self) -> None:
-        """Forget all pairs; the file is left as it is until `replace`."""
+        """Forget all pairs; the file is left as it is until `rewrite` or `replace`."""
         self._stored = 0
         self._tail.clear()
         self._last = None
@@ -95,6 +95,13 @@ class IndexFile:
         self._is_torn = False
         self._stored += len(self._tail)
         self._tail.clear()
+
+    def rewrite(self) -> None:
+        """Make what is in memory all there is; the file has it with the next `flush`. Raises `OSError`."""
+        assert not self._stored, "a part of the index would be lost"
+        self._is_torn = True
+        if len(self._tail) >= PAGE_ENTRIES:
+            self.flush()
 
     def replace(self, disk: Disk) -> None:
         """Make what is in memory the whole file, in one step and synced. Raises `OSError`."""

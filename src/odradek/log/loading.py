@@ -42,12 +42,16 @@ _LEFT_OVER: Final = (DELETED, CLEANED, TEMPORARY)
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What was found: at least one segment, the last of which is appended to."""
+    """What was found: at least one segment, the last of which is appended to.
+
+    `is_clean` says that all of it is on the disk as a clean shutdown left it.
+    """
 
     segments: list[Segment]
     epochs: LeaderEpochs
     producers: ProducerState
     log_start_offset: int
+    is_clean: bool
 
 
 def load(
@@ -60,16 +64,15 @@ def load(
     recovery_point: int,
     log_start_offset: int,
 ) -> LoadedLog:
-    """Open the log in `directory`, which exists, and repair it. Raises `OSError`.
+    """Open the log in `directory`, which is created if it is not there, and repair it. Raises `OSError`.
 
     `recovery_point` and `log_start_offset` are what the checkpoints say. With `clean` nothing should be amiss; what is
     amiss even so is repaired.
     """
-    disk = pool.disk
+    pool.disk.make_directories(directory)
     names = _without_left_overs(pool, directory)
     bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
     segments = [Segment.open(pool, directory, base, config, now_ms=now_ms) for base in bases]
-    epochs = _load_epochs(pool, directory, segments)
     first = len(segments)
     for number, segment in enumerate(segments[:-1]):
         following = segments[number + 1].base_offset
@@ -82,6 +85,8 @@ def load(
             _rebuild_indexes(segment, following, now_ms)
     if segments and not (clean and segments[-1].load_end()):
         first = min(first, len(segments) - 1)
+    epochs = _load_epochs(pool, directory, segments[:first])
+    is_clean = clean and bool(segments) and first == len(segments)
     _recover(segments, first, epochs, now_ms)
     if segments and segments[-1].next_offset < log_start_offset:
         _logger.warning(
@@ -95,13 +100,20 @@ def load(
         segments.clear()
     if not segments:
         segments.append(create_segment(pool, directory, log_start_offset, config, now_ms=now_ms))
-        disk.sync_directory(directory)
+        is_clean = False
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     epochs.truncate_from_end(segments[-1].next_offset)
     epochs.truncate_from_start(log_start_offset)
     remove_snapshots(pool, directory, after=segments[-1].next_offset)
+    _remove_stray_snapshots(pool, directory, segments)
     producers = load_producers(pool, directory, segments)
-    return LoadedLog(segments=segments, epochs=epochs, producers=producers, log_start_offset=log_start_offset)
+    return LoadedLog(
+        segments=segments,
+        epochs=epochs,
+        producers=producers,
+        log_start_offset=log_start_offset,
+        is_clean=is_clean,
+    )
 
 
 def create_segment(pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
@@ -135,7 +147,7 @@ def load_producers(pool: FilePool, directory: str, segments: list[Segment]) -> P
 
 
 def remove_snapshots(pool: FilePool, directory: str, *, after: int | None = None, before: int | None = None) -> None:
-    """Remove the snapshots beyond `after`, or those older than `before`; they stay removed. Raises `OSError`."""
+    """Remove the snapshots older than `before`, and those beyond `after`, which may not come back. Raises `OSError`."""
     gone = [
         offset
         for offset in _snapshots(pool, directory)
@@ -143,8 +155,16 @@ def remove_snapshots(pool: FilePool, directory: str, *, after: int | None = None
     ]
     for offset in gone:
         pool.disk.remove(offset_file(directory, offset, SNAPSHOT))
-    if gone:
+    if gone and after is not None:
         pool.disk.sync_directory(directory)
+
+
+def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment]) -> None:
+    """Remove those of earlier shutdowns: only the newest, and those with which a segment begins, are of use."""
+    bases = {segment.base_offset for segment in segments}
+    for offset in _snapshots(pool, directory)[:-1]:
+        if offset not in bases:
+            pool.disk.remove(offset_file(directory, offset, SNAPSHOT))
 
 
 def remove_segment_files(pool: FilePool, segment: Segment) -> None:
@@ -174,18 +194,22 @@ def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
     return kept
 
 
-def _load_epochs(pool: FilePool, directory: str, segments: list[Segment]) -> LeaderEpochs:
+def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
+    """The file's epochs; without one, or if it is damaged, those of the `synced` segments. Recovery learns the others."""
     path = f"{directory}/{leader_epochs.FILE_NAME}"
-    if not pool.disk.exists(path):
-        return LeaderEpochs()
     try:
         return LeaderEpochs.decode(pool.disk.read_file(path), path)
+    except FileNotFoundError:
+        pass
     except StorageError as error:
         _logger.warning("%s; it is built anew from the batches", error)
     epochs = LeaderEpochs()
-    for segment in segments:
-        for _, header in segment.scan():
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
+    try:
+        for segment in synced:
+            for _, header in segment.scan():
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+    except CorruptBatchError as error:
+        _logger.error("%s: the leader epochs from there on are not known", error)
     return epochs
 
 
@@ -232,7 +256,7 @@ def _recover_segment(segment: Segment, epochs: LeaderEpochs, now_ms: int) -> int
         segment.log.truncate(segment.size)
         segment.log.sync()
     segment.finish()
-    segment.replace_indexes()
+    segment.rewrite_indexes()
     return size - segment.size
 
 

@@ -15,20 +15,18 @@ what is on the disk then, and only recovery can find out. Either is a `LogStorag
 
 import errno
 import logging
-from bisect import bisect_right
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
-from odradek.log import leader_epochs
 from odradek.log.errors import LogStorageError
-from odradek.log.files import FilePool
+from odradek.log.files import FilePool, write_file
 from odradek.log.loading import LoadedLog, create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
-from odradek.log.lookup import find_first_since, find_latest
-from odradek.log.names import SNAPSHOT, make_directory, offset_file
+from odradek.log.names import SNAPSHOT, offset_file, parent_of
 from odradek.log.producer_snapshot import encode_snapshot
+from odradek.log.reading import find_first_since, find_latest, read_batches
 from odradek.log.retention import Trash, count_expired
 from odradek.log.segment import Segment, TimestampOffset
-from odradek.log.validation import check_batch
+from odradek.log.validation import AppendInfo, check_batch
 from odradek.log.writing import FlushJob, PendingWrites, WriteJob, WritePart, make_flush_job
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import assign_offset, set_log_append_time
@@ -38,19 +36,6 @@ _logger = logging.getLogger("odradek.log")
 _PASSING_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 """No room on the disk, no descriptor left: nothing is damaged, and it may be better soon."""
 _NO_TIMESTAMP: Final = -1
-
-
-class AppendInfo(NamedTuple):
-    """Where a batch went; with `duplicate`, where it went the first time, which may still be pending.
-
-    `log_append_time` is in ms, -1 where records keep their own time.
-    """
-
-    first_offset: int
-    last_offset: int
-    log_append_time: int
-    log_start_offset: int
-    duplicate: bool
 
 
 class Log:
@@ -69,7 +54,7 @@ class Log:
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self.written_offset = loaded.segments[-1].next_offset
-        self.recovery_point = self.synced_offset = self.log_end_offset
+        self.recovery_point = self.synced_offset = self.log_end_offset if loaded.is_clean else 0
         self.last_flush_ms = now_ms
         self._pool = pool
         self._segments = loaded.segments
@@ -80,6 +65,9 @@ class Log:
         self._flush: FlushJob | None = None
         self._failure: str | None = None
         self._trash = Trash()
+        self._names = set() if loaded.is_clean else {directory, parent_of(directory)}
+        """Directories whose newest names are not synced."""
+        self._closed_at = self.log_end_offset if loaded.is_clean else None
 
     @classmethod
     def open(
@@ -95,11 +83,10 @@ class Log:
     ) -> "Log":
         """The log in `directory`, which is created if it is not there, recovered unless it was closed `clean`.
 
-        A `FilePool` shares its descriptors among logs. `recovery_point` and `log_start_offset` come from checkpoints.
+        The directory above is the caller's, and synced. A `FilePool` is shared by logs; the offsets are checkpoints'.
         """
         pool = disk if isinstance(disk, FilePool) else FilePool(disk)
         try:
-            make_directory(pool.disk, directory)
             loaded = load(
                 pool,
                 directory,
@@ -112,8 +99,9 @@ class Log:
         except OSError as error:
             raise LogStorageError(f"the log in {directory} cannot be opened: {error}") from error
         log = cls(pool, directory, config, loaded, now_ms=now_ms)
-        if not clean:
-            log.recovery_point = log.synced_offset = min(recovery_point, log.log_end_offset)
+        if not loaded.is_clean:
+            log.synced_offset = min(recovery_point, log.log_end_offset)
+            log.recovery_point = min(recovery_point, log._active.base_offset)
         return log
 
     @property
@@ -221,10 +209,17 @@ class Log:
             except OSError as error:
                 self._take_back(error, may_go_on=True)
         sync = config.flush_group or self.log_end_offset - self.synced_offset >= config.flush_messages
-        self._write = WriteJob(
-            self._pool.disk, parts, size=size, end_offset=self.log_end_offset, sync=sync and bool(parts)
-        )
+        sync = sync and bool(parts)
+        if any(part.file is None for part in parts):
+            self._names.add(self.directory)
+        names = self._take_names() if sync else []
+        self._write = WriteJob(self._pool.disk, parts, names, size=size, end_offset=self.log_end_offset, sync=sync)
         return self._write
+
+    def _take_names(self) -> list[str]:
+        names = sorted(self._names)
+        self._names.clear()
+        return names
 
     def finish_write(self, job: WriteJob) -> None:
         """Make what `job` wrote readable.
@@ -238,6 +233,7 @@ class Log:
             return
         self._write = None
         if job.error is not None:
+            self._names.update(job.names)
             self._take_back(job.error, may_go_on=not job.failed_sync)
         self.written_offset = job.end_offset
         for part in job.parts:
@@ -288,21 +284,11 @@ class Log:
         if offset >= limit or self.config.discard_writes:
             return b""
         try:
-            for number in range(self._segment_number(offset), len(self._segments)):
-                segment = self._segments[number]
-                position = segment.find(offset)
-                is_cut = limit < written and limit < segment.next_offset
-                end = min(segment.find(limit), segment.written_size) if is_cut else segment.written_size
-                if position < end:
-                    return segment.read(position, max_bytes, end, at_least_one=at_least_one)
+            return read_batches(
+                self._segments, self._bases, offset, max_bytes, limit=limit, written=written, at_least_one=at_least_one
+            )
         except OSError as error:
             raise self._unreadable(error) from error
-        return b""
-
-    def _segment_number(self, offset: int) -> int:
-        if offset >= self._active.base_offset:
-            return len(self._segments) - 1
-        return max(bisect_right(self._bases, offset) - 1, 0)
 
     def find_offset(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is not earlier than `timestamp` (ms), or None; as ListOffsets defines it."""
@@ -337,6 +323,7 @@ class Log:
                 self._pool.disk,
                 self._segments,
                 self.epochs,
+                [self.directory, *self._take_names()],
                 recovery_point=self.recovery_point,
                 written_offset=self.written_offset,
                 include_active=include_active,
@@ -382,7 +369,8 @@ class Log:
 
     def _truncate(self, offset: int) -> None:
         self._pending.clear()
-        self._flush = None
+        self._flush = self._closed_at = None
+        self._names.update((self.directory, parent_of(self.directory)))
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
             remove_segment_files(self._pool, self._segments.pop())
             self._bases.pop()
@@ -442,11 +430,11 @@ class Log:
         """Begin a segment that has nothing: its name keeps the log's end offset when all others are gone."""
         assert not self._pending.size, "a segment that waits to be written is not deleted"
         path = offset_file(self.directory, self.log_end_offset, SNAPSHOT)
-        self._pool.disk.replace_file(path, encode_snapshot(self.producers))
+        write_file(self._pool.disk, path, encode_snapshot(self.producers))
+        self._names.add(self.directory)
         self._active = create_segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
         self._segments.append(self._active)
         self._bases.append(self.log_end_offset)
-        self._pool.disk.sync_directory(self.directory)
 
     def take_trash(self, now_ms: int) -> list[str]:
         """Files that may be removed now, by whoever asks; large ones take the disk a while."""
@@ -465,32 +453,41 @@ class Log:
 
     def close(self) -> None:
         """Write and sync everything, so that opening it `clean` finds it as it is. No job may be under way."""
-        assert self._write is None, "closing waits for the writer thread"
         try:
-            if self._failure is None and not self.config.discard_writes:
-                self._close_cleanly()
+            job = self.begin_close() if self._failure is None else None
+            if job is not None:
+                job.run()
+                self.finish_flush(job)
         finally:
             self.abandon()
 
-    def _close_cleanly(self) -> None:
-        self._flush = None
+    def begin_close(self) -> FlushJob | None:
+        """Write everything, and make a job of what is to be synced; None if nothing changed since a clean opening."""
+        assert self._write is None, "closing waits for the writer thread"
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        is_untouched = self._closed_at == self.log_end_offset and not self._names and not self.epochs.is_dirty
+        if is_untouched or self.config.discard_writes:
+            return None
         self.write()
         self._active.finish()
-        self.recovery_point = min(self.recovery_point, self._active.base_offset)
-        self.synced_offset = min(self.synced_offset, self.recovery_point)
-        self.flush()
-        disk = self._pool.disk
+        snapshot = offset_file(self.directory, self.log_end_offset, SNAPSHOT)
         try:
-            disk.replace_file(
-                offset_file(self.directory, self.log_end_offset, SNAPSHOT), encode_snapshot(self.producers)
+            write_file(self._pool.disk, snapshot, encode_snapshot(self.producers))
+            self._flush = make_flush_job(
+                self._pool.disk,
+                self._segments,
+                self.epochs,
+                [snapshot, self.directory, *self._take_names()],
+                recovery_point=min(self.recovery_point, self._active.base_offset) - 1,
+                written_offset=self.written_offset,
+                include_active=True,
             )
-            if self.epochs.is_dirty:
-                disk.replace_file(f"{self.directory}/{leader_epochs.FILE_NAME}", self.epochs.encode())
         except OSError as error:
             self._stop(f"{self.directory} could not be closed: {error}")
-        if self.synced_offset < self.log_end_offset:
-            self._stop(f"{self.directory} could not be synced")
-        self.recovery_point = self.log_end_offset
+        if self._flush is not None:
+            self._flush.recovery_point = self._flush.synced_offset = self.log_end_offset
+        return self._flush
 
     def abandon(self) -> None:
         """Give all descriptors back and write nothing, as if the process were killed."""
@@ -498,3 +495,6 @@ class Log:
         self._pending.clear()
         for segment in self._segments:
             segment.close()
+
+
+__all__ = ["AppendInfo", "Log"]

@@ -20,11 +20,12 @@ from typing import Final
 from odradek.log import identity
 from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets, encode_offsets
 from odradek.log.errors import LogStorageError
-from odradek.log.files import DEFAULT_OPEN_FILES, FilePool
+from odradek.log.files import DEFAULT_OPEN_FILES, FilePool, write_file
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob, remove_tree
-from odradek.log.names import deleted_folder, is_deleted_folder, make_directory, parse_folder
+from odradek.log.names import deleted_folder, is_deleted_folder, parent_of, parse_folder
+from odradek.log.writing import FlushJob
 from odradek.model import StorageError, TopicPartition
 from odradek.runtime import Disk, DiskLock, Entropy, uuid4
 
@@ -62,6 +63,8 @@ class LogManager:
         self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
         self._maintenance: MaintenanceJob | None = None
         self._folders_to_remove: list[tuple[int, str]] = []
+        self._checkpoints: dict[str, bytes] = {}
+        """What the checkpoint files hold, by path: they are written when that changes."""
         self._outdated: set[TopicPartition] = set()
         """What the checkpoints have and must not have when a new log of that name begins."""
         self._is_open = False
@@ -76,7 +79,7 @@ class LogManager:
         """
         for directory in self.directories:
             try:
-                make_directory(self._disk, directory)
+                self._make_directory(directory)
                 self._locks.append(self._disk.lock(f"{directory}/{identity.LOCK}", self._note))
             except BlockingIOError as error:
                 self._unlock()
@@ -91,6 +94,13 @@ class LogManager:
         except StorageError:
             self._unlock()
             raise
+
+    def _make_directory(self, path: str) -> None:
+        """Create a directory and those above it so that they outlast a power cut."""
+        if not self._disk.exists(path):
+            self._make_directory(parent_of(path))
+            self._disk.make_directories(path)
+            self._disk.sync_directory(parent_of(path))
 
     def _check_identity(self) -> None:
         for directory in self.directories:
@@ -236,7 +246,7 @@ class LogManager:
         if topic_id is not None and partition not in self._topic_ids:
             path = f"{log.directory}/{identity.PARTITION_METADATA}"
             try:
-                self._disk.replace_file(path, identity.encode_partition_metadata(topic_id))
+                write_file(self._disk, path, identity.encode_partition_metadata(topic_id))
             except OSError as error:
                 raise LogStorageError(f"{path} cannot be written: {error}") from error
             self._topic_ids[partition] = topic_id
@@ -247,7 +257,7 @@ class LogManager:
             return self.directories[0]
         counts = dict.fromkeys(self.directories, 0)
         for log in self._logs.values():
-            counts[log.directory.rpartition("/")[0]] += 1
+            counts[parent_of(log.directory)] += 1
         return min(self.directories, key=counts.__getitem__)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
@@ -266,7 +276,7 @@ class LogManager:
             return
         log.abandon()
         self._outdated.add(partition)
-        directory = log.directory.rpartition("/")[0]
+        directory = parent_of(log.directory)
         target = f"{directory}/{deleted_folder(partition, uuid4(self._entropy).hex)}"
         try:
             self._disk.rename(log.directory, target)
@@ -323,7 +333,10 @@ class LogManager:
                 log.finish_flush(flush)
             except LogStorageError:
                 continue  # the log has said so, and stopped
-        self._try_checkpoint()
+        try:
+            self.checkpoint()
+        except LogStorageError as error:
+            _logger.warning("%s; recovery would read more", error)
 
     def maintain(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """All of it at once."""
@@ -335,60 +348,70 @@ class LogManager:
     def checkpoint(self) -> None:
         """Write the recovery points and the log start offsets down."""
         for directory in self.directories:
-            logs = {tp: log for tp, log in self._logs.items() if log.directory.rpartition("/")[0] == directory}
-            points = {tp: log.recovery_point for tp, log in logs.items()}
-            starts = {
-                tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset
-            }
             try:
-                self._disk.replace_file(f"{directory}/{RECOVERY_POINTS}", encode_offsets(points))
-                self._disk.replace_file(f"{directory}/{LOG_START_OFFSETS}", encode_offsets(starts))
+                self._write_checkpoints(directory)
             except OSError as error:
                 raise LogStorageError(f"the checkpoints of {directory} cannot be written: {error}") from error
         self._outdated.clear()
 
-    def _try_checkpoint(self) -> None:
-        """For when it may wait: an old checkpoint only makes recovery read more."""
-        try:
-            self.checkpoint()
-        except LogStorageError as error:
-            _logger.warning("%s", error)
+    def _write_checkpoints(self, directory: str) -> None:
+        logs = self._logs_in(directory)
+        points = {tp: log.recovery_point for tp, log in logs.items()}
+        starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
+        for name, offsets in ((RECOVERY_POINTS, points), (LOG_START_OFFSETS, starts)):
+            path, data = f"{directory}/{name}", encode_offsets(offsets)
+            if self._checkpoints.get(path) != data:
+                self._checkpoints.pop(path, None)
+                self._disk.replace_file(path, data)
+                self._checkpoints[path] = data
+
+    def _logs_in(self, directory: str) -> dict[TopicPartition, Log]:
+        return {tp: log for tp, log in self._logs.items() if parent_of(log.directory) == directory}
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every log and leave a mark that all is well, if it is. No job may be under way. Never raises."""
-        if not self._is_open:
-            self._unlock()
-            return
-        failed: set[str] = set()
-        for log in self._logs.values():
-            try:
-                log.close()
-                is_failed = log.failure is not None
-            except LogStorageError as error:
-                _logger.warning("%s", error)
-                is_failed = True
-            if is_failed:
-                failed.add(log.directory.rpartition("/")[0])
-        self._try_checkpoint()
-        for directory in self.directories:
-            if directory not in failed:
+        """Close every log and leave a mark that all is well, if it is. No job may be under way. Never raises.
+
+        All that has to be synced is synced together: for thousands of logs, one after the other takes too long.
+        """
+        if self._is_open:
+            for directory in self.directories:
                 try:
-                    self._disk.replace_file(f"{directory}/{identity.CLEAN_SHUTDOWN}", identity.CLEAN_SHUTDOWN_DATA)
+                    self._close_directory(directory)
                 except OSError as error:
                     _logger.warning("%s will be recovered at the next start: %s", directory, error)
         self._forget()
 
+    def _close_directory(self, directory: str) -> None:
+        jobs: list[tuple[Log, FlushJob]] = []
+        is_clean = True
+        for log in self._logs_in(directory).values():
+            try:
+                job = log.begin_close()
+                if job is not None:
+                    job.prepare()
+                    jobs.append((log, job))
+            except LogStorageError as error:
+                _logger.warning("%s will be recovered at the next start: %s", log.directory, error)
+                is_clean = False
+        self._disk.sync_all([path for _, job in jobs for path in job.paths])
+        for log, job in jobs:
+            log.finish_flush(job)
+        self._write_checkpoints(directory)
+        if is_clean:
+            self._disk.replace_file(f"{directory}/{identity.CLEAN_SHUTDOWN}", identity.CLEAN_SHUTDOWN_DATA)
+
     def kill(self) -> None:
         """End as `kill -9` would: nothing is written or synced, and the directories are free."""
-        for log in self._logs.values():
-            log.abandon()
         self._forget()
 
     def _forget(self) -> None:
+        for log in self._logs.values():
+            log.abandon()
         self._logs.clear()
         self._topic_ids.clear()
+        self._checkpoints.clear()
         self._maintenance = None
         self._is_open = False
         self._unlock()

@@ -17,7 +17,6 @@ import re
 from typing import Final
 
 from odradek.model import InvalidTopicError, TopicPartition, validate_topic_name
-from odradek.runtime import Disk
 
 LOG: Final = ".log"
 INDEX: Final = ".index"
@@ -66,12 +65,6 @@ def is_deleted_folder(name: str) -> bool:
     return _DELETED_FOLDER.fullmatch(name) is not None
 
 
-def make_directory(disk: Disk, path: str) -> None:
-    """Create a folder and those above it, to outlast a power cut; nothing if it is there. Raises `OSError`."""
-    if disk.exists(path):
-        return
-    parent = path.rstrip("/").rpartition("/")[0]
-    if parent:
-        make_directory(disk, parent)
-    disk.make_directories(path)
-    disk.sync_directory(parent or ("/" if path.startswith("/") else "."))
+def parent_of(path: str) -> str:
+    """The folder that a path is in."""
+    return path.rstrip("/").rpartition("/")[0] or ("/" if path.startswith("/") else ".")

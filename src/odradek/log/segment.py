@@ -155,6 +155,11 @@ class Segment:
         self.offset_index.entries.flush()
         self.time_index.entries.flush()
 
+    def rewrite_indexes(self) -> None:
+        """The same for a segment that the next start will recover again: not synced, and a crash may come between."""
+        self.offset_index.entries.rewrite()
+        self.time_index.entries.rewrite()
+
     def replace_indexes(self) -> None:
         """Make the index files what `add` made of them since `clear_books`; each whole or not at all, and synced."""
         self.offset_index.entries.replace(self.pool.disk)

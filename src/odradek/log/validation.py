@@ -1,8 +1,10 @@
-"""What a leader takes from a client: one record batch of format 2, whole, undamaged, and within the topic's limits.
+"""What a leader takes from a client: one record batch of format 2, whole, undamaged, within the topic's limits.
 
 Only the header is looked at, and the CRC over the rest: records stay opaque. The rules and their error codes are
 Kafka's, of `LogValidator` and of Produce version 3 and later.
 """
+
+from typing import Final, NamedTuple
 
 from odradek.log.log_config import LogConfig
 from odradek.model import ErrorCode, KafkaError
@@ -18,7 +20,20 @@ from odradek.protocol.record_batch import (
     verify_crc,
 )
 
-_UNCOMMON = CONTROL | TRANSACTIONAL
+_UNCOMMON: Final = CONTROL | TRANSACTIONAL
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch went; with `duplicate`, where it went the first time, which may still be pending.
+
+    `log_append_time` is in ms, -1 where records keep their own time.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool
 
 
 def check_batch(batches: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> BatchHeader:

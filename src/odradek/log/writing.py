@@ -4,11 +4,13 @@ A job is made on the event loop's thread, `run` on any thread, and given back on
 but its own files. `run` never raises an `OSError`: it is kept in `error`, and the log decides.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.log import leader_epochs
+from odradek.log.files import write_file
 from odradek.log.leader_epochs import LeaderEpochs
-from odradek.log.names import SNAPSHOT, offset_file
+from odradek.log.names import SNAPSHOT, TEMPORARY, offset_file
 from odradek.log.segment import Segment
 from odradek.runtime import Buffer, Disk, File
 
@@ -87,16 +89,19 @@ class WritePart:
 
 
 class WriteJob:
-    """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk too.
+    """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk too, and syncs the directories `names`.
 
     Of errors, `failed_sync` says that it was a sync which failed.
     """
 
-    __slots__ = ("_disk", "end_offset", "error", "failed_sync", "parts", "size", "sync")
+    __slots__ = ("_disk", "end_offset", "error", "failed_sync", "names", "parts", "size", "sync")
 
-    def __init__(self, disk: Disk, parts: list[WritePart], *, size: int, end_offset: int, sync: bool) -> None:
+    def __init__(
+        self, disk: Disk, parts: list[WritePart], names: Sequence[str], *, size: int, end_offset: int, sync: bool
+    ) -> None:
         self._disk = disk
         self.parts = parts
+        self.names = names
         self.size = size
         self.end_offset = end_offset
         self.sync = sync
@@ -118,6 +123,8 @@ class WriteJob:
                 file.append(part.buffers)
                 if self.sync:
                     self._sync(file)
+            for directory in self.names if self.sync else ():
+                self._disk.sync_directory(directory)
         except OSError as error:
             self.error = error
 
@@ -130,16 +137,9 @@ class WriteJob:
 
     def _begin_segment(self, part: WritePart) -> File:
         directory = part.segment.directory
-        snapshot = self._disk.open(offset_file(directory, part.segment.base_offset, SNAPSHOT), create=True)
-        try:
-            snapshot.truncate(0)
-            snapshot.append([part.snapshot])
-        finally:
-            snapshot.close()
+        write_file(self._disk, offset_file(directory, part.segment.base_offset, SNAPSHOT), part.snapshot)
         file = self._disk.open(part.segment.log.path, create=True)
         file.truncate(0)
-        if self.sync:
-            self._disk.sync_directory(directory)
         return file
 
 
@@ -147,6 +147,7 @@ def make_flush_job(
     disk: Disk,
     segments: list[Segment],
     epochs: LeaderEpochs,
+    names: Sequence[str],
     *,
     recovery_point: int,
     written_offset: int,
@@ -155,7 +156,7 @@ def make_flush_job(
     """A job for the segments with something written beyond `recovery_point`, or None if there is none.
 
     The last segment, which still grows, is left out without `include_active`. Index entries that are in memory are
-    written. Raises `OSError`.
+    written. `names` are directories to be synced too. Raises `OSError`.
     """
     active = segments[-1]
     unsynced: list[Segment] = []
@@ -174,55 +175,55 @@ def make_flush_job(
         disk,
         unsynced,
         epochs,
+        names,
         synced_offset=min(last.next_offset, written_offset),
         recovery_point=last.next_offset if is_finished else last.base_offset,
     )
 
 
 class FlushJob:
-    """Syncs `segments` with their indexes and snapshots.
+    """Syncs `segments` with their indexes and snapshots, and the leader epochs.
 
     The batches below `synced_offset` are on the disk then, and the segments that end before `recovery_point` finished.
     """
 
-    __slots__ = ("_directory", "_disk", "_epochs", "error", "recovery_point", "segments", "synced_offset")
+    __slots__ = ("_disk", "_epochs", "_epochs_path", "error", "paths", "recovery_point", "synced_offset")
 
     def __init__(
         self,
         disk: Disk,
         segments: list[Segment],
         epochs: LeaderEpochs,
+        names: Sequence[str],
         *,
         synced_offset: int,
         recovery_point: int,
     ) -> None:
+        directory = segments[0].directory
         self._disk = disk
-        self._directory = segments[0].directory
-        self.segments = segments
         self.synced_offset = synced_offset
         self.recovery_point = recovery_point
         self._epochs = epochs.encode() if epochs.is_dirty else None
+        self._epochs_path = f"{directory}/{leader_epochs.FILE_NAME}"
         epochs.is_dirty = False
         self.error: OSError | None = None
+        self.paths = [
+            path
+            for segment in segments
+            for path in (*segment.paths, offset_file(directory, segment.base_offset, SNAPSHOT))
+        ]
+        self.paths += [self._epochs_path, *names]
 
     def run(self) -> None:
-        """Sync, and bring the leader epochs' file up to date. What retention removed meanwhile needs no sync."""
+        """Sync everything. What retention removed meanwhile needs no sync."""
         try:
-            if self._epochs is not None:
-                self._disk.replace_file(f"{self._directory}/{leader_epochs.FILE_NAME}", self._epochs)
-            for segment in self.segments:
-                for path in (*segment.paths, offset_file(self._directory, segment.base_offset, SNAPSHOT)):
-                    self._sync(path)
-            self._disk.sync_directory(self._directory)
+            self.prepare()
+            self._disk.sync_all(self.paths)
         except OSError as error:
             self.error = error
 
-    def _sync(self, path: str) -> None:
-        try:
-            file = self._disk.open(path)
-        except FileNotFoundError:
-            return
-        try:
-            file.sync()
-        finally:
-            file.close()
+    def prepare(self) -> None:
+        """Bring the file of the leader epochs up to date, not synced. Raises `OSError`."""
+        if self._epochs is not None:
+            write_file(self._disk, self._epochs_path + TEMPORARY, self._epochs)
+            self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)

@@ -19,6 +19,7 @@ Buffer = bytes | bytearray | memoryview
 _MOST_BUFFERS: Final = 1024
 """IOV_MAX on Linux: one writev takes no more."""
 _LONGEST_NOTE: Final = 1024
+_SYNCS_AT_ONCE: Final = 8
 
 
 class File(Protocol):
@@ -99,6 +100,9 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Return when creations, renames and removals in `path` are on the disk."""
 
+    def sync_all(self, paths: Sequence[str]) -> None:
+        """Return when these files and directories are on the disk, several at a time; ignores those that are gone."""
+
     def read_file(self, path: str) -> bytes:
         """All of a small file. `FileNotFoundError` if there is none."""
 
@@ -171,11 +175,13 @@ class SystemDisk:
 
     def sync_directory(self, path: str) -> None:
         """See `Disk`."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_path(path)
+
+    def sync_all(self, paths: Sequence[str]) -> None:
+        """See `Disk`: a file system writes its journal once for all that wait for it."""
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="odradek-sync") as threads:
+            for _ in threads.map(_sync_if_there, paths):
+                pass
 
     def read_file(self, path: str) -> bytes:
         """See `Disk`."""
@@ -217,6 +223,19 @@ class SystemDisk:
 def holder_note(process_id: int, note: str) -> str:
     """What a lock file says about who holds it."""
     return f"process {process_id} ({note})" if note else f"process {process_id}"
+
+
+def _sync_path(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_if_there(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _sync_path(path)
 
 
 class _SystemFile:

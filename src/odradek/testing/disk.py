@@ -177,6 +177,15 @@ class MemoryDisk:
         """See `Disk`."""
         self._change("sync", path, self._directory(path).sync)
 
+    def sync_all(self, paths: Sequence[str]) -> None:
+        """See `Disk`."""
+        for path in paths:
+            node = self._find(path)
+            if isinstance(node, _Directory):
+                self.sync_directory(path)
+            elif node is not None:
+                self._sync(path, node)
+
     def read_file(self, path: str) -> bytes:
         """See `Disk`."""
         return bytes(self._content(path).data)

@@ -19,8 +19,8 @@ from odradek import __version__
 COMMANDS: Final = {
     "serve": "Run one broker until it is told to stop.",
     "up": "Run several brokers on this machine.",
-    "topics": "Create, list, describe and delete topics.",
-    "groups": "List consumer groups, and show where they are.",
+    "topics": "Create, list, describe, alter and delete topics.",
+    "groups": "List and delete consumer groups, and show where they are.",
     "configs": "Show and change the configuration of topics and brokers.",
     "partitions": "Move partitions, elect leaders, delete records.",
     "brokers": "Show the brokers of a cluster.",

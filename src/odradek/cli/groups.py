@@ -1,4 +1,4 @@
-"""`odradek groups`: list and describe."""
+"""`odradek groups`: list, describe and delete, groups and their offsets."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,12 @@ import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.clients.descriptions import GroupDescription, GroupListing
+from odradek.model import TopicPartition
 
 
 @click.group(name="groups")
 def command() -> None:
-    """List consumer groups, and show where they are."""
+    """List and delete consumer groups, and show where they are."""
 
 
 @command.command(name="list")
@@ -51,6 +52,63 @@ def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | Non
             print_json(_described(group))
         else:
             _print_group(group)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@cluster_options
+def delete(*, names: Sequence[str], bootstrap_server: str | None, command_config: str | None) -> None:
+    """Delete groups that nobody is in, with their offsets."""
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as cluster:
+            for name in names:
+                await cluster.delete_groups([name])
+                click.echo(f"group {name} deleted")
+
+    run(work())
+
+
+@command.command(name="offsets-delete")
+@click.argument("name")
+@click.option(
+    "--topic",
+    "-t",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="TOPIC[:N,…]",
+    help="Partitions of a topic, all without numbers; may be repeated.",
+)
+@cluster_options
+def delete_offsets(
+    *, name: str, topics: Sequence[str], bootstrap_server: str | None, command_config: str | None
+) -> None:
+    """Have the group NAME forget where it was in topics that it no longer reads."""
+    wanted = dict(map(_topic_and_partitions, topics))
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as cluster:
+            known = await cluster.describe_topics(wanted)
+            partitions = [
+                TopicPartition(topic, number)
+                for topic, numbers in wanted.items()
+                for number in (known[topic].partitions if numbers is None else numbers)
+            ]
+            await cluster.delete_group_offsets(name, partitions)
+        click.echo(f"group {name} forgot its offsets of {', '.join(wanted)}")
+
+    run(work())
+
+
+def _topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    parts = [part.strip() for part in numbers.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:N,N,…")
+    return topic, [int(part) for part in parts]
 
 
 def _described(group: GroupDescription) -> dict[str, object]:

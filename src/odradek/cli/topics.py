@@ -1,4 +1,4 @@
-"""`odradek topics`: create, list, describe and delete."""
+"""`odradek topics`: create, list, describe, alter and delete."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,14 @@ from odradek.clients.descriptions import (
     ConfigSource,
     TopicDescription,
 )
+from odradek.config import Alteration, AlterOperation
 from odradek.metadata.nodes import encode_topic_id
 from odradek.model import ErrorCode, KafkaError, validate_topic_name
 
 
 @click.group(name="topics")
 def command() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 @command.command()
@@ -114,6 +115,43 @@ def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | Non
             print_json(_summary(topic) | {"configs": changed, "partitions": _partitions(topic)})
         else:
             _print_topic(topic, changed)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="How many it shall have: more than now.")
+@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="A setting to be taken back; likewise.")
+@click.option("--validate-only", is_flag=True, help="Only say whether that can be done.")
+@cluster_options
+def alter(
+    *,
+    name: str,
+    partitions: int | None,
+    configs: Sequence[str],
+    deleted: Sequence[str],
+    validate_only: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Give the topic NAME more partitions, or other settings."""
+    changes = [
+        Alteration(name=key, operation=AlterOperation.SET, value=value) for key, value in map(key_and_value, configs)
+    ]
+    changes += [Alteration(name=key, operation=AlterOperation.DELETE, value=None) for key in deleted]
+    if partitions is None and not changes:
+        raise click.UsageError("nothing to change: --partitions, --config or --delete-config")
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as cluster:
+            if changes:
+                topic = ConfigResource(type=ConfigResourceType.TOPIC, name=name)
+                await cluster.alter_configs(topic, changes, validate_only=validate_only)
+            if partitions is not None:
+                await cluster.create_partitions(name, partitions, validate_only=validate_only)
+        click.echo(f"topic {name} {'can be altered' if validate_only else 'altered'}")
+
+    run(work())
 
 
 @command.command()

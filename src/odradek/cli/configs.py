@@ -1,0 +1,131 @@
+"""`odradek configs`: what is set for topics and brokers, and how it is changed while they run."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, key_and_value, print_json, print_table, run
+from odradek.clients.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
+from odradek.config import Alteration, AlterOperation
+
+F = TypeVar("F", bound=Callable[..., Any])
+_UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
+
+
+def _resource_options(function: F) -> F:
+    """`--topic`, `--broker` and `--all-brokers`: exactly one of them."""
+    for option in (
+        click.option("--all-brokers", is_flag=True, help="What holds for every broker that has nothing of its own."),
+        click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
+        click.option("--topic", "-t", metavar="NAME", help="A topic."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(name="configs")
+def command() -> None:
+    """Show and change the configuration of topics and brokers."""
+
+
+@command.command()
+@_resource_options
+@click.option("--all", "-a", "show_all", is_flag=True, help="Also what nobody has changed while it runs.")
+@json_option
+@cluster_options
+def describe(
+    *,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    show_all: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Show what is set for a topic or a broker, and where that comes from."""
+    resource = _resource(topic, broker, all_brokers=all_brokers)
+
+    async def work() -> list[ConfigEntry]:
+        async with admin(bootstrap_server, command_config) as cluster:
+            found = await cluster.describe_configs([resource], include_synonyms=True, include_documentation=as_json)
+            return found[resource]
+
+    entries = [entry for entry in run(work()) if show_all or entry.source not in _UNSET]
+    if as_json:
+        for entry in entries:
+            print_json(_as_object(entry))
+        return
+    rows = [
+        (entry.name, entry.value, entry.source.name, "read-only" if entry.is_read_only else "") for entry in entries
+    ]
+    print_table(("KEY", "VALUE", "SOURCE", ""), rows)
+
+
+@command.command()
+@_resource_options
+@click.option("--set", "-c", "set_", multiple=True, metavar="KEY=VALUE", help="Set a key; may be repeated.")
+@click.option("--delete", "-d", "deleted", multiple=True, metavar="KEY", help="Take a key back; may be repeated.")
+@click.option("--append", "appended", multiple=True, metavar="KEY=ITEM[,…]", help="Add to a list; may be repeated.")
+@click.option("--subtract", "subtracted", multiple=True, metavar="KEY=ITEM[,…]", help="Take from a list; likewise.")
+@click.option("--validate-only", is_flag=True, help="Only say whether that can be done.")
+@cluster_options
+def alter(
+    *,
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    set_: Sequence[str],
+    deleted: Sequence[str],
+    appended: Sequence[str],
+    subtracted: Sequence[str],
+    validate_only: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Change what is set for a topic or a broker; it holds at once."""
+    resource = _resource(topic, broker, all_brokers=all_brokers)
+    changes = [
+        Alteration(name=key, operation=operation, value=value)
+        for operation, texts in (
+            (AlterOperation.SET, set_),
+            (AlterOperation.APPEND, appended),
+            (AlterOperation.SUBTRACT, subtracted),
+        )
+        for key, value in map(key_and_value, texts)
+    ]
+    changes += [Alteration(name=key, operation=AlterOperation.DELETE, value=None) for key in deleted]
+    if not changes:
+        raise click.UsageError("nothing to change: --set, --delete, --append or --subtract")
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as cluster:
+            await cluster.alter_configs(resource, changes, validate_only=validate_only)
+        click.echo(f"{_shown(resource)} {'can be configured so' if validate_only else 'configured'}")
+
+    run(work())
+
+
+def _resource(topic: str | None, broker: int | None, *, all_brokers: bool) -> ConfigResource:
+    if (topic is not None) + (broker is not None) + all_brokers != 1:
+        raise click.UsageError("one of --topic, --broker and --all-brokers")
+    if topic is not None:
+        return ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
+    return ConfigResource(type=ConfigResourceType.BROKER, name="" if broker is None else str(broker))
+
+
+def _shown(resource: ConfigResource) -> str:
+    return f"{resource.type.name.lower()} {resource.name}" if resource.name else "all brokers"
+
+
+def _as_object(entry: ConfigEntry) -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source.name,
+        "is_read_only": entry.is_read_only,
+        "is_sensitive": entry.is_sensitive,
+        "synonyms": [{"name": name, "value": value, "source": source.name} for name, value, source in entry.synonyms],
+        "documentation": entry.documentation,
+    }

@@ -8,8 +8,9 @@ Whatever goes wrong carries the seed and the last events as a note, so that a fa
 """
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 from odradek.runtime import Runtime
@@ -82,18 +83,26 @@ class Simulation:
         unheeded: list[BaseException] = []
         loop = VirtualLoop(self.clock, self.entropy(f"loop {self._runs}"), self.trace, limit_s=self._limit_s)
         loop.set_exception_handler(lambda _, context: unheeded.append(_error_of(context)))
-        try:
-            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        with self._annotated():
+            with asyncio.Runner(loop_factory=lambda: loop) as runner, self._annotated():
                 result = runner.run(main)
             unheeded += loop.unheeded_failures()
             if unheeded:
                 raise BaseExceptionGroup("nobody heeded these", unheeded)
-        except BaseException as error:
-            error.add_note(f"seed {self.seed}, {self.clock.elapsed_s:.6f} s after the start; the last events:")
-            for event in self.trace.last():
-                error.add_note(event)
-            raise
         return result
+
+    @contextlib.contextmanager
+    def _annotated(self) -> Iterator[None]:
+        """Add the seed and the last events to what goes through, before cleaning up adds events of its own."""
+        try:
+            yield
+        except BaseException as error:
+            title = f"seed {self.seed}, "
+            if not any(note.startswith(title) for note in getattr(error, "__notes__", ())):
+                error.add_note(f"{title}{self.clock.elapsed_s:.6f} s after the start; the last events:")
+                for event in self.trace.last():
+                    error.add_note(event)
+            raise
 
 
 def simulated_runtime(seed: int) -> Runtime:

@@ -259,7 +259,7 @@ async def test_an_impossible_size_costs_the_connection_and_one_line(caplog: pyte
         space = connection.get_buffer(-1)
         space[:4] = struct.pack(">i", 2**31 - 1)
         connection.buffer_updated(4)
-    assert transport.aborted
+    assert transport.closed
     assert len(caplog.records) == 1
     assert "10.0.0.7:4711" in caplog.text
 
@@ -268,7 +268,7 @@ async def test_a_refused_request_costs_the_connection_and_later_ones_are_not_ser
     service, transport, connection = connect()
     send(connection, b"h1", b"h2")
     service.pending[b"h1"].refuse("because")
-    assert transport.aborted
+    assert transport.closed
     service.pending[b"h2"].complete([b"2"])
     assert transport.sent == []
 

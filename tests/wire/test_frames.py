@@ -96,6 +96,15 @@ def test_a_claimed_size_alone_does_not_cost_its_memory() -> None:
     assert len(frames.space()) <= 2 * 1024 * 1024
 
 
+def test_when_much_is_lent_a_claim_gets_nothing_and_bytes_get_what_they_need() -> None:
+    frames = FrameBuffer(BufferPool(generous_bytes=1), LARGEST)
+    payload = bytes(1_000_000)
+    feed(frames, framed(payload)[:10])
+    assert len(frames.space()) <= SMALLEST_BUFFER_BYTES
+    frames = FrameBuffer(BufferPool(generous_bytes=1), LARGEST)
+    assert feed(frames, framed(payload, b"next"), 50_000) == [payload, b"next"]
+
+
 def test_a_large_frame_gets_a_buffer_that_grows_with_its_bytes() -> None:
     payload = bytes(range(256)) * (5 * 4096)
     frames = FrameBuffer(BufferPool(), LARGEST)

@@ -52,10 +52,10 @@ class Dispatcher:
             handler = self._handlers.get(key) or self._find_handler(header)
             return handler(self._broker, RequestContext(header, session), frame)
         except KafkaError as error:
-            connection.abort(f"{_describe(header)}{error}")
+            connection.close(f"{_describe(header)}{error}")
         except Exception:
             _log.exception("%sfailed; closing the connection from %s", _describe(header), session.client_host)
-            connection.abort()
+            connection.close()
         return NO_REPLY
 
     def answer_later(self, context: RequestContext, answer: Coroutine[Any, Any, Buffers]) -> PendingReply:

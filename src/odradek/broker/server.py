@@ -15,7 +15,7 @@ from odradek.broker.dispatch import Dispatcher
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener
-from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, RequestBudget
+from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits, RequestBudget
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -47,6 +47,7 @@ class Server:
             limits=ConnectionLimits(
                 largest_frame_bytes=config.socket_request_max_bytes, idle_ms=config.connections_max_idle_ms
             ),
+            pool=BufferPool(generous_bytes=_generous(config.queued_max_request_bytes)),
             budget=RequestBudget(config.queued_max_request_bytes),
         )
         broker.partitions.writer.cork = self._group.cork
@@ -198,6 +199,11 @@ class _Door:
 
     def opened(self, connection: Connection) -> bool:
         return self._server.admit(connection, self._listener)
+
+
+def _generous(queued_max_request_bytes: int) -> int:
+    """How many bytes of buffers may be lent on clients' word: as many as requests may have; all, if that is unlimited."""
+    return queued_max_request_bytes if queued_max_request_bytes >= 0 else 1 << 62
 
 
 def _reason(error: OSError) -> str:

@@ -18,10 +18,16 @@ _MOST_LOOKED_AT: Final = 8
 class BufferPool:
     """Bytearrays in sizes of powers of two. At most `most_bytes` wait in it; what is over is left to the allocator."""
 
-    def __init__(self, most_bytes: int = 32 * 1024 * 1024) -> None:
+    def __init__(self, most_bytes: int = 32 * 1024 * 1024, generous_bytes: int = 256 * 1024 * 1024) -> None:
         self._most_bytes = most_bytes
-        self._waiting_bytes = 0
+        self._generous_bytes = generous_bytes
+        self._lent_bytes = self._waiting_bytes = 0
         self._by_size: dict[int, list[bytearray]] = {}
+
+    @property
+    def is_generous(self) -> bool:
+        """Whether so little is lent that a buffer may be had for bytes that were only announced."""
+        return self._lent_bytes < self._generous_bytes
 
     @property
     def waiting_bytes(self) -> int:
@@ -31,6 +37,7 @@ class BufferPool:
     def take(self, least_bytes: int = SMALLEST_BUFFER_BYTES) -> bytearray:
         """A buffer of at least `least_bytes` that nobody else has, with whatever was in it before."""
         size = _size_class(least_bytes)
+        self._lent_bytes += size
         waiting = self._by_size.get(size)
         if waiting:
             # The newest first: its pages are the likeliest to be in the processor's cache.
@@ -43,6 +50,7 @@ class BufferPool:
     def give(self, buffer: bytearray) -> None:
         """Take back a buffer of `take`'s; views into it may still be alive, and keep what they show."""
         size = len(buffer)
+        self._lent_bytes -= size
         if size <= LARGEST_POOLED_BYTES and self._waiting_bytes + size <= self._most_bytes:
             self._by_size.setdefault(size, []).append(buffer)
             self._waiting_bytes += size

@@ -175,17 +175,17 @@ class Connection(asyncio.BufferedProtocol):
         """Serve nothing until `resume_writing`: the server is not ready."""
         self._unsent = True
 
-    def close(self) -> None:
-        """Send what is answered, then close."""
+    def close(self, reason: str | None = None) -> None:
+        """Send what is answered, then close; `reason` becomes the one line in the log."""
+        if reason is not None and not self._closing:
+            _log.info("closing the connection from %s:%d: %s", self.peer_host, self.peer_port, reason)
         self.flush()
         self._closing = True
         if self._transport is not None:
             self._transport.close()
 
-    def abort(self, reason: str | None = None) -> None:
-        """Close at once; `reason` becomes the one line in the log."""
-        if reason is not None and not self._closing:
-            _log.info("closing the connection from %s:%d: %s", self.peer_host, self.peer_port, reason)
+    def abort(self) -> None:
+        """Close at once."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 frame = frames.next_frame()
             except FrameSizeError as error:
-                self.abort(str(error))
+                self.close(str(error))
                 break
             if frame is None:
                 frames.rest()
@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             answered_bytes += reply.request_bytes
             self._held_bytes -= reply.held_bytes
             if reply.refused is not None:
-                self.abort(reply.refused)
+                self.close(reply.refused)
                 break
             self._write(reply.buffers)
         self._exclusive = False
@@ -282,6 +282,8 @@ class Connection(asyncio.BufferedProtocol):
             self.go_on()
 
     def _write(self, buffers: Buffers) -> None:
+        if not buffers:
+            return
         if self._cork.is_in:
             if not self._outgoing:
                 self._cork.add(self)
@@ -337,6 +339,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _watch_idleness(self, reads_then: int) -> None:
         """Close if nothing was read since the last look, and nobody waits for an answer."""
+        if self._closing:
+            self.abort()  # it would not even take its last answers
+            return
         if self._reads == reads_then and self._idle_timer is not None and not self._in_flight:
             _log.debug("closing the connection from %s:%d: idle", self.peer_host, self.peer_port)
             self.close()

@@ -16,7 +16,7 @@ from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
 _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
 """A frame up to this size gets its whole buffer as soon as its size is known, a larger one as its bytes arrive: four
-bytes that claim a gigabyte must not cost one."""
+bytes that claim a gigabyte must not cost one, and ten thousand connections that claim two megabytes not twenty."""
 _NOTHING: Final = memoryview(b"")
 
 
@@ -103,8 +103,9 @@ class FrameBuffer:
             # The frames that are unread are whole, because nobody may take them yet; the next one may still grow.
             needed = have + 1
         room = len(buffer) - self._start
-        if room < min(needed, _EAGER_BYTES):
-            self._move(buffer, min(needed, _EAGER_BYTES))
+        eager = min(needed, _EAGER_BYTES) if self._pool.is_generous else 0
+        if room < eager:
+            self._move(buffer, eager)
         elif self._end == len(buffer):
             self._move(buffer, min(needed, 2 * have))
 

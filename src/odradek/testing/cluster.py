@@ -52,6 +52,7 @@ class Cluster:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Future[None]
         self._brokers: dict[int, tuple[Broker, Store]] = {}
         self._addresses: dict[int, str] = {}
 
@@ -66,7 +67,8 @@ class Cluster:
         if self._given_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="odradek-cluster", daemon=True)
+        self._ended = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run_loop, name="odradek-cluster", daemon=True)
         self._thread.start()
         try:
             for broker_id in self._ids:
@@ -79,15 +81,16 @@ class Cluster:
         """End every broker cleanly, and remove the temporary directory. `with` calls it."""
         if self._thread is None:
             return
-        for broker_id in list(self._brokers):
-            self._run(self._stop_broker(broker_id))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_PATIENCE_S)
-        self._loop.close()
-        self._thread = None
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
+        try:
+            for broker_id in list(self._brokers):
+                self._run(self._stop_broker(broker_id))
+        finally:
+            self._loop.call_soon_threadsafe(self._ended.set_result, None)
+            self._thread.join(_PATIENCE_S)
+            self._thread = None
+            if self._temporary is not None:
+                self._temporary.cleanup()
+                self._temporary = None
 
     def kill(self, broker_id: int) -> None:
         """End one broker as a crash does: nothing is flushed, its sockets are reset."""
@@ -145,6 +148,15 @@ class Cluster:
         broker, store = self._brokers.pop(broker_id)
         broker.kill()
         await store.close()  # its session would end by itself when its process died
+
+    def _run_loop(self) -> None:
+        """What the thread does. The runner cancels what a killed broker left behind."""
+
+        async def wait() -> None:
+            await self._ended
+
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(wait())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)

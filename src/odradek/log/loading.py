@@ -195,7 +195,7 @@ def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
 
 
 def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
-    """The file's epochs; without one, or if it is damaged, those of the `synced` segments. Recovery learns the others."""
+    """The file's epochs; without a file, or if it is damaged, those of the `synced` segments. Recovery adds others."""
     path = f"{directory}/{leader_epochs.FILE_NAME}"
     try:
         return LeaderEpochs.decode(pool.disk.read_file(path), path)

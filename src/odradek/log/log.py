@@ -212,14 +212,10 @@ class Log:
         sync = sync and bool(parts)
         if any(part.file is None for part in parts):
             self._names.add(self.directory)
-        names = self._take_names() if sync else []
+        names = sorted(self._names) if sync else []
+        self._names.difference_update(names)
         self._write = WriteJob(self._pool.disk, parts, names, size=size, end_offset=self.log_end_offset, sync=sync)
         return self._write
-
-    def _take_names(self) -> list[str]:
-        names = sorted(self._names)
-        self._names.clear()
-        return names
 
     def finish_write(self, job: WriteJob) -> None:
         """Make what `job` wrote readable.
@@ -323,13 +319,15 @@ class Log:
                 self._pool.disk,
                 self._segments,
                 self.epochs,
-                [self.directory, *self._take_names()],
+                [self.directory, *self._names],
                 recovery_point=self.recovery_point,
                 written_offset=self.written_offset,
                 include_active=include_active,
             )
         except OSError as error:
             _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
+        if self._flush is not None:
+            self._names.clear()
         return self._flush
 
     def finish_flush(self, job: FlushJob) -> None:
@@ -478,7 +476,7 @@ class Log:
                 self._pool.disk,
                 self._segments,
                 self.epochs,
-                [snapshot, self.directory, *self._take_names()],
+                [snapshot, self.directory, *self._names],
                 recovery_point=min(self.recovery_point, self._active.base_offset) - 1,
                 written_offset=self.written_offset,
                 include_active=True,

@@ -212,7 +212,7 @@ class FlushJob:
             for segment in segments
             for path in (*segment.paths, offset_file(directory, segment.base_offset, SNAPSHOT))
         ]
-        self.paths += [self._epochs_path, *names]
+        self.paths += [self._epochs_path, *sorted(names)]
 
     def run(self) -> None:
         """Sync everything. What retention removed meanwhile needs no sync."""

@@ -202,7 +202,7 @@ class _Door:
 
 
 def _generous(queued_max_request_bytes: int) -> int:
-    """How many bytes of buffers may be lent on clients' word: as many as requests may have; all, if that is unlimited."""
+    """How many bytes of buffers clients may claim: as many as requests may have; any number, if that is unlimited."""
     return queued_max_request_bytes if queued_max_request_bytes >= 0 else 1 << 62
 
 

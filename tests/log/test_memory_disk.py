@@ -149,7 +149,9 @@ def test_a_lock_names_its_holder_and_ends_with_the_process() -> None:
     lock = disk.lock("/l", "me")
     with pytest.raises(BlockingIOError, match=r"^process 77 \(me\)$"):
         disk.lock("/l", "you")
+    assert disk.lock_holder("/l") == "process 77 (me)"
     lock.release()
+    assert disk.lock_holder("/l") is None
     disk.lock("/l", "you")
     disk.kill()
     disk.lock("/l", "them")

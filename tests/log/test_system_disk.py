@@ -47,6 +47,27 @@ def test_another_process_is_told_who_holds_a_lock(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", attempt], check=True)
 
 
+def test_who_holds_a_lock_is_seen_without_taking_it(tmp_path: Path) -> None:
+    disk, path = SystemDisk(), f"{tmp_path}/.lock"
+    assert disk.lock_holder(path) is None
+    assert not disk.exists(path)
+    lock = disk.lock(path, "the test")
+    assert SystemDisk().lock_holder(path) == f"process {os.getpid()} (the test)"
+    lock.release()
+    assert disk.exists(path)
+    assert disk.lock_holder(path) is None
+
+
+def test_a_file_that_is_only_read_needs_no_permission_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"content")
+    file = SystemDisk().open(str(path), read_only=True)
+    assert file.read(3, 10) == b"tent"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.append([b"more"])
+    file.close()
+
+
 def test_a_file_without_create_must_be_there(tmp_path: Path) -> None:
     disk = SystemDisk()
     with pytest.raises(FileNotFoundError):

@@ -64,8 +64,8 @@ class DiskSpace(NamedTuple):
 class Disk(Protocol):
     """A file system. Paths are plain strings with `/`."""
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending. `FileNotFoundError` without `create`."""
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open for reading and appending, or reading only. `FileNotFoundError` without `create`."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or a directory."""
@@ -115,6 +115,9 @@ class Disk(Protocol):
         Raises `BlockingIOError`, whose text is what the holder left, if another holds it.
         """
 
+    def lock_holder(self, path: str) -> str | None:
+        """What whoever holds `path` by `lock` left in it; None if nobody does. Touches nothing."""
+
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """Run `work` on the writer thread, or on the background thread, after what was submitted there before.
 
@@ -128,9 +131,10 @@ class SystemDisk:
     def __init__(self) -> None:
         self._threads: dict[str, ThreadPoolExecutor] = {}
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """See `Disk`."""
-        return _SystemFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        return _SystemFile(os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""
@@ -211,6 +215,15 @@ class SystemDisk:
         os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_LONGEST_NOTE], 0)
         return _SystemLock(descriptor)
 
+    def lock_holder(self, path: str) -> str | None:
+        """See `Disk`. Where the system has no list of locks, a holder is a process that lives."""
+        try:
+            with open(path, "rb") as file:
+                found, note = os.fstat(file.fileno()), file.read(_LONGEST_NOTE).decode(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        return (note or "another process") if _is_locked(found, note) else None
+
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """See `Disk`."""
         name = "odradek-background" if background else "odradek-writer"
@@ -223,6 +236,28 @@ class SystemDisk:
 def holder_note(process_id: int, note: str) -> str:
     """What a lock file says about who holds it."""
     return f"process {process_id} ({note})" if note else f"process {process_id}"
+
+
+def _is_locked(found: os.stat_result, note: str) -> bool:
+    """Whether a process holds a lock on the file, which must not be tried: a broker that starts would meet ours.
+
+    A line of the kernel's list is `1: FLOCK ADVISORY WRITE 8505 fe:00:10002631 0 EOF`: process, device, inode.
+    """
+    try:
+        with open("/proc/locks") as file:
+            places = [line.split()[5].split(":") for line in file if " FLOCK " in line and "->" not in line]
+    except FileNotFoundError:
+        process_id = note.removeprefix("process ").partition(" ")[0]
+        if not process_id.isdecimal():
+            return False
+        with contextlib.suppress(PermissionError):  # another user's, then
+            try:
+                os.kill(int(process_id), 0)
+            except ProcessLookupError:
+                return False
+        return True
+    # Overlays and btrfs show another device here than to `stat`: two files of one number on two of them are rare.
+    return any(int(inode) == found.st_ino for *_, inode in places)
 
 
 def _sync_path(path: str) -> None:

@@ -99,8 +99,9 @@ class MemoryDisk:
 
     # ---- the interface of runtime -------------------------------------------------------------------------------
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        """See `Disk`."""
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """See `Disk`; `read_only` is believed: `operations` tells."""
+        del read_only
         self._check_power()
         directory, name = self._parent(path)
         node = directory.entries.get(name)
@@ -212,6 +213,10 @@ class MemoryDisk:
         file.truncate(0)
         file.append([self._locks[key].encode()])
         return _MemoryLock(self._locks, key)
+
+    def lock_holder(self, path: str) -> str | None:
+        """See `Disk`."""
+        return self._locks.get("/".join(_parts(path)))
 
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """See `Disk`: runs in the running loop, in the order of submission, after a time that `delay_s` bounds."""

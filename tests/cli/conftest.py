@@ -1,0 +1,91 @@
+"""The command `odradek` as a user has it: a process with pipes, against the session's broker."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+# Without hypothesis, which kio imports where it is installed: users have none, and it takes a quarter of a second.
+_CODE = "import sys; sys.modules['hypothesis'] = None; from odradek.cli import main; main(prog_name='odradek')"
+COMMAND = [sys.executable, "-c", _CODE]
+DEADLINE_S = 60.0
+NO_SERVER = {"topics", "groups", "produce", "consume"}
+
+
+class Shell:
+    """Runs commands against a broker. Nothing that was started outlives the test."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: str, stdin: Any = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+        """A command that runs on; arguments that talk to a cluster get the broker's address."""
+        server = ["--bootstrap-server", self.servers] if arguments[0] in NO_SERVER and self.servers else []
+        environment = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "PYTHONWARNINGS": "error"}
+        process = subprocess.Popen(
+            [*COMMAND, *arguments, *server],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str, stdin: bytes | None = None, code: int = 0) -> str:
+        """A command's standard output, or with another `code` than 0 its standard error; fails on any other code."""
+        process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
+        out, err = process.communicate(stdin, timeout=DEADLINE_S)
+        assert process.returncode == code, (process.returncode, out, err)
+        assert b"Traceback" not in err
+        return (out if code == 0 else err).decode()
+
+    def end(self, process: "subprocess.Popen[bytes]", sign: signal.Signals) -> tuple[int, bytes, bytes]:
+        """Send a signal; the exit status and what was printed."""
+        process.send_signal(sign)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            # Reaps it, and closes its pipes.
+            with process:
+                pass
+
+
+@pytest.fixture
+def shell(kafka: Any) -> Iterator[Shell]:
+    """Against the session's broker."""
+    shell = Shell(kafka.bootstrap_servers)
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def lonely_shell() -> Iterator[Shell]:
+    """Without a broker."""
+    shell = Shell("")
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, shell: Shell) -> Callable[..., str]:
+    """Creates a topic of the test's own, and gives its name."""
+    count = 0
+
+    def create(partitions: int = 1) -> str:
+        nonlocal count
+        count += 1
+        name = f"{request.node.name[:100]}-{count}".replace("[", "-").replace("]", "")
+        shell.run("topics", "create", name, "--partitions", str(partitions))
+        return name
+
+    return create

@@ -1,0 +1,256 @@
+"""The command line as a process: what it prints, what it exits with, how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.testing import eventually
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_help_lists_the_commands_and_imports_none_of_them(lonely_shell: Any) -> None:
+    """`odradek --help` is to be there at once: nothing of the protocol is loaded for it."""
+    shown = lonely_shell.run("--help")
+    assert all(name in shown for name in ("serve", "topics", "groups", "produce", "consume"))
+    code = (
+        "import sys\nfrom odradek.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'odradek.model', 'odradek.clients', 'asyncio', 'rich', 'numpy', 'kio'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "[]"
+
+
+def test_a_wrong_command_or_option_is_a_usage_error(lonely_shell: Any) -> None:
+    assert "No such command 'topic'" in lonely_shell.run("topic", code=2)
+    assert "No such option" in lonely_shell.run("topics", "list", "--nope", code=2)
+    assert "Missing argument" in lonely_shell.run("consume", code=2)
+
+
+def test_where_no_broker_is_one_line_says_what_to_do(lonely_shell: Any) -> None:
+    said = lonely_shell.run("topics", "list", "--bootstrap-server", "127.0.0.1:1", code=1)
+    assert said == (
+        "odradek: no broker answers: broker 127.0.0.1:1: connection refused "
+        "(is a broker running there? --bootstrap-server says where to look)\n"
+    )
+
+
+def test_topics_are_created_listed_described_and_deleted(shell: Any) -> None:
+    shell.run("topics", "create", "cli-t", "--partitions", "3", "--config", "retention.ms=86400000")
+    assert "cli-t" in shell.run("topics", "create", "cli-t", code=1)
+    assert shell.run("topics", "create", "cli-t", "--if-not-exists") == "topic cli-t exists\n"
+    rows = [line.split() for line in shell.run("topics", "list").splitlines()]
+    assert rows[0] == ["TOPIC", "PARTITIONS", "REPLICAS"]
+    assert ["cli-t", "3", "1"] in rows
+    listed = {topic["name"]: topic for topic in lines(shell.run("topics", "list", "--json"))}
+    assert listed["cli-t"]["partition_count"] == 3
+    described = shell.run("topics", "describe", "cli-t")
+    assert "retention.ms=86400000" in described
+    (topic,) = lines(shell.run("topics", "describe", "cli-t", "--json"))
+    assert topic["configs"] == {"retention.ms": "86400000"}
+    assert [each["partition"] for each in topic["partitions"]] == [0, 1, 2]
+    assert {tuple(each["isr"]) for each in topic["partitions"]} == {(0,)}
+    shell.run("topics", "delete", "cli-t")
+    assert "there is no topic 'cli-t'" in shell.run("topics", "describe", "cli-t", code=1)
+    assert "there is no topic 'cli-t'" in shell.run("topics", "delete", "cli-t", code=1)
+    shell.run("topics", "delete", "cli-t", "--if-exists")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["topics", "create", "bad name"], "only ASCII letters"),
+        (["topics", "create", "t-of-nobody", "--config", "nope=1"], "nope"),
+        (["topics", "list", "--command-config", "/nowhere/at/all"], "/nowhere/at/all: No such file"),
+        (["produce", "t", "-X", "linger.mss=1"], "did you mean linger.ms"),
+        (["consume", "there-is-none", "-e"], "there is no topic 'there-is-none'"),
+        (["groups", "describe", "nobody"], "there is no group 'nobody'"),
+    ],
+)
+def test_an_error_is_one_line_that_names_its_cause(shell: Any, arguments: list[str], said: str) -> None:
+    printed = shell.run(*arguments, code=1)
+    assert said in printed
+    assert printed.startswith("odradek: ")
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume", "t", "--offset", "soon"],
+        ["consume", "t", "--from-beginning", "--offset", "3"],
+        ["consume", "t", "--group", "g", "--partition", "0"],
+        ["consume", "t", "-f", "%q"],
+        ["produce", "t", "-H", "novalue"],
+        ["produce", "t", "-D", ""],
+        ["topics", "create", "t", "--partitions", "0"],
+    ],
+)
+def test_what_contradicts_itself_is_a_usage_error(shell: Any, arguments: list[str]) -> None:
+    assert "Usage: odradek" in shell.run(*arguments, code=2)
+
+
+def test_lines_come_out_as_they_went_in(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    data = b"".join(b"line %d\n" % number for number in range(5_000)) + b"without an end"
+    shell.run("produce", name, "--compression", "zstd", stdin=data)
+    assert shell.run("consume", name, "--from-beginning", "--exit-eof").encode() == data + b"\n"
+
+
+def test_keys_headers_and_nulls(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    shell.run("produce", name, "-K", ":", "-Z", "-H", "a=1", "-H", "b=2", stdin=b"k:v\nk2:\n:v3\nplain\n")
+    shown = shell.run("consume", name, "--from-beginning", "-e", "-Z", "-f", r"%o %k[%K] %s[%S] %h\n")
+    assert shown.splitlines() == [
+        "0 k[1] v[1] a=1,b=2",
+        "1 k2[2] NULL[-1] a=1,b=2",
+        "2 NULL[-1] v3[2] a=1,b=2",
+        "3 NULL[-1] plain[5] a=1,b=2",
+    ]
+    assert shell.run("consume", name, "-o", "0", "-c", "1", "-K", " -> ") == "k -> v\n"
+
+
+def test_a_file_is_one_record_unless_its_lines_are(shell: Any, topic: Callable[..., str], tmp_path: Path) -> None:
+    name = topic()
+    file = tmp_path / "two"
+    file.write_bytes(b"a\nb\n")
+    shell.run("produce", name, str(file), "--key", "k")
+    shell.run("produce", name, str(file), "--lines")
+    shown = shell.run("consume", name, "--from-beginning", "-e", "-f", "%k=%s;")
+    assert shown == "k=a\nb\n;=a;=b;"
+
+
+def test_offsets_say_where_to_begin(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    shell.run("produce", name, stdin=b"".join(b"%d\n" % number for number in range(100)))
+
+    def first(*arguments: str) -> str:
+        return shell.run("consume", name, "-e", "-c", "1", *arguments).strip()
+
+    assert first("-o", "beginning") == "0"
+    assert first("-o", "40") == "40"
+    assert first("-o", "-3") == "97"
+    assert first("-o", "@0") == "0"
+    assert first("-o", "end") == ""
+    assert first("-o", "@99999999999999") == ""
+    assert first("-p", "0", "-o", "7") == "7"
+    assert "no partition 9, only 1" in shell.run("consume", name, "-p", "9", "-e", code=2)
+
+
+def test_json_goes_from_one_topic_to_another(shell: Any, topic: Callable[..., str]) -> None:
+    source, target = topic(2), topic(2)
+    shell.run("produce", source, "-K", "=", "-H", "h=x", stdin=b"".join(b"%d=v%d\n" % (n, n) for n in range(20)))
+    printed = shell.run("consume", source, "--from-beginning", "-e", "--json")
+    shell.run("produce", target, "--json", "--keep-partitions", stdin=printed.encode())
+    again = shell.run("consume", target, "--from-beginning", "-e", "--json")
+
+    def essence(text: str) -> list[Any]:
+        names = ("partition", "offset", "timestamp", "key", "value", "headers")
+        return sorted([[record[name] for name in names] for record in lines(text)], key=str)
+
+    assert len(lines(printed)) == 20
+    assert essence(printed) == essence(again)
+    assert "is no record in JSON" in shell.run("produce", target, "--json", stdin=b"{}x\n", code=1)
+
+
+def test_a_group_goes_on_where_it_stopped_and_shows_its_lag(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    shell.run("produce", name, stdin=b"".join(b"%d\n" % number for number in range(50)))
+    group = f"group-of-{name}"
+    first = shell.run("consume", name, "-g", group, "--from-beginning", "-c", "30")
+    assert first.split() == [str(number) for number in range(30)]
+    (described,) = lines(shell.run("groups", "describe", group, "--json"))
+    (partition,) = described["partitions"]
+    assert (partition["committed_offset"], partition["end_offset"], partition["lag"]) == (30, 50, 20)
+    assert described["lag"] == 20
+    assert "lag 20" in shell.run("groups", "describe", group)
+    assert group in {each["group_id"] for each in lines(shell.run("groups", "list", "--json"))}
+    rest = shell.run("consume", name, "-g", group, "-e")
+    assert rest.split() == [str(number) for number in range(30, 50)]
+
+
+def test_properties_reach_the_client(shell: Any, topic: Callable[..., str], tmp_path: Path) -> None:
+    name = topic()
+    config = tmp_path / "client.properties"
+    config.write_text(f"bootstrap.servers={shell.servers}\nlinger.ms=1\nauto.offset.reset=earliest\n")
+    servers, shell.servers = shell.servers, ""
+    shell.run("produce", name, "--command-config", str(config), stdin=b"v\n")
+    assert shell.run("consume", name, "-c", "1", "-g", name, "--command-config", str(config)) == "v\n"
+    shell.servers = servers
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_consumer_quietly_and_its_group_knows(
+    shell: Any, topic: Callable[..., str], sign: signal.Signals, code: int
+) -> None:
+    name = topic()
+    shell.run("produce", name, stdin=b"1\n2\n")
+    group = f"group-of-{name}-{code}"
+    process = shell.start("consume", name, "-g", group, "--from-beginning")
+    assert process.stdout is not None
+    assert process.stdout.readline() + process.stdout.readline() == b"1\n2\n"
+    returned, out, err = shell.end(process, sign)
+    assert (returned, out, err) == (code, b"", b"")
+    (described,) = lines(shell.run("groups", "describe", group, "--json"))
+    assert (described["group_state"], described["members"], described["lag"]) == ("Empty", [], 0)
+
+
+def test_a_reader_that_has_had_enough_ends_a_consumer_quietly(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    shell.run("produce", name, stdin=b"x" * 100 + b"\n" + b"y\n" * 200_000)
+    process = shell.start("consume", name, "--from-beginning")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"x" * 100 + b"\n"
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_what_comes_through_a_pipe_is_sent_when_it_comes(shell: Any, topic: Callable[..., str]) -> None:
+    """An open pipe must not hold records back: a producer at the end of one runs for days."""
+    name = topic()
+    process = shell.start("produce", name, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"first\nhalf a li")
+    process.stdin.flush()
+    eventually(lambda: shell.run("consume", name, "--from-beginning", "-e") == "first\n", within_s=60)
+    process.stdin.write(b"ne\n")
+    process.stdin.close()
+    assert process.wait(60) == 0
+    assert shell.run("consume", name, "--from-beginning", "-e") == "first\nhalf a line\n"
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_a_progress_bar_is_for_terminals_only(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    near, far = os.openpty()
+    try:
+        process = subprocess.run(
+            [sys.executable, "-c", "from odradek.cli import main; main()", "produce", name, "-b", shell.servers],
+            input=b"v\n" * 3_000,
+            stdout=subprocess.PIPE,
+            stderr=far,
+            timeout=60,
+            check=True,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        )
+        shown = os.read(near, 65_536)
+    finally:
+        os.close(near)
+        os.close(far)
+    assert process.stdout == b""
+    assert f"producing to {name}"[:20].encode() in shown
+    assert b"records" in shown

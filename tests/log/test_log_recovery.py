@@ -185,6 +185,30 @@ def test_recovery_begins_at_the_recovery_point() -> None:
     assert reopen(copied(disk), recovery_point=bases[1] - 1).log_end_offset == 0
 
 
+def test_what_recovery_cut_does_not_come_back_with_the_next_power_cut() -> None:
+    disk = MemoryDisk()
+    log = filled(disk, 9)
+    base = log.segment_base_offsets[-1]
+    whole = disk.size(path(base))
+    handle = disk.open(path(base))
+    handle.append([b"\0" * 30, bytes(batch(9))])
+    handle.sync()
+    for directory in ("/", "/data", FOLDER):
+        disk.sync_directory(directory)
+    reopen(disk)
+    disk.cut_power(Survival.LOSE)
+    assert disk.size(path(base)) == whole
+
+
+def test_the_segment_that_was_recovered_is_recovered_again_until_it_is_flushed() -> None:
+    disk = MemoryDisk()
+    log = filled(disk, 9)
+    log.close()
+    recovered = reopen(disk, recovery_point=log.log_end_offset)
+    assert recovered.recovery_point == recovered.segment_base_offsets[-1], "its index is not on the disk"
+    assert recovered.synced_offset == log.log_end_offset
+
+
 def test_recovery_is_the_same_when_it_is_repeated() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)

@@ -142,6 +142,21 @@ def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, r
     assert found.leader_epoch == log.epochs.epoch_at(found.offset)
 
 
+def test_times_that_were_cut_off_are_forgotten() -> None:
+    log = new_log(index_interval_bytes=0, retention_ms=1000)
+    for number in range(6):
+        append(log, NOW + 100 * number)
+    log.truncate(3)
+    for number in range(3, 9):
+        append(log, NOW + 10 * number)
+    assert log.find_offset(NOW + 150) == (NOW + 200, 2, 0)
+    assert log.find_offset(NOW + 201) is None
+    assert log.find_max_timestamp() == (NOW + 200, 2, 0)
+    append(log, NOW + 205)
+    assert log.find_offset(NOW + 201) == (NOW + 205, 9, 0)
+    assert log.delete_old_segments(NOW + 1206) == 1, "no record is later than 205"
+
+
 def test_no_record_is_found_that_is_deleted_or_not_written() -> None:
     log = new_log()
     for time_ms in (NOW + 50, NOW + 10, NOW + 30):

@@ -1,5 +1,6 @@
 """What is not a request that we know costs its connection, and no other; ApiVersions is answered whatever comes."""
 
+import asyncio
 import contextlib
 import struct
 from typing import Any
@@ -152,5 +153,23 @@ def test_an_idle_client_is_closed(play: Any) -> None:
         polling.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
         await world.pass_time(30)
         assert (idle.is_closed, polling.is_closed) == (True, False)
+
+    play(scene)
+
+
+def test_who_connects_while_the_broker_starts_is_answered_when_it_serves(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        first = await world.broker()
+        await (await world.client()).create_topic("t")
+        await first.stop()
+        await first.store.close()
+        starting = asyncio.create_task(world.broker())
+        client = None
+        while client is None:
+            with contextlib.suppress(ConnectionRefusedError):
+                client = await world.client()
+        fetched = await client.fetch("t", 0)
+        assert fetched.error_code == 0
+        assert starting.done()
 
     play(scene)

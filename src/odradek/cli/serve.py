@@ -13,9 +13,11 @@ sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 import asyncio
 import logging
 import os
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
 
 import click
 
@@ -27,7 +29,8 @@ from odradek.runtime.runtime import Runtime
 from odradek.security import exposed_listeners
 from odradek.stores import open_store
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_MOST_OPEN_FILES: Final = 65_536
 
 
 @click.command(name="serve")
@@ -64,6 +67,7 @@ def command(
     loaded = load(config, overrides)
     if not allow_anonymous_network:
         _check_exposure(loaded)
+    _allow_many_connections()
     with _new_runner() as runner:
         runner.run(_serve(loaded, metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"))
 
@@ -87,6 +91,15 @@ def _check_exposure(config: BrokerConfig) -> None:
             f"{', '.join(host or 'every interface' for host in exposed)} can be reached from beyond this machine, and "
             "clients are not authenticated: say --allow-anonymous-network if that is meant, or listen on localhost"
         )
+
+
+def _allow_many_connections() -> None:
+    """Open as many files as the system lets us; the usual 1,024 are for programs without clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_OPEN_FILES)
+    if soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _new_runner() -> asyncio.Runner:

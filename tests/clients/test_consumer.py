@@ -8,7 +8,7 @@ import pytest
 from world import World
 
 from odradek.clients import Admin, Consumer, OffsetAndMetadata
-from odradek.model import ConfigurationError, ErrorCode, InvalidTopicError, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 from odradek.testing.clock import EPOCH_MS
 
 T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
@@ -499,27 +499,3 @@ def test_members_without_a_strategy_in_common_are_told(world: World) -> None:
             await asyncio.wait([polling])
 
     play(world, scene, count=1)
-
-
-def test_what_cannot_be_done_is_said(world: World) -> None:
-    consumer = world.consumer("reader", "t")
-    with pytest.raises(ConfigurationError, match="unsubscribe before"):
-        consumer.assign([T0])
-    with pytest.raises(InvalidTopicError):
-        consumer.subscribe("not/a/name")
-    with pytest.raises(ValueError, match="no regular expression"):
-        consumer.subscribe(pattern="(")
-    with pytest.raises(ValueError, match="topics or to a pattern"):
-        consumer.subscribe()
-    with pytest.raises(KafkaError, match="not assigned"):
-        consumer.seek(T0, 0)
-    with pytest.raises(ConfigurationError, match="unknown assignor"):
-        world.consumer("reader", partition_assignment_strategy="unfair")
-    with pytest.raises(ConfigurationError, match="heartbeat_interval_ms"):
-        world.consumer("reader", heartbeat_interval_ms=5, session_timeout_ms=5)
-
-    async def scene() -> None:
-        with pytest.raises(UnavailableError, match="not started"):
-            await consumer.poll()
-
-    play(world, scene)

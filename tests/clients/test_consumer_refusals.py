@@ -1,0 +1,33 @@
+"""What a consumer refuses, and the sentence that it does so with."""
+
+import pytest
+from world import World
+
+from odradek.model import ConfigurationError, InvalidTopicError, KafkaError, TopicPartition, UnavailableError
+
+T0 = TopicPartition("t", 0)
+
+
+def test_what_cannot_be_done_is_said(seed: int) -> None:
+    world = World(seed)
+    consumer = world.consumer("reader", "t")
+    with pytest.raises(ConfigurationError, match="unsubscribe before"):
+        consumer.assign([T0])
+    with pytest.raises(InvalidTopicError):
+        consumer.subscribe("not/a/name")
+    with pytest.raises(ValueError, match="no regular expression"):
+        consumer.subscribe(pattern="(")
+    with pytest.raises(ValueError, match="topics or to a pattern"):
+        consumer.subscribe()
+    with pytest.raises(KafkaError, match="not assigned"):
+        consumer.seek(T0, 0)
+    with pytest.raises(ConfigurationError, match="unknown assignor"):
+        world.consumer("reader", partition_assignment_strategy="unfair")
+    with pytest.raises(ConfigurationError, match="heartbeat_interval_ms"):
+        world.consumer("reader", heartbeat_interval_ms=5, session_timeout_ms=5)
+
+    async def scene() -> None:
+        with pytest.raises(UnavailableError, match="not started"):
+            await consumer.poll()
+
+    world.play(lambda _: scene())

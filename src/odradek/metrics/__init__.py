@@ -1,1 +1,1 @@
-"""What a broker counts about itself, by Kafka's names. Nothing asks for it yet; the exporter will bring its counters."""
+"""What a broker counts about itself, by Kafka's names. Nothing asks for it yet; its exporter will bring them."""

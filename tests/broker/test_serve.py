@@ -108,6 +108,7 @@ def test_flags_beat_options_which_beat_the_file(tmp_path: Path) -> None:
         (["--config", "/no/such/file"], "/no/such/file"),
         (["--metadata", "postgres://x"], "postgres://x"),
         (["--data-dir", "/proc/nothing/here"], "/proc/nothing/here"),
+        (["--config", "/dev/null", "-o", "advertised.listeners=OTHER://localhost:1"], "OTHER"),
     ],
 )
 def test_what_is_said_wrongly_is_explained_in_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -128,3 +129,19 @@ def test_a_server_does_not_import_what_only_others_need(tmp_path: Path) -> None:
             pytest.skip("needs /proc")
         libraries = {os.path.basename(line.split()[-1]) for line in mapped.read_text().splitlines()}
     assert not [name for name in libraries if re.search("numpy|arrow|llvmlite|pandas", name)]
+
+
+def test_a_listener_that_promises_protection_is_refused(tmp_path: Path) -> None:
+    line = refused("-o", "listeners=SASL_SSL://127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert "SASL_SSL" in line
+
+
+def test_every_listener_has_its_own_addresses(tmp_path: Path) -> None:
+    listeners = "listeners=PLAINTEXT://127.0.0.1:0,INSIDE://localhost:0"
+    with serving("-o", listeners, "--data-dir", str(tmp_path)) as (_, address):
+        ports = dict(line.split("=") for line in (tmp_path / "listener.ports").read_text().splitlines())
+        assert address == f"127.0.0.1:{ports['PLAINTEXT']}"
+        for port in ports.values():
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=DEADLINE_S):
+                pass
+    assert set(ports) == {"PLAINTEXT", "INSIDE"}

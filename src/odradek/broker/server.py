@@ -15,6 +15,7 @@ from odradek.broker.dispatch import Dispatcher
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener
+from odradek.security import unprotected_listeners
 from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits, RequestBudget
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Server:
         A free port that was chosen for port 0 is written down, and asked for again at the next start. Raises
         `ConfigurationError` if a port can't be had.
         """
+        self._check_listeners()
         remembered = self._remembered_ports()
         for text in self._broker.config.listeners:
             wanted = parse_listener(text)
@@ -74,6 +76,18 @@ class Server:
             self._opened[wanted.name] = wanted._replace(port=port)
             if not wanted.port and remembered.get(wanted.name) != port:
                 self._remember_port(wanted.name, port)
+
+    def _check_listeners(self) -> None:
+        config = self._broker.config
+        names = [parse_listener(text).name for text in config.listeners]
+        broken = unprotected_listeners(names)
+        if broken:
+            raise ConfigurationError(f"the listener {broken[0]} promises what this release has not: no TLS, no SASL")
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"listeners has a name twice: {', '.join(names)}")
+        for text in config.advertised_listeners or ():
+            if parse_listener(text).name not in names:
+                raise ConfigurationError(f"advertised.listeners has {text}, and listeners has no such name")
 
     async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
         """Open one listener and return its port; a host with addresses of both kinds gets the same one on both."""

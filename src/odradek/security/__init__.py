@@ -4,7 +4,7 @@ There is one principal so far, `ANONYMOUS`, and it may do everything; what keeps
 listener beyond the machine must be asked for by name (`exposed_listeners`).
 """
 
-from odradek.security.exposure import exposed_listeners, is_loopback
+from odradek.security.exposure import exposed_listeners, is_loopback, unprotected_listeners
 from odradek.security.operations import CLUSTER_OPERATIONS, GROUP_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS, Operation
 from odradek.security.principal import ANONYMOUS, Principal
 
@@ -18,4 +18,5 @@ __all__ = [
     "Principal",
     "exposed_listeners",
     "is_loopback",
+    "unprotected_listeners",
 ]

@@ -53,7 +53,9 @@ class Cluster:
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._topics: set[str] = set()
         self._all_topics = False
-        self._refreshed_at: float | None = None
+        self._asked: frozenset[str] | None = frozenset()
+        """The topics that the last answer is about; None is all."""
+        self._asked_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_again: asyncio.Task[None] | None = None
         self._refresh_backoff = self.backoff()
@@ -151,14 +153,20 @@ class Cluster:
 
     def refresh_if_old(self) -> None:
         """Refresh in the background if the last answer is older than `metadata.max.age.ms`."""
-        at = self._refreshed_at
-        if at is None or self.runtime.clock.monotonic() - at >= self.settings.metadata_max_age_ms / 1000:
+        now = self.runtime.clock.monotonic()
+        if now >= self.next_refresh_at:
+            self._asked_at = now
             self.request_refresh()
 
     @property
     def next_refresh_at(self) -> float:
         """The monotonic second when `refresh_if_old` will do something."""
-        return (self._refreshed_at or 0.0) + self.settings.metadata_max_age_ms / 1000
+        return self._asked_at + self.settings.metadata_max_age_ms / 1000
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether somebody has become interested in a topic since the cluster was asked."""
+        return self._asked is not None and (self._all_topics or not self._topics <= self._asked)
 
     async def _refresh_soon(self, pause: float) -> None:
         """Until one broker answers: nobody else would notice that the cluster is back."""
@@ -172,19 +180,23 @@ class Cluster:
             else:
                 break
         self._refresh_again = None
-        if any(topic.error_code in _PENDING_TOPIC for topic in self.metadata.topics.values()):
+        if self._is_behind:
+            self.request_refresh(at_once=True)
+        elif any(topic.error_code in _PENDING_TOPIC for topic in self.metadata.topics.values()):
             # Somebody waits for a topic that may yet be created.
             self.request_refresh()
 
     async def _refresh(self) -> None:
-        names = None if self._all_topics else sorted(self._topics)
+        asked = None if self._all_topics else frozenset(self._topics)
         before = self.metadata
-        response = await self.ask_for_topics(names)
+        response = await self.ask_for_topics(None if asked is None else sorted(asked))
+        self._asked, self._asked_at = asked, self.runtime.clock.monotonic()
         self.metadata = merge(before, response)
-        if not self._all_topics:
-            late = self._topics.difference(names or ())
-            self.metadata = with_topics(self.metadata, (before.topics[name] for name in late if name in before.topics))
-        self._refreshed_at = self.runtime.clock.monotonic()
+        if self._is_behind:
+            # What is known of topics that were not asked for is better than nothing.
+            kept = (topic for name, topic in before.topics.items() if self._all_topics or name in self._topics)
+            self.metadata = with_topics(self.metadata, kept)
+            self.request_refresh(at_once=True)
         if all(topic.error_code == ErrorCode.none for topic in self.metadata.topics.values()):
             self._refresh_backoff.succeeded()
         self._adopt()

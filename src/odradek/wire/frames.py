@@ -27,7 +27,7 @@ class FrameSizeError(Exception):
 class FrameBuffer:
     """`space` for bytes to come, `filled` when they came, `next_frame` until it gives None, and again."""
 
-    __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_missing", "_pool", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_missing", "_pool", "_start", "_usual_bytes", "_view")
 
     def __init__(self, pool: BufferPool, largest_frame_bytes: int) -> None:
         self._pool = pool
@@ -35,6 +35,7 @@ class FrameBuffer:
         self._buffer: bytearray | None = None
         self._view = _NOTHING  # of all of the buffer
         self._start = self._end = 0
+        self._usual_bytes = 0  # of a frame: the next is probably like the last, and need not be moved if it finds room
         self._missing = 0  # until the next frame is whole, as far as is known
 
     @property
@@ -46,7 +47,7 @@ class FrameBuffer:
         """Where the next bytes go; never empty, and good until `filled` or `close`."""
         buffer = self._buffer
         if buffer is None:
-            buffer = self._buffer = self._pool.take()
+            buffer = self._buffer = self._pool.take(self._usual_bytes if self._pool.is_generous else 0)
             self._view = memoryview(buffer)
             return self._view
         if self._start < self._end:
@@ -75,6 +76,7 @@ class FrameBuffer:
         if self._missing > 0:
             return None
         self._start = end
+        self._usual_bytes = size + 4 if size < _EAGER_BYTES else _EAGER_BYTES
         return self._view[start + 4 : end]
 
     def take_back(self, frame: memoryview) -> None:

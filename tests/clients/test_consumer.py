@@ -128,119 +128,6 @@ def test_without_automatic_commits_only_what_is_committed_by_hand_counts(world: 
     play(world, scene, count=100)
 
 
-def test_members_share_the_partitions_and_take_over_from_each_other(world: World) -> None:
-    """M6: four partitions, one member, two, one again; every record once."""
-
-    async def scene() -> None:
-        found: list[int] = []
-        async with world.consumer("first", "t", group_id="g") as first:
-            found += await poll_all(first, 10, max_records=10)
-            assert len(first.assignment()) == 4
-            async with world.consumer("second", "t", group_id="g") as second:
-                while len(first.assignment()) != 2 or len(second.assignment()) != 2:
-                    for records in await asyncio.gather(first.poll(500, 5), second.poll(500, 5)):
-                        found += values(records)
-                assert first.assignment() | second.assignment() == {T0, T1, T2, T3}
-                found += await poll_all(second, 10, max_records=10)
-            while len(first.assignment()) != 4:
-                found += values(await first.poll(500, 5))
-            while len(found) < 4_000:
-                found += values(await first.poll(5_000))
-        assert sorted(found) == list(range(4_000))
-
-    play(world, scene, partitions=4, count=4_000)
-
-
-def test_callbacks_are_told_in_order_and_may_wait(world: World) -> None:
-    """A revoked callback can still commit; that is where per-partition state is saved."""
-
-    async def scene() -> None:
-        story: list[str] = []
-        first = world.consumer("first", group_id="g", enable_auto_commit=False)
-
-        async def assigned(partitions: Any) -> None:
-            await asyncio.sleep(0.1)
-            story.append(f"assigned {[each.partition for each in partitions]}")
-
-        async def revoked(partitions: Any) -> None:
-            await first.commit({partitions[0]: 3})
-            story.append(f"revoked {[each.partition for each in partitions]}")
-
-        first.subscribe(["t"], on_partitions_assigned=assigned, on_partitions_revoked=revoked)
-        async with first:
-            await first.poll(max_records=1)
-            async with world.consumer("second", "t", group_id="g", enable_auto_commit=False) as second:
-                while len(second.assignment()) != 1:
-                    await asyncio.gather(first.poll(500, 1), second.poll(500, 1))
-                assert (await second.committed(T0))[T0] == OffsetAndMetadata(3, "", -1)
-        assert story[:3] == ["assigned [0, 1]", "revoked [0, 1]", "assigned [0]"] or story[:3] == [
-            "assigned [0, 1]",
-            "revoked [0, 1]",
-            "assigned [1]",
-        ]
-        assert story[3].startswith("revoked")
-
-    play(world, scene, partitions=2, count=10)
-
-
-def test_a_callback_that_fails_is_raised_and_the_group_goes_on(world: World) -> None:
-    async def scene() -> None:
-        consumer = world.consumer("reader", group_id="g")
-
-        def fail(_: Any) -> None:
-            raise LookupError("in the application")
-
-        consumer.subscribe("t", on_partitions_assigned=fail)
-        async with consumer:
-            with pytest.raises(LookupError):
-                await consumer.poll(10_000)
-            assert len(await poll_all(consumer, 10)) == 10
-
-    play(world, scene, count=10)
-
-
-def test_an_application_that_is_too_slow_loses_its_partitions_and_is_told(world: World) -> None:
-    """KIP-62: `max.poll.interval.ms`; what it read since is read again."""
-
-    async def scene() -> None:
-        story: list[str] = []
-        slow = world.consumer("slow", group_id="g", max_poll_interval_ms=10_000)
-        slow.subscribe("t", on_partitions_lost=lambda _: story.append("lost"))
-        async with slow:
-            await slow.poll(max_records=5)
-            await asyncio.sleep(60)
-            async with world.consumer("other", "t", group_id="g") as other:
-                assert values(await other.poll(max_records=5)) == [0, 1, 2, 3, 4]
-            assert story == []
-            while not slow.assignment() or not story:
-                await slow.poll(500)
-        assert story == ["lost"]
-
-    play(world, scene, count=10)
-
-
-def test_a_static_member_that_restarts_is_not_noticed(world: World) -> None:
-    """KIP-345: it finds its partition again, and the other member is not disturbed."""
-
-    async def scene() -> None:
-        settings: dict[str, Any] = {"group_id": "g", "group_instance_id": "one", "session_timeout_ms": 30_000}
-        told: list[str] = []
-        other = world.consumer("other", group_id="g", group_instance_id="two", session_timeout_ms=30_000)
-        other.subscribe("t", on_partitions_revoked=lambda _: told.append("revoked"))
-        async with other:
-            async with world.consumer("one", "t", **settings) as one:
-                while len(one.assignment()) != 1 or len(other.assignment()) != 1:
-                    await asyncio.gather(one.poll(500), other.poll(500))
-                before, told[:] = one.assignment(), []
-            async with world.consumer("one", "t", **settings) as one:
-                while not one.assignment():
-                    await asyncio.gather(one.poll(500), other.poll(500))
-                assert one.assignment() == before
-                assert told == []
-
-    play(world, scene, partitions=2, count=10)
-
-
 def test_seeking_goes_on_from_there(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader") as consumer:
@@ -382,34 +269,6 @@ def test_offsets_are_found_by_time(world: World) -> None:
     play(world, scene, partitions=2, count=100)
 
 
-def test_a_pattern_takes_in_topics_that_are_created_later(world: World) -> None:
-    """SPEC 6: a rebalance is also triggered by a topic created after it was subscribed."""
-
-    async def scene() -> None:
-        consumer = world.consumer("reader", group_id="g", metadata_max_age_ms=2_000)
-        consumer.subscribe(pattern="t|logs-.*")
-        async with consumer:
-            assert await poll_all(consumer, 5) == [0, 1, 2, 3, 4]
-            await create(world, "logs-new")
-            await create(world, "other")
-            await fill(world, 3, topic="logs-new", first=5)
-            assert await poll_all(consumer, 3) == [5, 6, 7]
-            assert consumer.subscription() == {"t", "logs-new"}
-
-    play(world, scene, count=5)
-
-
-def test_a_topic_that_does_not_exist_yet_is_read_once_it_does(world: World) -> None:
-    async def scene() -> None:
-        async with world.consumer("reader", "late", group_id="g", allow_auto_create_topics=False) as consumer:
-            assert await consumer.poll(5_000) == []
-            await create(world, "late", partitions=2)
-            await fill(world, 10, topic="late")
-            assert sorted(await poll_all(consumer, 10)) == list(range(10))
-
-    play(world, scene)
-
-
 def test_without_a_group_a_subscription_is_every_partition(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader", "t") as consumer:
@@ -420,24 +279,6 @@ def test_without_a_group_a_subscription_is_every_partition(world: World) -> None
                 await consumer.commit()
 
     play(world, scene, partitions=3, count=30)
-
-
-def test_unsubscribing_leaves_the_group(world: World) -> None:
-    async def scene() -> None:
-        async with world.consumer("reader", "t", group_id="g") as consumer:
-            await poll_all(consumer, 3)
-            await consumer.unsubscribe()
-            assert consumer.assignment() == frozenset()
-            assert await consumer.poll(1_000) == []
-            async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin:
-                group = await admin.describe_group("g")
-            assert (group.group_state, group.members) == ("Empty", ())
-            consumer.assign([T0])
-            assert await consumer.poll(1_000) == []
-            consumer.seek_to_beginning()
-            assert await poll_all(consumer, 3) == [0, 1, 2]
-
-    play(world, scene, count=3)
 
 
 def test_a_broker_that_restarts_is_read_on(world: World) -> None:
@@ -454,48 +295,3 @@ def test_a_broker_that_restarts_is_read_on(world: World) -> None:
             assert found == list(range(105))
 
     play(world, scene, count=100)
-
-
-class Everything:
-    """An assignor of a user's own: the first member gets everything."""
-
-    name = "everything"
-
-    def assign(self, group: Any) -> Any:
-        first, *others = sorted(group.members)
-        owned = [TopicPartition(topic, number) for topic, count in group.partitions.items() for number in range(count)]
-        return {first: owned, **{member: [] for member in others}}
-
-
-@pytest.mark.parametrize("strategy", [Everything(), "roundrobin", ["roundrobin", "range"], "test_consumer:Everything"])
-def test_assignors_are_names_objects_or_import_paths(world: World, strategy: Any, monkeypatch: Any) -> None:
-    """M3: what JoinGroup votes on is the assignor's name."""
-    import sys
-
-    monkeypatch.setitem(sys.modules, "test_consumer", sys.modules[__name__])
-
-    async def scene() -> None:
-        async with world.consumer("reader", "t", group_id="g", partition_assignment_strategy=strategy) as consumer:
-            assert len(await poll_all(consumer, 10)) == 10
-            async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin:
-                group = await admin.describe_group("g")
-            own = isinstance(strategy, Everything) or ":" in strategy
-            assert group.protocol == ("everything" if own else "roundrobin")
-
-    play(world, scene, partitions=2, count=10)
-
-
-def test_members_without_a_strategy_in_common_are_told(world: World) -> None:
-    async def scene() -> None:
-        async with world.consumer("one", "t", group_id="g") as one:
-            await poll_all(one, 1)
-            polling = asyncio.ensure_future(one.poll(60_000))
-            two = world.consumer("two", "t", group_id="g", partition_assignment_strategy="roundrobin")
-            async with two:
-                with pytest.raises(KafkaError) as caught:
-                    await two.poll(10_000)
-                assert caught.value.code == ErrorCode.inconsistent_group_protocol
-            polling.cancel()
-            await asyncio.wait([polling])
-
-    play(world, scene, count=1)

@@ -352,6 +352,29 @@ def test_a_topic_that_is_being_created_is_waited_for(simulation: Simulation, bro
     assert values(log) == [b"v"]
 
 
+def test_a_producer_that_lives_on_does_not_bring_back_a_deleted_topic(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    """Only sending may create a topic; looking after known ones may not."""
+
+    async def scene(producer: Producer) -> None:
+        await (await producer.send("t", b"v", partition=0))
+        first, *_ = broker.asked(ApiKey.METADATA)[1:]
+        assert first.message.allow_auto_topic_creation
+        before = len(broker.asked(ApiKey.METADATA))
+        del broker.topics["t"]
+        for _ in range(20):
+            await asyncio.sleep(1.0)
+            await producer.send("u", b"v", partition=0)
+        later = broker.asked(ApiKey.METADATA)[before:]
+        about_t = [request for request in later if {topic.name for topic in request.message.topics} == {"t", "u"}]
+        assert len(about_t) > 3
+        assert not any(request.message.allow_auto_topic_creation for request in about_t[2:])
+
+    broker.topics["u"] = {0: 0}
+    play(simulation, broker, new_log(), scene, metadata_max_age_ms=2_000)
+
+
 @pytest.mark.parametrize(("value", "error"), [("text", TypeError), (5, TypeError), (b"x" * 2_000_000, KafkaError)])
 def test_what_is_no_record_is_refused_at_once(
     simulation: Simulation, broker: Any, new_log: Any, value: Any, error: type[Exception]

@@ -119,7 +119,7 @@ class Cluster:
         deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
         backoff = self.backoff()
         while True:
-            await self.refresh()
+            await self.refresh(create=True)
             known = self.metadata.topics.get(name)
             if known is not None and known.partitions:
                 return known
@@ -131,15 +131,19 @@ class Cluster:
                 raise KafkaError(code, _topic_error(name, code))
             await asyncio.sleep(pause)
 
-    async def refresh(self) -> None:
-        """Ask any broker for the cluster's shape. Raises `UnavailableError` if none answers."""
+    async def refresh(self, *, create: bool = False) -> None:
+        """Ask any broker for the cluster's shape. Raises `UnavailableError` if none answers.
+
+        Asking may create a topic, if this cluster view may at all, with `create` and for a topic that it never heard
+        of: keeping its view current must not bring back what somebody has deleted.
+        """
         running = self._refreshing
         if running is not None:
             # It may have been sent before somebody named a topic: what it brings is not what is wanted now.
             with contextlib.suppress(OdradekError):
                 await asyncio.shield(running)
         if self._refreshing is None or self._refreshing is running:
-            self._refreshing = self.spawn(self._refresh(), "metadata refresh")
+            self._refreshing = self.spawn(self._refresh(create=create), "metadata refresh")
         await asyncio.shield(self._refreshing)
 
     def request_refresh(self, *, at_once: bool = False) -> None:
@@ -186,10 +190,11 @@ class Cluster:
             # Somebody waits for a topic that may yet be created.
             self.request_refresh()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, *, create: bool) -> None:
         asked = None if self._all_topics else frozenset(self._topics)
         before = self.metadata
-        response = await self.ask_for_topics(None if asked is None else sorted(asked))
+        create = create or (asked is not None and not asked <= before.topics.keys())
+        response = await self.ask_for_topics(None if asked is None else sorted(asked), create=create)
         self._asked, self._asked_at = asked, self.runtime.clock.monotonic()
         self.metadata = merge(before, response)
         if self._is_behind:
@@ -203,11 +208,11 @@ class Cluster:
         for listener in self.on_metadata:
             listener()
 
-    async def ask_for_topics(self, names: Iterable[str] | None) -> Any:
+    async def ask_for_topics(self, names: Iterable[str] | None, *, create: bool = False) -> Any:
         """A Metadata answer about `names` (None: all), without remembering it. kio's dataclass."""
         message = {
             "topics": None if names is None else [{"name": name, "topic_id": None} for name in names],
-            "allow_auto_topic_creation": self._allow_auto_topic_creation,
+            "allow_auto_topic_creation": self._allow_auto_topic_creation and create,
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }

@@ -34,7 +34,7 @@ from odradek.clients.group_offsets import (
     fetch_group_offsets,
     find_coordinator,
 )
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -206,6 +206,10 @@ class Group:
             return
         except KafkaError as error:
             following = self.member.failed(error)
+        except Exception as error:
+            # An assignor of the user's own may raise anything, and without an answer the group would wait for ever.
+            _log.exception("group %s: %s", self.group_id, type(action).__name__)
+            following = self.member.failed(OdradekError(f"group {self.group_id}: {type(action).__name__}: {error!r}"))
         if not isinstance(action, FindCoordinator | Assign):
             self._backoff.succeeded()
             self._pause_s = 0.0

@@ -13,6 +13,10 @@ class DamagedFileError(StorageError):
         super().__init__(f"{path} {reason} (byte {byte})")
 
 
+class CutFileError(DamagedFileError):
+    """The file ends inside its last batch or entry: it is being written, or was when its broker died, or was cut."""
+
+
 class LogStorageError(KafkaError, StorageError):
     """The log could not be read or written. `KafkaError` for the wire, `StorageError` for whoever runs the broker."""
 

@@ -1,0 +1,217 @@
+"""One partition's folder: its segments in a row, and what else is in it. See `verification` for what is checked."""
+
+from collections.abc import Callable, Iterator
+
+from odradek.log import identity, leader_epochs
+from odradek.log.checkpoints import decode_lines
+from odradek.log.errors import CutFileError, DamagedFileError
+from odradek.log.findings import DirectoryState, Finding, Report
+from odradek.log.inspection import TRANSACTION_INDEX, TransactionIndexEntry, inspect_snapshot, read_transactions
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, offset_file, parse_offset_file
+from odradek.log.scanning import scan_file
+from odradek.log.segment_check import Chain, EpochCheck, FileCheck, LogCheck, OffsetIndexCheck, TimeIndexCheck
+
+_PARTS = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
+
+
+class PartitionCheck:
+    """Checks one folder. `end_offset` is where its log ends, None where that cannot be said."""
+
+    def __init__(
+        self,
+        report: Report,
+        directory: str,
+        state: DirectoryState,
+        *,
+        cleaned_offset: int,
+        records: bool,
+        advance: Callable[[int], object],
+    ) -> None:
+        """Up to `cleaned_offset` compaction may have taken whole segments."""
+        self.end_offset: int | None = None
+        self._report = report
+        self._disk = report.disk
+        self._directory = directory
+        self._state = state
+        self._cleaned_offset = cleaned_offset
+        self._records = records
+        self._advance = advance
+        self._is_live = state.holder is not None
+        self._names: set[str] = set()
+
+    def run(self) -> Iterator[Finding]:
+        """Check everything."""
+        report = self._report
+        report.totals.logs += 1
+        names = self._names = set(self._disk.list(self._directory))
+        bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
+        epochs = self._read_epochs()
+        if identity.PARTITION_METADATA in names:
+            path = f"{self._directory}/{identity.PARTITION_METADATA}"
+            report.read(path, self._state, identity.decode_partition_metadata)
+        chain, is_whole = Chain(next_offset=bases[0] if bases else 0), True
+        for base in bases:
+            if is_whole:
+                self._check_beginning(base, chain.next_offset)
+            chain.next_offset = max(chain.next_offset, base)
+            segment = _SegmentFiles(self, base, is_growing=self._is_live and base == bases[-1])
+            is_whole = segment.check(chain, epochs)
+            yield from report.take()
+        self.end_offset = chain.next_offset if bases and is_whole else None
+        report.add(epochs)
+        self._check_strays(bases)
+        yield from report.take()
+
+    def _check_beginning(self, base: int, due: int) -> None:
+        path = offset_file(self._directory, base, LOG)
+        if base < due:
+            self._report.damage(path, f"begins at offset {base}, and the segment before it ends at {due}", 0)
+        elif base > max(due, self._cleaned_offset):
+            self._report.damage(path, f"comes after a gap: offsets {due} to {base - 1} are in no file", 0)
+
+    def _read_epochs(self) -> EpochCheck:
+        path = f"{self._directory}/{leader_epochs.FILE_NAME}"
+        is_complete = self._state.is_clean
+        if leader_epochs.FILE_NAME not in self._names:
+            return EpochCheck(path, 0, (), is_complete=is_complete)
+        found = self._report.read(path, self._state, _decode_epochs)
+        if found is None:
+            return EpochCheck(path, 0, (), is_complete=False)
+        return EpochCheck(path, *found, is_complete=is_complete)
+
+    def _check_strays(self, bases: list[int]) -> None:
+        """Indexes without a segment, and snapshots that no segment begins with."""
+        for name in sorted(self._names):
+            parsed = parse_offset_file(name)
+            if parsed is None or parsed[0] in bases or parsed[1] not in _PARTS:
+                continue
+            path = f"{self._directory}/{name}"
+            if parsed[1] == SNAPSHOT:
+                data = self._report.read(path, self._state, lambda data, _: data)
+                check_snapshot(self._report, path, data, parsed[0])
+            elif not self._is_live:
+                self._report.damage(path, "has no .log beside it")
+
+
+class _SegmentFiles:
+    """One segment's files. `is_growing`: a broker that runs appends to it."""
+
+    def __init__(self, partition: PartitionCheck, base_offset: int, *, is_growing: bool) -> None:
+        self._partition = partition
+        self._report = partition._report
+        self._state = partition._state
+        self._base_offset = base_offset
+        self._is_growing = is_growing
+        self._path = offset_file(partition._directory, base_offset, LOG)
+        self._paths = {suffix: self._path.removesuffix(LOG) + suffix for suffix in _PARTS}
+
+    def check(self, chain: Chain, epochs: EpochCheck) -> bool:
+        """Check them; whether all of the segment's batches could be walked."""
+        base, report, paths = self._base_offset, self._report, self._paths
+        data = {suffix: self._read_part(path) for suffix, path in paths.items()}  # before the log, which may grow
+        log = LogCheck(
+            self._path,
+            base,
+            chain,
+            cleaned_offset=self._partition._cleaned_offset,
+            records=self._partition._records,
+        )
+        index = OffsetIndexCheck(paths[INDEX], data[INDEX] or b"", base)
+        times = TimeIndexCheck(paths[TIME_INDEX], data[TIME_INDEX] or b"", base)
+        end = self._walk(log, index, times, epochs)
+        report.totals.segments += 1
+        if end is not None:
+            is_finished = self._state.is_clean and data[TIME_INDEX] is not None and log.damage is None
+            index.end(end, may_be_ahead=self._is_growing)
+            times.end(may_be_ahead=self._is_growing, is_finished=is_finished)
+        for check in (log, index, times):
+            if self._is_growing and isinstance(check.damage, CutFileError):
+                report.note(check.path, f"{check.damage.reason}: it is being written", check.damage.byte)
+            else:
+                report.add(check)
+        for suffix in (INDEX, TIME_INDEX):
+            is_there = paths[suffix].rpartition("/")[2] in self._partition._names
+            if end and self._state.is_clean and not is_there:
+                report.damage(paths[suffix], "is missing")
+        last = chain.next_offset if end is not None and not self._is_growing else None
+        check_transactions(report, paths[TRANSACTION_INDEX], data[TRANSACTION_INDEX], base, last)
+        check_snapshot(report, paths[SNAPSHOT], data[SNAPSHOT], base)
+        return end is not None
+
+    def _walk(self, log: LogCheck, index: OffsetIndexCheck, times: TimeIndexCheck, epochs: EpochCheck) -> int | None:
+        """Show every batch to every check; where the last one ends, None where not all of them could be found."""
+        try:
+            file = self._partition._disk.open(self._path, read_only=True)
+        except OSError as error:
+            self._report.unreadable(self._path, error, self._state)
+            return None
+        totals, size = self._report.totals, file.size()
+        try:
+            for found in scan_file(file, self._path, size):
+                is_trusted = log.batch(found)
+                index.batch(found.position, found.header, is_trusted=is_trusted)
+                times.batch(found.header, is_trusted=is_trusted)
+                if is_trusted:
+                    epochs.batch(found.header)
+                    totals.records += found.header.record_count
+                totals.batches += 1
+                totals.bytes += found.header.size
+                self._partition._advance(found.header.size)
+            return size
+        except DamagedFileError as error:
+            log.found(error)
+            return error.byte if isinstance(error, CutFileError) and self._is_growing else None
+        except OSError as error:
+            self._report.unreadable(self._path, error, self._state)
+            return None
+        finally:
+            file.close()
+
+    def _read_part(self, path: str) -> bytes | None:
+        if path.rpartition("/")[2] not in self._partition._names:
+            return None
+        return self._report.read(path, self._state, lambda data, _: data)
+
+
+def check_transactions(report: Report, path: str, data: bytes | None, base_offset: int, end: int | None) -> None:
+    """Check a `.txnindex` of the segment from `base_offset` to `end`, if that is known."""
+    check, before = FileCheck(path), -1
+    try:
+        for byte, entry in read_transactions(data or b"", path):
+            reason = _transaction_fault(entry, base_offset, end, before)
+            if reason is not None:
+                check.fail(byte, f"has a transaction {reason}")
+            before = max(before, entry.last_offset)
+    except DamagedFileError as error:
+        check.found(error)
+    report.add(check)
+
+
+def _transaction_fault(entry: TransactionIndexEntry, base_offset: int, end: int | None, before: int) -> str | None:
+    last = entry.last_offset
+    if entry.first_offset > last:
+        return f"from offset {entry.first_offset} to {last}"
+    if last < base_offset or (end is not None and last >= end):
+        return f"that ends at offset {last}, outside the segment"
+    return f"that ends at offset {last}, after one that ends at {before}" if last < before else None
+
+
+def check_snapshot(report: Report, path: str, data: bytes | None, offset: int) -> None:
+    """Check a `.snapshot` of the producers as of `offset`."""
+    if data is None:
+        return
+    check = FileCheck(path)
+    try:
+        for producer in inspect_snapshot(data, path):
+            if producer.last_offset >= offset:
+                check.fail(0, f"has producer {producer.producer_id} with offset {producer.last_offset}")
+    except DamagedFileError as error:
+        check.found(error)
+    report.add(check)
+
+
+def _decode_epochs(data: bytes, path: str) -> tuple[int, list[tuple[int, int, int]]]:
+    """The file's size, and `(byte, epoch, start offset)` of its lines."""
+    entries = LeaderEpochs.decode(data, path).entries
+    return len(data), [(line.byte, *entry) for line, entry in zip(decode_lines(data, path), entries, strict=True)]

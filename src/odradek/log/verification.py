@@ -1,0 +1,115 @@
+"""Whether a log's files are what they should be: each checked by its own rules, and against the others.
+
+```
+.log                     CRC of every batch, sizes, codecs, offsets and leader epochs that rise (records too, if asked)
+.index .timeindex        every entry against its batch
+.txnindex .snapshot      their own rules; nothing beyond the log
+leader-epoch-checkpoint  its own rules, and the epoch of every batch
+the segments             no offset is missing between two, unless compaction took it
+a data directory         its checkpoints too: no offset in them is beyond its log
+```
+Nothing is changed, locked or repaired. In the directory of a broker that runs, the end of a log may be half written,
+and files may go while they are read: that is said, and is no damage. Where a broker died, what it had not written yet
+is no damage either, but a batch that is cut is.
+"""
+
+from collections.abc import Callable, Iterator
+
+from odradek.log import identity
+from odradek.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offset_lines
+from odradek.log.findings import DirectoryState, Finding, Report, Totals, directory_state
+from odradek.log.inspection import OFFSET_CHECKPOINTS, partition_directories
+from odradek.log.names import parse_folder
+from odradek.log.partition_check import PartitionCheck
+from odradek.log.segment_check import FileCheck
+from odradek.model import TopicPartition
+from odradek.runtime import Disk
+
+Lines = list[tuple[int, TopicPartition, int]]
+
+
+class Verification:
+    """One look at one directory or several, with the totals of all.
+
+    `records`: also decompress the batches and read what is in them. `advance` is told, as it goes on, of the bytes of
+    batches that were checked.
+    """
+
+    def __init__(
+        self, disk: Disk, *, records: bool = False, advance: Callable[[int], object] = lambda _count: None
+    ) -> None:
+        self._report = Report(disk)
+        self._records = records
+        self._advance = advance
+        self.totals = self._report.totals
+
+    def data_directory(self, directory: str) -> Iterator[Finding]:
+        """Check every log of a broker's directory, and the directory's own files. Raises `OSError`."""
+        report, disk = self._report, self._report.disk
+        state = directory_state(disk, directory)
+        self._tell(directory, state)
+        checkpoints = self._read_checkpoints(directory, state)
+        path = f"{directory}/{identity.META_PROPERTIES}"
+        if disk.exists(path):
+            report.read(path, state, identity.decode_meta_properties)
+        yield from report.take()
+        cleaned = {partition: offset for _, partition, offset in checkpoints.get(CLEANER_OFFSETS, ())}
+        ends: dict[TopicPartition, int | None] = {}
+        for folder in partition_directories(disk, directory):
+            partition = parse_folder(folder.rpartition("/")[2])
+            assert partition is not None
+            check = self._partition(folder, state, cleaned.get(partition, 0))
+            yield from check.run()
+            ends[partition] = check.end_offset
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS):
+            self._check_ends(f"{directory}/{name}", checkpoints.get(name, []), ends)
+        yield from report.take()
+
+    def partition_directory(self, directory: str) -> Iterator[Finding]:
+        """Check one partition's log; what its data directory says of it is taken into account. Raises `OSError`."""
+        disk = self._report.disk
+        parent, _, name = disk.absolute(directory).rstrip("/").rpartition("/")
+        state = directory_state(disk, parent)
+        self._tell(directory, state)
+        path = f"{parent}/{CLEANER_OFFSETS}"
+        lines = self._report.read(path, state, decode_offset_lines) if disk.exists(path) else None
+        cleaned = [offset for _, partition, offset in lines or () if partition == parse_folder(name)]
+        yield from self._report.take()
+        yield from self._partition(directory, state, max(cleaned, default=0)).run()
+
+    def _partition(self, directory: str, state: DirectoryState, cleaned_offset: int) -> PartitionCheck:
+        return PartitionCheck(
+            self._report,
+            directory,
+            state,
+            cleaned_offset=cleaned_offset,
+            records=self._records,
+            advance=self._advance,
+        )
+
+    def _tell(self, directory: str, state: DirectoryState) -> None:
+        if state.holder is not None:
+            self._report.note(directory, f"is in use by {state.holder}; what comes in meanwhile is not looked at")
+        elif not state.is_clean:
+            self._report.note(directory, "was not closed by its broker; the next start recovers it")
+
+    def _read_checkpoints(self, directory: str, state: DirectoryState) -> dict[str, Lines]:
+        found = {}
+        for name in OFFSET_CHECKPOINTS:
+            path = f"{directory}/{name}"
+            if self._report.disk.exists(path):
+                lines = self._report.read(path, state, decode_offset_lines)
+                if lines is not None:
+                    found[name] = lines
+        return found
+
+    def _check_ends(self, path: str, lines: Lines, ends: dict[TopicPartition, int | None]) -> None:
+        check = FileCheck(path)
+        for byte, partition, offset in lines:
+            end = ends.get(partition)
+            if end is not None and offset > end:
+                check.fail(byte, f"has offset {offset} for {partition}, which ends at {end}")
+        self._report.add(check)
+
+
+__all__ = ["Finding", "Totals", "Verification"]

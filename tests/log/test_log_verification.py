@@ -1,0 +1,528 @@
+"""Each kind of damage is found, and named at its byte; what is no damage is said, and nothing is touched. Row M1."""
+
+import random
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from odradek.log import Log, LogConfig, LogManager
+from odradek.log.findings import Finding
+from odradek.log.verification import Verification
+from odradek.model import TopicPartition
+from odradek.protocol.compression import Codec
+from odradek.protocol.record_batch import BatchHeader, iterate_batches, read_header, write_header
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=100)
+FOLDER = "/data/t-0"
+FIRST = f"{FOLDER}/{0:020d}"
+
+
+def fill(log: Log, *, epochs: tuple[int, ...] = (0, 2)) -> None:
+    """Thirty batches of one to three records, later and later, of two leaders and an idempotent producer."""
+    sequence = 0
+    for number in range(30):
+        count = number % 3 + 1
+        codec = Codec.GZIP if number % 5 == 4 else Codec.NONE
+        records = [(NOW + number * 10 + each, b"k", b"v%d" % number * 10, ()) for each in range(count)]
+        batch = encode_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        log.append(batch, leader_epoch=epochs[number // 15], now_ms=NOW)
+        log.write()
+        sequence += count
+
+
+def data_directory(*, is_closed: bool = True) -> tuple[MemoryDisk, LogManager]:
+    disk = MemoryDisk()
+    manager = LogManager(
+        disk, ["/data"], broker_id=1, entropy=random.Random(3), config_for=lambda topic: CONFIG, cluster_id="c"
+    )
+    manager.open(NOW)
+    for number in (0, 1):
+        fill(manager.get_or_create(TopicPartition("t", number), topic_id=uuid.UUID(int=9), now_ms=NOW))
+    manager.get_or_create(TopicPartition("empty", 0), topic_id=None, now_ms=NOW)
+    if is_closed:
+        manager.close()
+    return disk, manager
+
+
+def verify(disk: MemoryDisk, directory: str = "/data", *, records: bool = False) -> list[Finding]:
+    before = disk.operations
+    verification = Verification(disk, records=records)
+    run = verification.data_directory if directory == "/data" else verification.partition_directory
+    findings = list(run(directory))
+    assert disk.operations == before, "nothing may be changed"
+    assert verification.totals.damaged_files == sum(finding.is_damage for finding in findings)
+    return findings
+
+
+def damages(disk: MemoryDisk, directory: str = "/data", *, records: bool = False) -> list[tuple[str, int | None]]:
+    return [(each.path, each.byte) for each in verify(disk, directory, records=records) if each.is_damage]
+
+
+def put(disk: MemoryDisk, path: str, data: bytes) -> None:
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    file.append([data])
+
+
+def flip(disk: MemoryDisk, path: str, byte: int, bits: int = 1) -> None:
+    data = bytearray(disk.read_file(path))
+    data[byte] ^= bits
+    put(disk, path, data)
+
+
+def batches(disk: MemoryDisk, path: str) -> list[tuple[int, BatchHeader]]:
+    return list(iterate_batches(disk.read_file(path)))
+
+
+def segments(disk: MemoryDisk) -> list[str]:
+    """The first partition's segments, without their suffix."""
+    return [f"{FOLDER}/{name[:-4]}" for name in disk.list(FOLDER) if name.endswith(".log")]
+
+
+def rewrite(disk: MemoryDisk, path: str, number: int, **changes: int) -> int:
+    """Give a batch other values, and a CRC that fits them; where it begins."""
+    position, header = batches(disk, path)[number]
+    data = bytearray(disk.read_file(path))
+    batch = data[position : position + header.size]
+    write_header(batch, header._replace(**changes))
+    data[position : position + header.size] = batch
+    put(disk, path, data)
+    return position
+
+
+def test_a_directory_that_was_closed_has_nothing_wrong() -> None:
+    disk, _ = data_directory()
+    verification = Verification(disk, records=True)
+    assert list(verification.data_directory("/data")) == []
+    totals = verification.totals
+    assert (totals.logs, totals.batches, totals.records) == (3, 60, 120)
+    assert totals.segments == 7
+    assert len(segments(disk)) == 3
+    assert list(Verification(disk).partition_directory(FOLDER)) == []
+
+
+def test_progress_is_told_in_bytes() -> None:
+    disk, _ = data_directory()
+    told: list[int] = []
+    verification = Verification(disk, advance=told.append)
+    assert list(verification.data_directory("/data")) == []
+    assert sum(told) == verification.totals.bytes > 0
+
+
+# ---- a .log file ----------------------------------------------------------------------------------------------------
+
+
+def test_every_bit_that_the_checksum_covers_is_noticed_and_its_batch_named() -> None:
+    disk, _ = data_directory()
+    path = f"{FIRST}.log"
+    for position, header in batches(disk, path):
+        for byte in [*range(position + 16, position + 61), position + header.size - 1]:
+            flip(disk, path, byte)
+            assert (path, position) in damages(disk, FOLDER), byte
+            flip(disk, path, byte)
+    assert damages(disk) == []
+
+
+def test_every_bit_that_no_checksum_covers_is_noticed_where_other_files_or_batches_tell() -> None:
+    disk, _ = data_directory()
+    path = f"{FIRST}.log"
+    for position, _ in batches(disk, path)[1:-1]:
+        for byte in range(position, position + 16):
+            flip(disk, path, byte)
+            assert damages(disk, FOLDER), byte
+            flip(disk, path, byte)
+
+
+@dataclass
+class Case:
+    """A damage to the first partition's first segment: what does it, where it is named, and a word of the reason."""
+
+    name: str
+    harm: Callable[[MemoryDisk, str], int]
+    words: str
+    suffix: str = ".log"
+
+
+def cut_in_a_header(disk: MemoryDisk, path: str) -> int:
+    position, _ = batches(disk, path)[-1]
+    put(disk, path, disk.read_file(path)[: position + 20])
+    return position
+
+
+def cut_in_records(disk: MemoryDisk, path: str) -> int:
+    position, _ = batches(disk, path)[-1]
+    put(disk, path, disk.read_file(path)[:-1])
+    return position
+
+
+def zeros(disk: MemoryDisk, path: str) -> int:
+    position, header = batches(disk, path)[2]
+    data = disk.read_file(path)
+    put(disk, path, data[:position] + bytes(header.size) + data[position + header.size :])
+    return position
+
+
+def of_magic(magic: int) -> Callable[[MemoryDisk, str], int]:
+    def harm(disk: MemoryDisk, path: str) -> int:
+        position, _ = batches(disk, path)[3]
+        flip(disk, path, position + 16, 2 ^ magic)
+        return position
+
+    return harm
+
+
+def too_short(disk: MemoryDisk, path: str) -> int:
+    position, header = batches(disk, path)[3]
+    data = bytearray(disk.read_file(path))
+    struct.pack_into(">i", data, position + 8, 40)
+    assert header.batch_length != 40
+    put(disk, path, data)
+    return position
+
+
+def twice(disk: MemoryDisk, path: str) -> int:
+    data = disk.read_file(path)
+    position, header = batches(disk, path)[-1]
+    put(disk, path, data + data[position:])
+    return position + header.size
+
+
+def with_changes(number: int, **changes: int) -> Callable[[MemoryDisk, str], int]:
+    return lambda disk, path: rewrite(disk, path, number, **changes)
+
+
+LOG_CASES = [
+    Case("cut in a header", cut_in_a_header, "ends with 20 bytes of a batch"),
+    Case("cut in its records", cut_in_records, "bytes of a batch that says it has"),
+    Case("zeros", zeros, "zeros where a batch should begin"),
+    Case("magic 1", of_magic(1), "message format 1"),
+    Case("magic 9", of_magic(9), "unknown magic 9"),
+    Case("a length that cannot be", too_short, "says it has 52 bytes"),
+    Case("a batch twice", twice, "was due"),
+    Case("an offset that falls", with_changes(4, base_offset=1), "begins at offset 1, where"),
+    Case("a negative delta", with_changes(4, last_offset_delta=-2), "cannot be in this segment"),
+    Case("too many records", with_changes(4, record_count=9), "says it has 9 records"),
+    Case("no codec", with_changes(4, attributes=6), "unknown codec 6"),
+]
+
+
+@pytest.mark.parametrize("case", LOG_CASES, ids=lambda case: case.name)
+def test_a_damaged_segment_is_named_with_the_batch_that_is_wrong(case: Case) -> None:
+    disk, _ = data_directory()
+    path = f"{FIRST}.log"
+    byte = case.harm(disk, path)
+    found = {finding.path: finding for finding in verify(disk) if finding.is_damage}
+    assert found[path].byte == byte
+    assert case.words in found[path].reason
+    assert all(other.startswith(FOLDER) for other in found), "the other partition is not to blame"
+
+
+def test_a_leader_epoch_that_falls_is_named() -> None:
+    disk, _ = data_directory()
+    path = next(f"{each}.log" for each in segments(disk) if batches(disk, f"{each}.log")[0][1].base_offset > 30)
+    position = rewrite(disk, path, 1, partition_leader_epoch=1)
+    found = {finding.path: finding for finding in verify(disk) if finding.is_damage}
+    assert (found[path].byte, "of leader epoch 1, after one of 2" in found[path].reason) == (position, True)
+
+
+def test_a_record_that_cannot_be_read_is_found_when_records_are_asked_for() -> None:
+    disk, _ = data_directory()
+    path = f"{FIRST}.log"
+    position, header = batches(disk, path)[4]
+    assert header.codec is Codec.GZIP
+    data = bytearray(disk.read_file(path))
+    data[position + 80] ^= 0xFF
+    batch = data[position : position + header.size]
+    write_header(batch, header)
+    data[position : position + header.size] = batch
+    put(disk, path, data)
+    assert damages(disk) == [], "the checksum is right"
+    assert damages(disk, records=True) == [(path, position)]
+
+
+def test_only_the_first_damage_of_a_file_is_named_and_the_others_are_counted() -> None:
+    disk, _ = data_directory()
+    path = f"{FIRST}.log"
+    for number in (5, 2, 4):
+        flip(disk, path, batches(disk, path)[number][0] + 70)
+    (finding,) = [finding for finding in verify(disk) if finding.path == path]
+    assert finding.byte == batches(disk, path)[2][0]
+    assert finding.reason.endswith("; 2 more things in it are wrong")
+
+
+def test_a_segment_that_is_gone_leaves_a_gap_unless_compaction_explains_it() -> None:
+    disk, _ = data_directory()
+    first, second, third = (int(each[-20:]) for each in segments(disk)[:3])
+    for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+        disk.remove(f"{FOLDER}/{second:020d}{suffix}")
+    (finding,) = verify(disk)
+    assert (finding.path, finding.byte) == (f"{FOLDER}/{third:020d}.log", 0)
+    assert f"offsets {second} to {third - 1} are in no file" in finding.reason
+    assert first < second
+    put(disk, "/data/cleaner-offset-checkpoint", f"0\n1\nt 0 {third}\n".encode())
+    assert verify(disk) == []
+    assert verify(disk, FOLDER) == []
+
+
+def test_a_segment_that_begins_too_early_is_named() -> None:
+    disk, _ = data_directory()
+    second = int(segments(disk)[1][-20:])
+    disk.rename(f"{FOLDER}/{second:020d}.log", f"{FOLDER}/{second - 1:020d}.log")
+    found = [finding for finding in verify(disk) if finding.path.endswith(f"{second - 1:020d}.log")]
+    assert [(finding.byte, "the segment before it ends at" in finding.reason) for finding in found] == [(0, True)]
+
+
+def test_missing_offsets_inside_a_segment_are_said_and_are_no_damage() -> None:
+    """A replica copies a compacted log with its gaps, so that nobody can tell from the file alone."""
+    disk, _ = data_directory()
+    path = f"{FIRST}.log"
+    position, header = batches(disk, path)[3]
+    data = disk.read_file(path)
+    put(disk, path, data[:position] + data[position + header.size :])
+    for suffix in (".index", ".timeindex"):
+        disk.remove(FIRST + suffix)
+    notes = [finding for finding in verify(disk) if finding.path == path]
+    assert [(note.is_damage, note.byte) for note in notes] == [(False, position)]
+    assert f"offsets {header.base_offset} to {header.last_offset}" in notes[0].reason
+
+
+# ---- indexes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("suffix", "width"), [(".index", 8), (".timeindex", 12)])
+def test_every_wrong_index_entry_is_named(suffix: str, width: int) -> None:
+    disk, _ = data_directory()
+    path = FIRST + suffix
+    size = disk.size(path)
+    assert size >= 5 * width
+    for byte in range(size):
+        for bits in (1, 4, 0x80):
+            flip(disk, path, byte, bits)
+            said = [(finding.path, finding.byte) for finding in verify(disk, FOLDER)]
+            harmless = suffix == ".timeindex" and byte % width >= 8 and bits == 1  # another record of the same batch
+            assert said == [(path, byte - byte % width)] or (harmless and not said), (byte, bits)
+            flip(disk, path, byte, bits)
+
+
+@pytest.mark.parametrize(("suffix", "width"), [(".index", 8), (".timeindex", 12)])
+def test_an_index_that_is_cut_is_named_with_its_last_entry(suffix: str, width: int) -> None:
+    disk, _ = data_directory()
+    path = FIRST + suffix
+    data = disk.read_file(path)
+    put(disk, path, data[:-3])
+    found = [finding for finding in verify(disk) if finding.path == path]
+    assert (len(found), found[0].byte) == (1, len(data) - width)
+    assert f"ends with {width - 3} bytes of an entry that has {width}" in found[0].reason
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_kafka_made_longer_than_it_is_ends_where_its_zeros_begin(suffix: str) -> None:
+    disk, _ = data_directory()
+    put(disk, FIRST + suffix, disk.read_file(FIRST + suffix) + bytes(1200))
+    assert verify(disk) == []
+
+
+def test_a_time_index_without_its_last_entry_is_named() -> None:
+    disk, _ = data_directory()
+    path = f"{FIRST}.timeindex"
+    size = disk.size(path)
+    put(disk, path, disk.read_file(path)[:-12])
+    (finding,) = verify(disk)
+    assert (finding.path, finding.byte) == (path, size - 12)
+    assert "largest timestamp" in finding.reason
+
+
+def test_an_index_entry_for_several_batches_as_kafkas_followers_write_them_is_said() -> None:
+    disk, _ = data_directory()
+    path = f"{FIRST}.index"
+    entries = [struct.unpack_from(">II", disk.read_file(path), byte) for byte in range(0, disk.size(path), 8)]
+    lasts = [header.last_offset for _, header in batches(disk, f"{FIRST}.log")]
+    later = next(last for last in lasts if entries[1][0] < last < entries[2][0])
+    put(
+        disk, path, b"".join(struct.pack(">II", *entry) for entry in [entries[0], (later, entries[1][1]), *entries[2:]])
+    )
+    (note,) = verify(disk)
+    assert (note.path, note.byte, note.is_damage) == (path, 8, False)
+
+
+def test_a_missing_index_is_wrong_only_where_the_broker_had_closed_it() -> None:
+    disk, _ = data_directory()
+    disk.remove(f"{FIRST}.index")
+    (finding,) = verify(disk)
+    assert (finding.path, finding.reason) == (f"{FIRST}.index", "is missing")
+    disk.remove("/data/.kafka_cleanshutdown")
+    assert [each.reason for each in verify(disk)] == ["was not closed by its broker; the next start recovers it"]
+
+
+def test_an_index_whose_segment_is_gone_is_named() -> None:
+    disk, _ = data_directory()
+    last = segments(disk)[-1]
+    disk.remove(f"{last}.log")
+    assert {(f"{last}.index", None), (f"{last}.timeindex", None)} <= set(damages(disk))
+
+
+def transactions(*entries: tuple[int, int, int, int, int]) -> bytes:
+    return b"".join(struct.pack(">hqqqq", *entry) for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("data", "byte", "words"),
+    [
+        (transactions((0, 7, 2, 5, 6), (1, 7, 6, 9, 9)), 34, "version 1"),
+        (transactions((0, 7, 2, 5, 6), (0, 8, 9, 7, 9)), 34, "from offset 9 to 7"),
+        (transactions((0, 7, 2, 5, 6), (0, 8, 1, 4, 9)), 34, "after one that ends at 5"),
+        (transactions((0, 7, 2, 5, 6), (0, 8, 1, 4000, 9)), 34, "outside the segment"),
+        (transactions((0, 7, 2, 5, 6), (0, 8, 6, 9, 9))[:-1], 34, "ends with 33 bytes"),
+    ],
+)
+def test_a_wrong_transaction_is_named(data: bytes, byte: int, words: str) -> None:
+    disk, _ = data_directory()
+    put(disk, f"{FIRST}.txnindex", transactions((0, 7, 2, 5, 6), (0, 8, 1, 9, 9)))
+    assert verify(disk) == []
+    put(disk, f"{FIRST}.txnindex", data)
+    (finding,) = verify(disk)
+    assert (finding.path, finding.byte) == (f"{FIRST}.txnindex", byte)
+    assert words in finding.reason
+
+
+# ---- the other files ------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_snapshot_is_named() -> None:
+    disk, _ = data_directory()
+    path = next(f"{FOLDER}/{name}" for name in disk.list(FOLDER) if name.endswith(".snapshot"))
+    flip(disk, path, 20)
+    assert damages(disk) == [(path, 0)]
+
+
+def test_a_snapshot_that_knows_more_than_its_offset_is_named() -> None:
+    disk, _ = data_directory()
+    *_, last = (f"{FOLDER}/{name}" for name in disk.list(FOLDER) if name.endswith(".snapshot"))
+    put(disk, f"{FOLDER}/{5:020d}.snapshot", disk.read_file(last))
+    assert damages(disk) == [(f"{FOLDER}/{5:020d}.snapshot", 0)]
+
+
+@pytest.mark.parametrize(
+    ("data", "byte", "words"),
+    [
+        (b"7\n2\n0 0\n2 30\n", 0, "no checkpoint of version 0"),
+        (b"0\n3\n0 0\n2 30\n", 2, "says that it has '3' lines"),
+        (b"0\n2\n0 0\n2 x\n", 8, "no epoch and offset"),
+        (b"0\n2\n2 0\n0 30\n", 8, "do not rise"),
+        (b"0\n2\n0 0\n2 27\n", 8, "says that offset 27 is of leader epoch 2, and its batch is of 0"),
+        (b"0\n2\n0 0\n2 28\n", 8, "begins inside a batch"),
+        (b"0\n2\n0 0\n1 30\n", 13, "lacks leader epoch 2"),
+        (b"0\n2\n0 0\n3 30\n", 8, "of leader epoch 3, and its batch is of 2"),
+        (b"0\n1\n0 0\n", 8, "lacks leader epoch 2, which wrote offset 30"),
+    ],
+)
+def test_wrong_leader_epochs_are_named(data: bytes, byte: int, words: str) -> None:
+    disk, _ = data_directory()
+    path = f"{FOLDER}/leader-epoch-checkpoint"
+    assert disk.read_file(path) == b"0\n2\n0 0\n2 30\n"
+    put(disk, path, data)
+    (finding,) = verify(disk)
+    assert (finding.path, finding.byte) == (path, byte)
+    assert words in finding.reason
+
+
+def test_a_broker_that_died_may_have_left_its_leader_epochs_behind() -> None:
+    disk, _ = data_directory()
+    put(disk, f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 0\n")
+    disk.remove("/data/.kafka_cleanshutdown")
+    assert damages(disk) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "byte"),
+    [
+        ("t-0/partition.metadata", b"version: 0\ntopic_id: zz\n", 11),
+        ("t-0/partition.metadata", b"version: 4\ntopic_id: 7v5cnkUySiqEcs2UPUpdUg\n", 0),
+        ("meta.properties", b"version=0\nbroker.id=one\n", 10),
+        ("meta.properties", b"#x\nversion=9\n", 3),
+        ("meta.properties", b"version=0\ncluster.id=\xff\n", 10),
+        ("recovery-point-offset-checkpoint", b"0\n2\nt 0 60\nt 1\n", 11),
+        ("recovery-point-offset-checkpoint", b"0\n2\nt 0 60\nt 1 61\n", 11),
+        ("log-start-offset-checkpoint", b"0\n1\nt 0 100\n", 4),
+        ("replication-offset-checkpoint", b"0\n1\n", 2),
+        ("cleaner-offset-checkpoint", b"", 0),
+    ],
+)
+def test_a_wrong_small_file_is_named_with_its_line(name: str, data: bytes, byte: int) -> None:
+    disk, _ = data_directory()
+    put(disk, f"/data/{name}", data)
+    assert damages(disk) == [(f"/data/{name}", byte)]
+
+
+# ---- a broker that runs, and one that died --------------------------------------------------------------------------
+
+
+def test_beside_a_running_broker_a_half_written_end_is_said_and_is_no_damage() -> None:
+    disk, manager = data_directory(is_closed=False)
+    last = segments(disk)[-1]
+    position, header = batches(disk, f"{last}.log")[-1]
+    put(disk, f"{last}.log", disk.read_file(f"{last}.log")[: position + header.size - 1])
+    put(disk, f"{last}.index", struct.pack(">II", 2**20, 2**20) + b"\0\0\0")
+    log = manager.get(TopicPartition("t", 0))
+    assert log is not None
+    findings = verify(disk)
+    assert [(each.path, each.byte) for each in findings] == [
+        ("/data", None),
+        (f"{last}.log", position),
+        (f"{last}.index", 8),
+    ]
+    assert not any(each.is_damage for each in findings)
+    assert "is in use by process 1" in findings[0].reason
+    assert "it is being written" in findings[1].reason
+    assert [each.is_damage for each in verify(disk, FOLDER)] == [False, False, False]
+
+
+def test_beside_a_running_broker_damage_is_damage() -> None:
+    disk, _ = data_directory(is_closed=False)
+    position, _ = batches(disk, f"{FIRST}.log")[2]
+    flip(disk, f"{FIRST}.log", position + 70)
+    first, *others = segments(disk)
+    put(disk, f"{others[0]}.log", disk.read_file(f"{others[0]}.log")[:-1])
+    assert (f"{first}.log", position) in damages(disk)
+    assert f"{others[0]}.log" in [path for path, _ in damages(disk)], "only the last segment is written to"
+
+
+def test_after_a_crash_a_batch_that_is_cut_is_damage_and_recovery_heals_it() -> None:
+    disk, manager = data_directory(is_closed=False)
+    manager.kill()
+    last = segments(disk)[-1]
+    assert [each.reason for each in verify(disk)] == ["was not closed by its broker; the next start recovers it"]
+    position, _ = batches(disk, f"{last}.log")[-1]
+    put(disk, f"{last}.log", disk.read_file(f"{last}.log")[:-1])
+    assert damages(disk) == [(f"{last}.log", position)]
+    manager.open(NOW)
+    manager.close()
+    assert verify(disk) == []
+
+
+def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, _ = data_directory()
+    read = disk.read_file
+
+    def fail(path: str) -> bytes:
+        if path == f"{FIRST}.index":
+            raise OSError(5, "Input/output error", path)
+        return read(path)
+
+    monkeypatch.setattr(disk, "read_file", fail)
+    found = [finding for finding in verify(disk) if finding.path == f"{FIRST}.index"]
+    assert [finding.reason for finding in found] == ["cannot be read: Input/output error"]
+
+
+def test_a_header_that_was_read_is_the_header_that_was_written() -> None:
+    """The helper of these tests: a rewritten batch passes its checksum."""
+    disk, _ = data_directory()
+    position = rewrite(disk, f"{FIRST}.log", 0, producer_epoch=3)
+    assert read_header(disk.read_file(f"{FIRST}.log"), position).producer_epoch == 3
+    assert damages(disk) == []

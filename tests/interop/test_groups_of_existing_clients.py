@@ -40,7 +40,9 @@ class Member:
     def poll(self) -> None:
         """Read what is there and commit it."""
         for message in self._consumer.consume(100, 0.05):
-            assert message.error() is None
+            if message.error() is not None:
+                assert message.error().code() == confluent_kafka.KafkaError._MAX_POLL_EXCEEDED
+                continue
             self.read.append(message.value().decode())
             self._consumer.commit(message=message, asynchronous=False)
 
@@ -114,7 +116,7 @@ def test_members_join_and_leave_and_each_partition_has_one_owner(
         assert sum(len(member.read) for member in members) < len(values) * 1.5  # commits keep repetition small
 
 
-def test_a_member_that_falls_silent_is_replaced_after_its_session_time_out(
+def test_a_member_that_does_not_poll_is_replaced_and_may_come_back(
     servers: str, topic: str, written: Callable[[int], list[str]]
 ):
     """M6. Not polled beyond `max.poll.interval.ms`, librdkafka leaves; its partitions move."""
@@ -128,6 +130,8 @@ def test_a_member_that_falls_silent_is_replaced_after_its_session_time_out(
         return other.owned() == ALL and set(silent.read + other.read) == set(values)
 
     assert eventually(moved, within_s=DEADLINE_S)
+    # Not closed before it has polled again: librdkafka's close waits for ever, now and then, if it has not.
+    settle([silent, other], [3, 3])
     other.close()
     silent.close()
 

@@ -191,8 +191,31 @@ def test_an_epoch_ends_where_the_next_one_begins(play: Any, version: int) -> Non
             (0, 2, 4),
             (ErrorCode.fenced_leader_epoch, -1, -1),
             (ErrorCode.unknown_leader_epoch, -1, -1),
-            (0, -1, -1),
+            (0, 0, 0),
             (ErrorCode.unknown_topic_or_partition, -1, -1),
+        ]
+
+    play(scene)
+
+
+def test_a_leader_that_wrote_nothing_yet_ends_the_epochs_before_it(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(), await world.client()
+        await client.create_topic("t")
+        partition = broker.partitions.leader("t", 0)
+        partition.leader_epoch = 2
+        assert await ends_of_epochs(client, (0, -1, 1), (0, -1, 2), (0, -1, 3)) == [(0, 1, 0), (0, 2, 0), (0, -1, -1)]
+        await client.produce("t", world.batch(b"a"))
+        partition.leader_epoch = 5
+        assert await ends_of_epochs(client, *[(0, -1, epoch) for epoch in range(-1, 7)]) == [
+            (0, -1, -1),
+            (0, 0, 0),
+            (0, 1, 0),
+            (0, 2, 1),
+            (0, 2, 1),
+            (0, 2, 1),
+            (0, 5, 1),
+            (0, -1, -1),
         ]
 
     play(scene)

@@ -150,6 +150,14 @@ def test_a_list_that_is_not_set_grows_from_what_the_broker_says() -> None:
     assert alter({}, appended, broker=broker) == {"cleanup.policy": "compact,delete"}
 
 
+def test_a_value_is_stored_without_the_room_around_it_and_has_a_longest_length() -> None:
+    assert alter({}, change("retention.ms", " 5\n" + " " * 100_000)) == {"retention.ms": "5"}
+    for operation in (AlterOperation.SET, AlterOperation.APPEND):
+        with pytest.raises(KafkaError) as raised:
+            alter({}, change("cleanup.policy", ",".join(map(str, range(10_000))), operation))
+        assert raised.value.code is ErrorCode.invalid_config
+
+
 @pytest.mark.parametrize("name", ["retention.ms", "no.such.key"])
 def test_nothing_is_added_to_what_is_no_list(name: str) -> None:
     with pytest.raises(KafkaError) as raised:

@@ -193,7 +193,7 @@ class Partitions:
             callback(topic_partition, partition)
 
     def _min_insync_replicas(self, topic: TopicImage) -> int:
-        text = topic.config.get("min.insync.replicas", "")
+        text = topic.config.get("min.insync.replicas", "").strip()
         return int(text) if text.isascii() and text.isdigit() else self._config.min_insync_replicas
 
     def _resign(self, topic_partition: TopicPartition, reason: KafkaError) -> None:

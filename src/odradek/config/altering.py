@@ -7,9 +7,13 @@ kind afterwards, so that a wrong key that some tool wrote can be removed.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from odradek.config.definition import ConfigType, Definition, Value
 from odradek.model import ErrorCode, KafkaError
+
+LONGEST_VALUE: Final = 32_767
+"""As in Kafka; nothing that means anything is longer."""
 
 
 class AlterOperation(IntEnum):
@@ -52,11 +56,11 @@ def altered(
     """`own` after `alterations`, which are checked. `inherited` is what holds for a known key that is not set there.
 
     A list that is not set grows, or shrinks, from what it inherits. Raises `KafkaError` INVALID_CONFIG if a key that
-    is no list should.
+    is no list should, and for values of more than `LONGEST_VALUE` characters.
     """
     result = dict(own)
     for each in alterations:
-        value = each.value or ""
+        value = (each.value or "").strip()
         match each.operation:
             case AlterOperation.SET:
                 result[each.name] = value
@@ -74,6 +78,8 @@ def altered(
                     gone = _items(value)
                     items = [item for item in items if item not in gone]
                 result[each.name] = ",".join(items)
+        if len(result.get(each.name, "")) > LONGEST_VALUE:
+            raise KafkaError(ErrorCode.invalid_config, f"a value of {each.name} has at most {LONGEST_VALUE} characters")
     return result
 
 

@@ -37,6 +37,11 @@ def _end_of_epoch(broker: "Broker", topic: str, wanted: Any) -> dict[str, Any]:
         partition.check_leader_epoch(optional(wanted, "current_leader_epoch", _UNDEFINED))
     except KafkaError as error:
         return {"error_code": error.code, "partition": wanted.partition}
-    log = partition.log
-    epoch, end_offset = log.epochs.end_offset(wanted.leader_epoch, log.written_offset)
-    return {"partition": wanted.partition, "leader_epoch": epoch, "end_offset": end_offset}
+    epochs, end_offset = partition.log.epochs, partition.log.written_offset
+    epoch = wanted.leader_epoch
+    if epochs.latest < epoch <= partition.leader_epoch:
+        # Nothing was written since: the next record will be of the present leader, and begins where the log ends.
+        found = epoch if epoch == partition.leader_epoch or epochs.latest == _UNDEFINED else epochs.latest
+    else:
+        found, end_offset = epochs.end_offset(epoch, end_offset)
+    return {"partition": wanted.partition, "leader_epoch": found, "end_offset": end_offset}

@@ -1,0 +1,275 @@
+"""`odradek log`: what is in the files of a partition or a broker, and whether they are as they should be.
+
+Both only read, take no lock, and may be used beside the broker that runs. `dump` prints what Kafka's
+`kafka-dump-log.sh` prints, in its words; with `--json` its field names are in snake_case.
+"""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import click
+
+from odradek.cli.common import json_line, json_option, progress
+from odradek.log.findings import Finding, directory_state
+from odradek.log.inspection import (
+    Batch,
+    Damage,
+    LoggedRecord,
+    Property,
+    Row,
+    inspect,
+    is_known_file,
+    is_partition_directory,
+    known_files,
+    partition_directories,
+)
+from odradek.log.names import LOG, parent_of, parse_folder
+from odradek.log.verification import Verification
+from odradek.model import ConfigurationError
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.group_records import UnknownKey, decode_key, decode_value
+from odradek.runtime import Disk, SystemDisk
+
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class _DamagedError(click.exceptions.Exit):
+    """Something is wrong with the files, and has been said."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+@click.group(name="log")
+def command() -> None:
+    """Look at the files of a partition or a broker, running or not. Nothing is changed or locked."""
+
+
+# ---- dump -----------------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...")
+@click.option("--records", "--print-data-log", "records", is_flag=True, help="Also the records, with key and value.")
+@click.option(
+    "--offsets-decoder", is_flag=True, help=f"Also the records, as those of {_OFFSETS_TOPIC}: groups and offsets."
+)
+@json_option
+def dump(*, paths: Sequence[str], records: bool, offsets_decoder: bool, as_json: bool) -> None:
+    """Print what is in FILE, or in all files of DIR: batches, indexes, producers, epochs, checkpoints.
+
+    DIR is a partition's or a whole data directory. Exits with 1 if a file can't be read to its end.
+    """
+    disk = SystemDisk()
+    is_damaged = False
+    for path in paths:
+        files = list(_files(disk, path))
+        if disk.is_directory(path) and not is_partition_directory(disk, path):
+            click.echo(_state_json(disk, path) if as_json else _state_text(disk, path))
+        for file in files:
+            try:
+                is_damaged |= _dump_file(disk, file, records=records, decodes=offsets_decoder, as_json=as_json)
+            except FileNotFoundError:
+                if file == path:
+                    raise
+                click.echo(f"odradek: {file} went while it was read", err=True)
+    if is_damaged:
+        raise _DamagedError
+
+
+def _dump_file(disk: Disk, file: str, *, records: bool, decodes: bool, as_json: bool) -> bool:
+    """Print one file; whether something is wrong with it."""
+    write = sys.stdout.write
+    if not as_json:
+        write(f"Dumping {file}\n")
+    is_damaged = False
+    for row in inspect(disk, file, records=records or decodes):
+        write(f"{_row_json(file, row, decodes=decodes) if as_json else _text(row, decodes=decodes)}\n")
+        if isinstance(row, Damage):
+            is_damaged |= not (row.is_cut and _is_in_use(disk, file))
+        elif isinstance(row, Batch):
+            is_damaged |= not row.is_valid
+    return is_damaged
+
+
+def _is_in_use(disk: Disk, file: str) -> bool:
+    """Whether a broker that runs may be writing the file: it is in a partition's folder of its data directory."""
+    return directory_state(disk, parent_of(parent_of(disk.absolute(file)))).holder is not None
+
+
+def _files(disk: Disk, path: str) -> Iterator[str]:
+    """The files to be dumped. Raises `ConfigurationError` if `path` is none that we know."""
+    if not disk.is_directory(path):
+        if disk.exists(path) and not is_known_file(path):
+            raise ConfigurationError(f"{path} is no file of a log; its name would say what is in it")
+        yield path
+        return
+    folder = path.rstrip("/") or "/"
+    partitions = [] if is_partition_directory(disk, folder) else partition_directories(disk, folder)
+    files = known_files(disk, folder)
+    if not files and not partitions and parse_folder(disk.absolute(folder).rpartition("/")[2]) is None:
+        raise ConfigurationError(f"{path} is neither a partition's directory nor a data directory")
+    yield from files
+    for partition in partitions:
+        yield from known_files(disk, partition)
+
+
+def _state_text(disk: Disk, directory: str) -> str:
+    """A data directory's own state: whose it is now, or how it was left."""
+    state = directory_state(disk, directory.rstrip("/") or "/")
+    if state.holder is not None:
+        return f"{directory} is in use by {state.holder}"
+    return f"{directory} was {'closed' if state.is_clean else 'not closed: the next start recovers it'}"
+
+
+def _state_json(disk: Disk, directory: str) -> str:
+    state = directory_state(disk, directory.rstrip("/") or "/")
+    return json_line(
+        {"file": directory, "type": "directory", "held_by": state.holder, "clean_shutdown": state.is_clean}
+    )
+
+
+def _row_json(file: str, row: Row, *, decodes: bool) -> str:
+    fields: dict[str, object] = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    if isinstance(row, LoggedRecord):
+        fields["headers"] = [{"key": key, "value": value} for key, value in row.headers]
+        if decodes:
+            fields |= _decoded(row)
+    return json_line({"file": file, "type": _type_of(row), **fields})
+
+
+def _type_of(row: Row) -> str:
+    if isinstance(row, LoggedRecord):
+        return "record"
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(row).__name__).lower()
+
+
+def _text(row: Row, *, decodes: bool) -> str:
+    if isinstance(row, Damage):
+        return f"damaged at byte {row.byte}: the file {row.reason}"
+    if isinstance(row, LoggedRecord):
+        return _record_text(row, decodes=decodes)
+    if isinstance(row, Batch):
+        return _batch_text(row)
+    if isinstance(row, Property):
+        return f"{row.name}: {_printable(row.value.encode())}"
+    return " ".join(f"{_kafkas(field.name)}: {getattr(row, field.name)}" for field in dataclasses.fields(row))
+
+
+def _batch_text(batch: Batch) -> str:
+    horizon = "empty" if batch.delete_horizon_ms is None else f"[{batch.delete_horizon_ms}]"
+    return (
+        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
+        f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
+        f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
+        f"isTransactional: {_java(batch.is_transactional)} isControl: {_java(batch.is_control)} "
+        f"deleteHorizonMs: OptionalLong{'.' if horizon == 'empty' else ''}{horizon} position: {batch.position} "
+        f"{batch.timestamp_type}: {batch.max_timestamp} size: {batch.size} magic: {batch.magic} "
+        f"compresscodec: {batch.compress_codec} crc: {batch.crc} isvalid: {_java(batch.is_valid)}"
+    )
+
+
+def _record_text(row: LoggedRecord, *, decodes: bool) -> str:
+    keys = ",".join(_printable(key.encode()) for key, _ in row.headers)
+    text = (
+        f"| offset: {row.offset} {row.timestamp_type}: {row.timestamp} keySize: {row.key_size} "
+        f"valueSize: {row.value_size} sequence: {row.sequence} headerKeys: [{keys}]"
+    )
+    if row.control_type is not None:
+        return f"{text} endTxnMarker: {row.control_type} coordinatorEpoch: {row.coordinator_epoch}"
+    if decodes:
+        return " ".join([text, *(f"{name}: {json_line(value)}" for name, value in _decoded(row).items())])
+    if row.key is not None:
+        text += f" key: {_printable(row.key)}"
+    return text if row.value is None else f"{text} payload: {_printable(row.value)}"
+
+
+def _decoded(row: LoggedRecord) -> Mapping[str, object]:
+    """A record of `__consumer_offsets`; what can't be read is told in its place."""
+    if row.key is None or row.control_type is not None:
+        return {}
+    try:
+        key = decode_key(row.key)
+        value = None if row.value is None or isinstance(key, UnknownKey) else decode_value(key, row.value)
+    except MalformedMessageError as error:
+        return {"decode_error": str(error)}
+    return {"decoded_key": key, "decoded_value": value}
+
+
+def _kafkas(name: str) -> str:
+    """`start_offset` as `startOffset`."""
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _java(value: bool) -> str:  # noqa: FBT001 - it is what the function is about
+    return "true" if value else "false"
+
+
+def _printable(data: bytes) -> str:
+    """UTF-8 where it is that, and on one line."""
+    text = data.decode("utf-8", "backslashreplace")
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+# ---- verify ---------------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.option("--records", is_flag=True, help="Also decompress the batches and read every record.")
+@json_option
+def verify(*, directories: Sequence[str], records: bool, as_json: bool) -> None:
+    """Check every CRC, index entry, offset and epoch in DIR, a partition's directory or a whole data directory.
+
+    Each file that is wrong is named, with the byte at which its first wrong batch, entry or line begins. Exits with 1
+    if there is one. What a running broker has written by half is said, and is not wrong.
+    """
+    disk = SystemDisk()
+    total = sum(_log_bytes(disk, directory) for directory in directories)
+    with progress("checking", total, unit="bytes", wanted=not as_json) as advance:
+        verification = Verification(disk, records=records, advance=advance)
+        for directory in directories:
+            for finding in _verify(disk, verification, directory):
+                click.echo(json_line({"type": "finding", **_fields(finding)}) if as_json else _sentence(finding))
+    totals = verification.totals
+    if as_json:
+        click.echo(json_line({"type": "totals", **dataclasses.asdict(totals)}))
+    else:
+        verdict = "nothing is damaged"
+        if totals.damaged_files:
+            verdict = f"{totals.damaged_files} file{'s are' if totals.damaged_files > 1 else ' is'} damaged"
+        click.echo(
+            f"{totals.logs} logs, {totals.segments} segments, {totals.batches} batches, {totals.records} records, "
+            f"{totals.bytes} bytes: {verdict}"
+        )
+    if totals.damaged_files:
+        raise _DamagedError
+
+
+def _verify(disk: Disk, verification: Verification, directory: str) -> Iterator[Finding]:
+    folder = directory.rstrip("/") or "/"
+    if is_partition_directory(disk, folder):
+        return verification.partition_directory(folder)
+    if not partition_directories(disk, folder) and not known_files(disk, folder):
+        raise ConfigurationError(f"{directory} is neither a partition's directory nor a data directory")
+    return verification.data_directory(folder)
+
+
+def _log_bytes(disk: Disk, directory: str) -> int:
+    """How much there is to check."""
+    folders = [directory] if is_partition_directory(disk, directory) else partition_directories(disk, directory)
+    return sum(disk.size(file) for folder in folders for file in known_files(disk, folder) if file.endswith(LOG))
+
+
+def _fields(finding: Finding) -> Mapping[str, object]:
+    return {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding)}
+
+
+def _sentence(finding: Finding) -> str:
+    place = finding.path if finding.byte is None else f"{finding.path}: byte {finding.byte}"
+    return f"{place}: {'' if finding.is_damage else 'note: '}{finding.reason}"

@@ -1,0 +1,192 @@
+"""`odradek log`, run in this process: what it prints of files on a real disk, and what it exits with. Row M1."""
+
+import base64
+import json
+import random
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from odradek.cli import main
+from odradek.log import LogConfig, LogManager
+from odradek.model import TopicPartition
+from odradek.protocol.group_records import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_key,
+    encode_value,
+)
+from odradek.protocol.record_batch import read_header
+from odradek.protocol.records import encode_batch
+from odradek.runtime import SystemDisk
+
+NOW = 1_800_000_000_000
+FIRST = f"{0:020d}.log"
+
+
+def new_manager(directory: Path) -> LogManager:
+    config = LogConfig(segment_bytes=400, index_interval_bytes=1)
+    manager = LogManager(
+        SystemDisk(),
+        [str(directory)],
+        broker_id=1,
+        cluster_id="c",
+        entropy=random.Random(3),
+        config_for=lambda topic: config,
+        note="the test",
+    )
+    manager.open(NOW)
+    return manager
+
+
+def append(manager: LogManager, topic: str, key: bytes | None, value: bytes | None) -> None:
+    log = manager.get_or_create(TopicPartition(topic, 0), topic_id=uuid.UUID(int=9), now_ms=NOW)
+    log.append(encode_batch([(NOW, key, value, (("h", b"x"),))]), leader_epoch=0, now_ms=NOW)
+    log.write()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory that was closed."""
+    manager = new_manager(tmp_path / "data")
+    for number in range(8):
+        append(manager, "t", b"key-%d" % number, b"a\nb" if number else b"plain")
+    manager.close()
+    return tmp_path / "data"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["log", *map(str, arguments)])
+
+
+def objects(result: Result) -> list[Any]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_file_is_dumped_in_the_words_of_kafkas_own_tool(data: Path) -> None:
+    shown = run("dump", data / "t-0" / FIRST, "--print-data-log")
+    header = read_header((data / "t-0" / FIRST).read_bytes())
+    assert shown.exit_code == 0
+    first, batch, record, *_ = shown.stdout.splitlines()
+    assert first == f"Dumping {data}/t-0/{FIRST}"
+    assert batch == (
+        "baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
+        "partitionLeaderEpoch: 0 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
+        f"position: 0 CreateTime: {NOW} size: {header.size} magic: 2 compresscodec: none crc: {header.crc} "
+        "isvalid: true"
+    )
+    assert record == (
+        f"| offset: 0 CreateTime: {NOW} keySize: 5 valueSize: 5 sequence: -1 headerKeys: [h] key: key-0 payload: plain"
+    )
+    assert "payload: a\\nb" in shown.stdout, "a record is one line"
+
+
+def test_a_data_directory_is_dumped_as_objects(data: Path) -> None:
+    found = objects(run("dump", data, "--json", "--records"))
+    assert found[0] == {"file": str(data), "type": "directory", "held_by": None, "clean_shutdown": True}
+    types = {each["type"] for each in found}
+    assert types == {
+        "directory",
+        "batch",
+        "record",
+        "offset_index_entry",
+        "time_index_entry",
+        "leader_epoch",
+        "checkpoint_entry",
+        "property",
+    }
+    record = next(each for each in found if each["type"] == "record")
+    assert base64.b64decode(record["key"]) == b"key-0"
+    assert record["headers"] == [{"key": "h", "value": base64.b64encode(b"x").decode()}]
+    batch = next(each for each in found if each["type"] == "batch")
+    assert (batch["base_offset"], batch["compress_codec"], batch["is_valid"]) == (0, "none", True)
+    assert {each["file"] for each in found if each["type"] == "checkpoint_entry"} == {
+        f"{data}/recovery-point-offset-checkpoint"
+    }
+
+
+def test_groups_and_their_offsets_are_decoded_when_asked_for(tmp_path: Path) -> None:
+    manager = new_manager(tmp_path)
+    value = OffsetCommitValue(offset=42, commit_timestamp=NOW)
+    key = encode_key(OffsetCommitKey(group="g", topic="t", partition=3))
+    append(manager, "__consumer_offsets", key, encode_value(value))
+    append(manager, "__consumer_offsets", encode_key(GroupMetadataKey(group="g")), None)
+    append(manager, "__consumer_offsets", b"?", b"?")
+    manager.close()
+    shown = run("dump", tmp_path / "__consumer_offsets-0" / FIRST, "--offsets-decoder", "--json")
+    commit, tombstone, unreadable = (each for each in objects(shown) if each["type"] == "record")
+    assert commit["decoded_key"] == {"group": "g", "topic": "t", "partition": 3}
+    assert commit["decoded_value"]["offset"] == 42
+    assert tombstone["decoded_key"] == {"group": "g"}
+    assert tombstone["decoded_value"] is None
+    assert "decode_error" in unreadable
+    text = run("dump", tmp_path / "__consumer_offsets-0", "--offsets-decoder").stdout
+    assert 'decoded_key: {"group":"g","topic":"t","partition":3}' in text
+
+
+def test_a_damaged_file_is_dumped_up_to_the_damage(data: Path) -> None:
+    path = data / "t-0" / FIRST
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    shown = run("dump", path)
+    assert shown.exit_code == 1
+    assert shown.stdout.splitlines()[-1].startswith("damaged at byte ")
+
+
+def test_what_is_no_log_is_refused_in_one_line(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("x")
+    (tmp_path / "empty").mkdir()
+    for arguments in (["dump", other], ["dump", tmp_path / "empty"], ["verify", tmp_path / "empty"]):
+        shown = run(*arguments)
+        assert (shown.exit_code, len(shown.stderr.splitlines()), shown.stdout) == (1, 1, "")
+    assert "No such file" in run("dump", data / "t-0" / f"{7:020d}.log").stderr
+
+
+def test_a_directory_without_damage_is_verified_with_its_totals(data: Path) -> None:
+    shown = run("verify", data, "--records")
+    assert shown.exit_code == 0
+    (line,) = shown.stdout.splitlines()
+    assert line.startswith("1 logs, 2 segments, 8 batches, 8 records, ")
+    assert line.endswith(" bytes: nothing is damaged")
+    (totals,) = objects(run("verify", data / "t-0", "--json"))
+    assert (totals["type"], totals["batches"], totals["damaged_files"]) == ("totals", 8, 0)
+
+
+def test_damage_is_named_at_its_byte_and_exits_with_1(data: Path) -> None:
+    path = data / "t-0" / FIRST
+    content = bytearray(path.read_bytes())
+    second = read_header(content).size
+    content[second + 70] ^= 1
+    path.write_bytes(content)
+    shown = run("verify", data)
+    assert shown.exit_code == 1
+    first, last = shown.stdout.splitlines()
+    assert first == f"{path}: byte {second}: has a batch with a wrong checksum, at offset 1"
+    assert last.endswith(": 1 file is damaged")
+    finding, totals = objects(run("verify", data / "t-0", "--json"))
+    assert (finding["path"], finding["byte"], finding["is_damage"]) == (str(path), second, True)
+    assert totals["damaged_files"] == 1
+
+
+def test_beside_a_running_broker_a_half_written_end_is_said(tmp_path: Path) -> None:
+    manager = new_manager(tmp_path)
+    append(manager, "t", b"k", b"v")
+    append(manager, "t", b"k", b"v")
+    path = tmp_path / "t-0" / FIRST
+    content = path.read_bytes()
+    path.write_bytes(content[:-5])
+    shown = run("verify", tmp_path)
+    half = len(content) // 2
+    assert shown.exit_code == 0
+    assert "note: is in use by process" in shown.stdout
+    assert f"{path}: byte {half}: note: ends with {half - 5} bytes" in shown.stdout
+    dumped = run("dump", path)
+    assert (dumped.exit_code, dumped.stdout.splitlines()[-1].startswith(f"damaged at byte {half}")) == (0, True)
+    manager.kill()
+    assert run("verify", tmp_path).exit_code == 1
+    assert run("dump", path).exit_code == 1

@@ -12,7 +12,7 @@ from odradek.log.findings import Finding
 from odradek.log.verification import Verification
 from odradek.model import TopicPartition
 from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import BatchHeader, iterate_batches, read_header, write_header
+from odradek.protocol.record_batch import BatchHeader, iterate_batches, write_header
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk
 
@@ -236,20 +236,19 @@ def test_only_the_first_damage_of_a_file_is_named_and_the_others_are_counted() -
     path = f"{FIRST}.log"
     for number in (5, 2, 4):
         flip(disk, path, batches(disk, path)[number][0] + 70)
-    (finding,) = [finding for finding in verify(disk) if finding.path == path]
-    assert finding.byte == batches(disk, path)[2][0]
+    (finding,) = verify(disk)
+    assert (finding.path, finding.byte) == (path, batches(disk, path)[2][0])
     assert finding.reason.endswith("; 2 more things in it are wrong")
 
 
 def test_a_segment_that_is_gone_leaves_a_gap_unless_compaction_explains_it() -> None:
     disk, _ = data_directory()
-    first, second, third = (int(each[-20:]) for each in segments(disk)[:3])
+    _, second, third = (int(each[-20:]) for each in segments(disk))
     for suffix in (".log", ".index", ".timeindex", ".snapshot"):
         disk.remove(f"{FOLDER}/{second:020d}{suffix}")
     (finding,) = verify(disk)
     assert (finding.path, finding.byte) == (f"{FOLDER}/{third:020d}.log", 0)
     assert f"offsets {second} to {third - 1} are in no file" in finding.reason
-    assert first < second
     put(disk, "/data/cleaner-offset-checkpoint", f"0\n1\nt 0 {third}\n".encode())
     assert verify(disk) == []
     assert verify(disk, FOLDER) == []
@@ -449,13 +448,10 @@ def test_a_wrong_small_file_is_named_with_its_line(name: str, data: bytes, byte:
 
 
 def test_beside_a_running_broker_a_half_written_end_is_said_and_is_no_damage() -> None:
-    disk, manager = data_directory(is_closed=False)
+    disk, _ = data_directory(is_closed=False)
     last = segments(disk)[-1]
-    position, header = batches(disk, f"{last}.log")[-1]
-    put(disk, f"{last}.log", disk.read_file(f"{last}.log")[: position + header.size - 1])
+    position = cut_in_records(disk, f"{last}.log")
     put(disk, f"{last}.index", struct.pack(">II", 2**20, 2**20) + b"\0\0\0")
-    log = manager.get(TopicPartition("t", 0))
-    assert log is not None
     findings = verify(disk)
     assert [(each.path, each.byte) for each in findings] == [
         ("/data", None),
@@ -472,20 +468,19 @@ def test_beside_a_running_broker_damage_is_damage() -> None:
     disk, _ = data_directory(is_closed=False)
     position, _ = batches(disk, f"{FIRST}.log")[2]
     flip(disk, f"{FIRST}.log", position + 70)
-    first, *others = segments(disk)
-    put(disk, f"{others[0]}.log", disk.read_file(f"{others[0]}.log")[:-1])
-    assert (f"{first}.log", position) in damages(disk)
-    assert f"{others[0]}.log" in [path for path, _ in damages(disk)], "only the last segment is written to"
+    second = segments(disk)[1]
+    put(disk, f"{second}.log", disk.read_file(f"{second}.log")[:-1])
+    assert (f"{FIRST}.log", position) in damages(disk)
+    assert f"{second}.log" in [path for path, _ in damages(disk)], "only the last segment is written to"
 
 
 def test_after_a_crash_a_batch_that_is_cut_is_damage_and_recovery_heals_it() -> None:
     disk, manager = data_directory(is_closed=False)
     manager.kill()
-    last = segments(disk)[-1]
     assert [each.reason for each in verify(disk)] == ["was not closed by its broker; the next start recovers it"]
-    position, _ = batches(disk, f"{last}.log")[-1]
-    put(disk, f"{last}.log", disk.read_file(f"{last}.log")[:-1])
-    assert damages(disk) == [(f"{last}.log", position)]
+    last = f"{segments(disk)[-1]}.log"
+    position = cut_in_records(disk, last)
+    assert damages(disk) == [(last, position)]
     manager.open(NOW)
     manager.close()
     assert verify(disk) == []

@@ -74,6 +74,19 @@ def test_altering_the_old_way_unsets_what_is_not_named(play: Any, version: int) 
     play(scene)
 
 
+def test_a_broker_s_keys_are_replaced_the_old_way(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(), await world.client()
+        await alter(client, resource(BROKER, "0", ("log.roll.ms", "5"), ("message.max.bytes", "99")))
+        message = {"resources": [resource(BROKER, "0", ("log.roll.ms", "6"))], "validate_only": False}
+        answer = await client.ask(ApiKey.ALTER_CONFIGS, 2, message)
+        assert [each.error_code for each in answer.responses] == [ErrorCode.none]
+        assert broker.image.broker_configs == {0: {"log.roll.ms": "6"}}
+        assert (broker.config.log_roll_ms, broker.config.message_max_bytes) == (6, 1_048_588)
+
+    play(scene)
+
+
 def test_the_log_goes_by_the_new_values_at_once(play: Any) -> None:
     async def scene(world: Any) -> None:
         broker, client = await world.broker(), await world.client()

@@ -39,8 +39,9 @@ def main(rows: int | None) -> None:
     """A broker, a year of real flights, three pipelines on Spark side by side, results."""
     signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(level=logging.ERROR)
-    # Of a call into the JVM that Ctrl-C interrupts, py4j tells at length.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # Of a call into the JVM that Ctrl-C interrupts, these tell at length.
+    for name in ("py4j", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     console = Console()
     try:
         with ExitStack() as cleanup:
@@ -167,9 +168,7 @@ def _table(given: Input, publishing: float, statuses: Sequence[Status], lags: di
     for column in ("records in", "records out", "seconds", "rows/s", "lag"):
         table.add_column(column, justify="right")
     count = len(given.events)
-    table.add_row(
-        "publish", "from CSV", f"{count:,}", f"{count:,}", f"{publishing:.1f}", f"{count / publishing:,.0f}", ""
-    )
+    table.add_row("publish", f"{count:,}", f"{count:,}", f"{publishing:.1f}", f"{count / publishing:,.0f}", "")
     for status in statuses:
         figures = status.figures
         table.add_row(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from odradek.testing.process import ServedBroker
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -18,36 +20,50 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def mock_cluster() -> Iterator[Any]:
-    """librdkafka's own mock of a Kafka cluster, two brokers in this process: a peer that nobody here wrote."""
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 2, "linger.ms": 1})
-    yield producer
-    producer.flush()
-
-
-@pytest.fixture(scope="session")
-def bootstrap(mock_cluster: Any) -> str:
-    brokers = mock_cluster.list_topics(timeout=30).brokers.values()
-    return ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
+    """A broker as users run it, in a process of its own; it keeps records however old they say they are."""
+    options = {"log.retention.ms": "-1", "num.partitions": "4", "offsets.topic.num.partitions": "4"}
+    with ServedBroker(tmp_path_factory.mktemp("spark") / "data", options=options) as broker:
+        yield broker
 
 
 @pytest.fixture
-def topic(mock_cluster: Any) -> str:
+def bootstrap(served: ServedBroker) -> str:
+    return served.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def producer(served: ServedBroker) -> Any:
+    """librdkafka's: what the tests read was not written by us."""
+    from confluent_kafka import Producer
+
+    return Producer({"bootstrap.servers": served.bootstrap_servers, "linger.ms": 1})
+
+
+@pytest.fixture(scope="session")
+def admin(served: ServedBroker) -> Any:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": served.bootstrap_servers})
+
+
+@pytest.fixture
+def topic(admin: Any) -> str:
     """A new topic of four partitions."""
+    from confluent_kafka.admin import NewTopic
+
     name = f"t-{uuid.uuid4().hex[:8]}"
-    mock_cluster.list_topics(name, timeout=30)
+    admin.create_topics([NewTopic(name, 4)])[name].result(30)
     return name
 
 
 @pytest.fixture
-def produce(mock_cluster: Any) -> Callable[..., None]:
-    """Writes (partition, key, value, …) and returns when all is there."""
+def produce(producer: Any) -> Callable[..., None]:
+    """Writes (partition, key, value) and returns when all is there."""
 
     def send(topic: str, records: list[tuple[int, bytes | None, bytes | None]], **more: Any) -> None:
         for partition, key, value in records:
-            mock_cluster.produce(topic, key=key, value=value, partition=partition, **more)
-        assert mock_cluster.flush(30) == 0
+            producer.produce(topic, key=key, value=value, partition=partition, **more)
+        assert producer.flush(30) == 0
 
     return send

@@ -42,8 +42,9 @@ def run(files: tuple[Path, ...], threads: int | None, memory: str, as_json: bool
     # Everything is checked before the JVM takes its seconds.
     pipelines = _load(files)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # Of a call into the JVM that Ctrl-C interrupts, py4j tells at length.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # Of a call into the JVM that fails or that Ctrl-C interrupts, these tell at length what one line will say.
+    for name in ("py4j", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         from odradek.pipelines.runner import run_pipelines
         from odradek.spark.session import local_session, stop_session

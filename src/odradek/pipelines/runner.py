@@ -1,5 +1,6 @@
 """Pipelines side by side in one Spark: started, watched, their progress committed, stopped."""
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -85,8 +86,12 @@ class PipelineRun:
 
     def wait(self, seconds: float) -> None:
         """Return when the query has ended, or after `seconds`."""
+        from pyspark.errors import StreamingQueryException
+
         if self._ended_at is None and self._query.isActive:
-            self._query.awaitTermination(seconds)
+            # The next `poll` tells of a failure, and ends what belongs to the query.
+            with contextlib.suppress(StreamingQueryException):
+                self._query.awaitTermination(seconds)
 
     def stop(self) -> None:
         """End the query between two batches' commits, and commit its progress."""

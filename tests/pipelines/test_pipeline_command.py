@@ -1,0 +1,41 @@
+"""`odradek pipeline` as far as it needs no Spark."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.cli import main
+from odradek.pipelines.examples import EXAMPLES
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["pipeline", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_an_example_passes_its_check(kind: str, tmp_path: Path) -> None:
+    code, text = run("example", kind)
+    assert (code, text) == (0, EXAMPLES[kind])
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    code, text = run("check", str(file))
+    assert code == 0
+    assert text.endswith(f"a valid {kind} pipeline\n")
+
+
+def test_a_mistake_is_one_line_and_status_one(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(EXAMPLES["mirror"].replace("[target]", "[tarket]"))
+    code, text = run("run", str(file))
+    assert code == 1
+    assert text == f"odradek: {file}: target.bootstrap_servers is missing\n"
+
+
+def test_two_files_of_one_name_do_not_run_together(tmp_path: Path) -> None:
+    for name in ("a.toml", "b.toml"):
+        (tmp_path / name).write_text(EXAMPLES["mirror"])
+    code, text = run("check", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"))
+    assert code == 2
+    assert "name mirror is that of another file, too" in text

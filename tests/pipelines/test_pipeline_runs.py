@@ -1,0 +1,267 @@
+"""Pipelines in a real Spark, between two served brokers: results, checkpoints, the lag of their groups (M11)."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from odradek.pipelines.config import AnyPipeline, parse_pipeline
+from odradek.pipelines.runner import PipelineError, PipelineRun, Status, run_pipelines
+from odradek.runtime import SystemClock
+from odradek.testing.conditions import eventually
+from odradek.testing.process import ServedBroker
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
+
+HOUR_MS = 3_600_000
+START_MS = 1_356_998_400_000
+"""2013-01-01, midnight in UTC."""
+
+Publish = Callable[..., None]
+
+
+@pytest.fixture
+def publish(producer: Any) -> Publish:
+    """Writes orders, one per minute; order n goes to partition n % 3."""
+
+    def send(topic: str, first: int, count: int) -> None:
+        for number in range(first, first + count):
+            producer.produce(
+                topic,
+                json.dumps({"number": number, "city": "Ulm" if number % 2 else None}),
+                key=None if number % 5 == 0 else f"k{number}",
+                partition=number % 3,
+                timestamp=START_MS + number * 60_000,
+                headers=[("n", str(number)), ("n", None)],
+            )
+        assert producer.flush(30) == 0
+
+    return send
+
+
+def pipeline(directory: Path, text: str, **names: str) -> AnyPipeline:
+    values = tomllib.loads(text.format(**names))
+    return parse_pipeline(values, directory=directory, default_name="job")
+
+
+REAL_TIME = """
+kind = "real_time"
+name = "{topic}.hours"
+checkpoint = "hours.state"
+sql = \"\"\"
+SELECT window(timestamp, '1 hour').start AS hour, count(*) AS orders FROM orders GROUP BY window(timestamp, '1 hour')
+\"\"\"
+[source]
+bootstrap_servers = "{source}"
+max_offsets_per_trigger = 90
+[trigger]
+available_now = true
+[streams.orders]
+topics = ["{topic}"]
+watermark = "30 minutes"
+[sink]
+path = "hours"
+"""
+
+OFFLINE = """
+kind = "offline"
+name = "{topic}.archive"
+checkpoint = "archive.state"
+sql = "SELECT number, city, key, partition FROM orders"
+[source]
+bootstrap_servers = "{source}"
+[streams.orders]
+topics = ["{topic}"]
+value = "number INT, city STRING"
+[sink]
+path = "archive"
+partition_by = ["partition"]
+"""
+
+MIRROR = """
+kind = "mirror"
+name = "{topic}.mirror"
+checkpoint = "mirror.state"
+[source]
+bootstrap_servers = "{source}"
+topics = ["{topic}"]
+[trigger]
+available_now = true
+[target]
+bootstrap_servers = "{target}"
+topic_prefix = "copy."
+kafka = {{ "compression.type" = "zstd" }}
+"""
+
+
+def lag(admin: Any, group: str, topic: str) -> int:
+    """As any tool sees it: the ends of the partitions less what the group has committed."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    request = [ConsumerGroupTopicPartitions(group, partitions)]
+    committed = admin.list_consumer_group_offsets(request)[group].result(30).topic_partitions
+    ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+    return sum(ends[each].result(30).offset - each.offset for each in committed)
+
+
+def records(broker: ServedBroker, topic: str, count: int) -> list[tuple[Any, ...]]:
+    """(partition, offset, key, value, timestamp, headers), in order, through librdkafka."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "tests", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(3)])
+    found: list[Any] = []
+    try:
+        eventually(lambda: len(found) >= count or found.extend(consumer.consume(500, 0.5)), what=f"{count} records")
+    finally:
+        consumer.close()
+    return sorted(
+        (each.partition(), each.offset(), each.key(), each.value(), each.timestamp(), each.headers()) for each in found
+    )
+
+
+def test_three_kinds_run_side_by_side_and_disturb_each_other_not(
+    spark: Any,
+    source: ServedBroker,
+    target: ServedBroker,
+    admin: Any,
+    topic: str,
+    publish: Publish,
+    tmp_path: Path,
+) -> None:
+    publish(topic, 0, 211)
+    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
+    jobs = [pipeline(tmp_path, text, **names) for text in (REAL_TIME, OFFLINE, MIRROR)]
+    seen: list[Status] = []
+    statuses = run_pipelines(spark, jobs, on_status=seen.extend)
+    figures = {status.kind: (status.figures.records_in, status.figures.records_out) for status in statuses}
+    # The last order, of 03:30, moves the watermark to the end of the third hour.
+    assert figures == {"real_time": (211, 3), "offline": (211, 211), "mirror": (211, 211)}
+    assert not any(status.active for status in statuses)
+    assert any(status.active for status in seen)
+
+    hours = ds.dataset(tmp_path / "hours", format="parquet").to_table().to_pylist()
+    assert sorted((row["hour"].timestamp() * 1000 - START_MS, row["orders"]) for row in hours) == [
+        (0, 60),
+        (HOUR_MS, 60),
+        (2 * HOUR_MS, 60),
+    ]
+    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table().to_pylist()
+    assert sorted(row["number"] for row in archive) == list(range(211))
+    assert all(row["partition"] == row["number"] % 3 for row in archive)
+    assert {row["number"] for row in archive if row["key"] is None} == set(range(0, 211, 5))
+    assert records(target, f"copy.{topic}", 211) == records(source, topic, 211)
+    for job in jobs:
+        assert lag(admin, job.group, topic) == 0
+
+
+def test_a_mirror_makes_topics_like_their_originals(
+    spark: Any, source: ServedBroker, target: ServedBroker, topic: str, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
+    run_pipelines(spark, [pipeline(tmp_path, MIRROR, **names)])
+    there = AdminClient({"bootstrap.servers": target.bootstrap_servers})
+    resource = ConfigResource(ResourceType.TOPIC, f"copy.{topic}")
+    configs = there.describe_configs([resource])[resource].result(30)
+    assert (configs["retention.ms"].value, configs["segment.bytes"].value) == ("-1", "1000000")
+    assert len(there.list_topics(f"copy.{topic}", timeout=30).topics[f"copy.{topic}"].partitions) == 3
+
+
+def test_a_pipeline_goes_on_where_its_checkpoint_ends(
+    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    job = pipeline(tmp_path, OFFLINE, topic=topic, source=source.bootstrap_servers)
+    publish(topic, 0, 10)
+    (first,) = run_pipelines(spark, [job])
+    publish(topic, 10, 5)
+    assert lag(admin, job.group, topic) == 5
+    (second,) = run_pipelines(spark, [job])
+    assert (first.figures.records_in, second.figures.records_in) == (10, 5)
+    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table().to_pylist()
+    assert sorted(row["number"] for row in archive) == list(range(15))
+    assert lag(admin, job.group, topic) == 0
+
+
+def test_a_continuous_pipeline_runs_until_it_is_stopped(
+    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    text = REAL_TIME.replace("available_now = true", 'interval = "100 milliseconds"')
+    run = PipelineRun(spark, pipeline(tmp_path, text, topic=topic, source=source.bootstrap_servers), SystemClock())
+    try:
+        publish(topic, 0, 9)
+        eventually(lambda: run.poll().figures.records_in == 9, within_s=120, what="nine records")
+        publish(topic, 9, 3)
+        eventually(lambda: run.poll().figures.records_in == 12, within_s=120, what="three more")
+        assert run.poll().active
+    finally:
+        run.stop()
+    assert not run.poll().active
+    assert lag(admin, f"{topic}.hours", topic) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "sentence"),
+    [
+        (OFFLINE, "SELECT number", "SELECT nummer", "nummer"),
+        (OFFLINE, "number INT, city", "topic INT, city", "streams.orders.value has a field topic"),
+        (OFFLINE, 'topics = ["{topic}"]', 'topics = ["not.there"]', "there is no topic 'not.there'"),
+        (REAL_TIME, "watermark =", 'event_time = "nothing"\nwatermark =', "event_time names no column: nothing"),
+        (MIRROR, '"zstd"', '"zip"', "compression.type"),
+    ],
+)
+def test_what_cannot_run_says_why_in_one_line(
+    spark: Any,
+    source: ServedBroker,
+    target: ServedBroker,
+    topic: str,
+    tmp_path: Path,
+    text: str,
+    old: str,
+    new: str,
+    sentence: str,
+) -> None:
+    assert old in text
+    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
+    job = pipeline(tmp_path, text.replace(old, new), **names)
+    with pytest.raises(PipelineError) as caught:
+        run_pipelines(spark, [job])
+    assert str(caught.value).startswith(f"{job.name}: ")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mirror_refuses_a_topic_with_other_partitions(
+    spark: Any, source: ServedBroker, target: ServedBroker, topic: str, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    there = AdminClient({"bootstrap.servers": target.bootstrap_servers})
+    there.create_topics([NewTopic(f"copy.{topic}", 2)])[f"copy.{topic}"].result(30)
+    names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
+    with pytest.raises(PipelineError, match=r"has 2 at the target where the source has 3"):
+        run_pipelines(spark, [pipeline(tmp_path, MIRROR, **names)])
+
+
+def test_the_command_runs_a_file_and_prints_what_it_did(
+    source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    publish(topic, 0, 20)
+    file = tmp_path / "archive.toml"
+    file.write_text(OFFLINE.format(topic=topic, source=source.bootstrap_servers))
+    command = [Path(sys.executable).with_name("odradek"), "pipeline", "run", "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert (printed["name"], printed["records_in"], printed["records_out"]) == (f"{topic}.archive", 20, 20)

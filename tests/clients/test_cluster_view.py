@@ -7,6 +7,7 @@ import pytest
 
 from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, Lane, NoBrokerError, open_cluster
+from odradek.clients.offsets import LATEST, list_offsets
 from odradek.clients.settings import ClientSettings, make_settings, settings_of_properties
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
@@ -163,6 +164,28 @@ def test_a_cluster_that_comes_back_is_found_without_anybody_asking(simulation: S
             await broker.start()
             await asyncio.sleep(3)
             assert cluster.metadata.leader(T0) == 0
+
+    simulation.run(main())
+
+
+def test_a_request_outlives_a_cluster_that_is_away_for_a_while(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        await broker.start()
+        broker.topics["t"] = {0: 0}
+        answer = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 7, "timestamp": -1}]}]}
+        broker.answers[ApiKey.LIST_OFFSETS] = lambda _: answer
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            await cluster.topic("t", timeout_ms=1_000)
+            broker.stop()
+            asking = asyncio.ensure_future(list_offsets(cluster, {T0: LATEST}, timeout_ms=30_000))
+            await asyncio.sleep(10)
+            await broker.start()
+            assert (await asking)[T0].offset == 7
+            broker.stop()
+            started = simulation.clock.elapsed_s
+            with pytest.raises(UnavailableError):
+                await list_offsets(cluster, {T0: LATEST}, timeout_ms=5_000)
+            assert simulation.clock.elapsed_s - started == pytest.approx(5.0, abs=3.0)
 
     simulation.run(main())
 

@@ -90,7 +90,9 @@ def command(
         raise click.BadParameter(f"beginning, end, a number, -N or @TIME, not {offset!r}", param_hint="--offset")
     render = _renderer(template, key_delimiter, delimiter, null=null, as_json=as_json)
     settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
-    settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | settings
+    # Whoever asks for the end wants it said at once, not after a long poll.
+    wait_ms = {"fetch_max_wait_ms": 50} if exit_eof else {}
+    settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | wait_ms | settings
     if from_beginning:
         settings["auto_offset_reset"] = "earliest"
     wish = _Wish(

@@ -1,6 +1,7 @@
 """Trying again: requests that failed for a reason that passes, until one succeeds or the time is up."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -48,4 +49,6 @@ async def retrying(
                 raise
             await asyncio.sleep(pause)
             if isinstance(error, UnavailableError) or error.code in MOVED:
-                await cluster.refresh()
+                # Where nobody answers, the next try says so, until the time is up.
+                with contextlib.suppress(UnavailableError):
+                    await cluster.refresh()

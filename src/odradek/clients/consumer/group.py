@@ -50,6 +50,7 @@ from odradek.protocol.messages import optional
 _log = logging.getLogger("odradek.clients")
 _JOIN_GRACE_MS = 5_000
 """How much longer than the rebalance itself a JoinGroup may take to be answered; as in Kafka."""
+_LEAVE_PATIENCE_MS = 5_000
 _FENCED = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
 _ELSEWHERE = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
 
@@ -120,7 +121,7 @@ class Group:
         self._do(self.member.done(work, self._clock.monotonic()))
 
     async def leave(self, reason: str) -> None:
-        """Leave the group, and wait for the request to be away, not for the answer."""
+        """Leave the group, so that others need not wait for the session to end; without an answer, leave anyway."""
         self._topics, self._watched = (), None
         actions = self.member.leave(reason)
         for action in actions:
@@ -378,7 +379,7 @@ class Group:
     async def _leave(self, connection: Connection, action: Leave) -> None:
         member = {"member_id": action.member_id, "group_instance_id": None, "reason": action.reason}
         message: dict[str, Any] = {"group_id": self.group_id, "member_id": action.member_id, "members": [member]}
-        await connection.request(ApiKey.LEAVE_GROUP, message)
+        await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_PATIENCE_MS)
 
     # ---- the cluster's shape ------------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class Producer:
         if not self._accumulator.has_room(size):
             await self._wait_for_room(size)
         timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
         batch = self._append(topic, partition, timestamp, key, value, headers, future)
         if batch.count == 1 or batch.size >= self._settings.batch_size:
             sender.wake()
@@ -115,10 +115,9 @@ class Producer:
         self._sender.hurry = True
         self._sender.wake()
         try:
-            loop = asyncio.get_running_loop()
             for batch in list(self._accumulator.incomplete):
                 if not batch.is_done:
-                    batch.finished = batch.finished or loop.create_future()
+                    batch.finished = batch.finished or self._sender.loop.create_future()
                     await asyncio.shield(batch.finished)
         finally:
             self._flushes -= 1
@@ -221,7 +220,7 @@ class Producer:
 
     async def _wait_for_room(self, size: int) -> None:
         assert self._sender is not None
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[None] = self._sender.loop.create_future()
         self._accumulator.wait_for_room(size, waiter)
         self._sender.wake()
         try:

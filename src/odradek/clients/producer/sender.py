@@ -51,7 +51,7 @@ class Sender:
         self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
         self._idempotence = Idempotence() if settings.enable_idempotence else None
         self._delivery_timeout_s = settings.delivery_timeout_ms / 1000
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: set[int] = set()
@@ -62,7 +62,7 @@ class Sender:
     def wake(self) -> None:
         """Look at the queues in the next turn of the loop."""
         if self._scheduled is None and not self._closed:
-            self._scheduled = self._loop.call_soon(self._pass)
+            self._scheduled = self.loop.call_soon(self._pass)
 
     def close(self, error: OdradekError) -> None:
         """Stop, and fail what is not finished."""
@@ -344,7 +344,7 @@ class Sender:
             self._timer.cancel()
             self._timer = None
         if due_at < inf:
-            self._timer = self._loop.call_later(max(due_at - now, 0), self.wake)
+            self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
 
     def _tell_load(self, partitioner: LoadAware) -> None:
         """How many batches wait for each partition, by topic, to whoever shares the load out by it."""

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from demo.source import FLIGHTS, WEATHER, Hour, Input
+from odradek.clients import Admin
 from odradek.clients.cluster import Cluster, open_cluster
-from odradek.clients.group_offsets import fetch_group_offsets
 from odradek.clients.offsets import LATEST, list_offsets, partitions_of
 from odradek.clients.reader import PartitionReader
 from odradek.columns import RecordColumns, decode_batches
@@ -42,6 +42,13 @@ class Delay(NamedTuple):
     departed: int
     delay_minutes: int
     mean_wind: float | None
+
+
+class GroupProgress(NamedTuple):
+    """A consumer group: its committed offsets, summed, and how far the ends of the partitions are from them."""
+
+    committed: int
+    lag: int
 
 
 def check_delays(directory: Path, given: Input) -> tuple[list[Check], list[Delay]]:
@@ -94,15 +101,14 @@ async def check_mirror(source: str, target: str, given: Input) -> list[Check]:
         return checks
 
 
-async def lag_of(bootstrap_servers: str, groups: list[str]) -> dict[str, int]:
-    """How many records each group is behind the ends of the partitions that it has committed."""
-    async with open_cluster(bootstrap_servers) as cluster:
-        lags = {}
-        for group in groups:
-            committed = await fetch_group_offsets(cluster, group)
-            ends = await list_offsets(cluster, dict.fromkeys(committed, LATEST))
-            lags[group] = sum(ends[each].offset - committed[each].offset for each in committed) if committed else -1
-        return lags
+async def group_progress(bootstrap_servers: str, groups: list[str]) -> dict[str, GroupProgress]:
+    """How far each group is, as `odradek groups describe` says it."""
+    async with Admin(bootstrap_servers) as admin:
+        described = {group: await admin.describe_group(group) for group in groups}
+    return {
+        group: GroupProgress(sum(each.committed_offset or 0 for each in description.partitions), description.lag)
+        for group, description in described.items()
+    }
 
 
 async def _read(cluster: Cluster, partition: TopicPartition) -> pa.Table:

@@ -3,10 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from demo.source import Event
-from odradek.clients.cluster import open_cluster
-from odradek.clients.producer.producer import Producer
-from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.api import ApiKey
+from odradek.clients import Admin, NewTopic, Producer
 
 _STEP = 2_000
 """After so many records the progress bar hears of them."""
@@ -14,21 +11,12 @@ _STEP = 2_000
 
 async def create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
     """Create topics with these numbers of partitions. Raises `KafkaError`."""
-    async with open_cluster(bootstrap_servers) as cluster:
-        connection = await cluster.controller()
-        # The records are years old: without this, a broker would take them for expired.
-        configs = [{"name": "retention.ms", "value": "-1"}]
-        wanted = [
-            {"name": name, "num_partitions": count, "replication_factor": -1, "assignments": [], "configs": configs}
-            for name, count in topics.items()
-        ]
-        message = {"topics": wanted, "timeout": 30_000, "validate_only": False}
-        response = await connection.request(ApiKey.CREATE_TOPICS, message)
-        for topic in response.topics:
-            if topic.error_code != ErrorCode.none:
-                raise KafkaError(topic.error_code, f"topic {topic.name}: {topic.error_code.name}")
-        for name in topics:
-            await cluster.topic(name, timeout_ms=30_000)
+    # The records are years old: without this, a broker would take them for expired.
+    configs = {"retention.ms": "-1"}
+    async with Admin(bootstrap_servers) as admin:
+        await admin.create_topics(
+            NewTopic(name=name, partitions=count, configs=configs) for name, count in topics.items()
+        )
 
 
 async def publish(bootstrap_servers: str, events: Sequence[Event], advance: Callable[[int], None]) -> None:

@@ -242,16 +242,21 @@ def test_what_cannot_run_says_why_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_mirror_refuses_a_topic_with_other_partitions(
+def test_a_mirror_adds_partitions_and_never_takes_any(
     spark: Any, source: ServedBroker, target: ServedBroker, topic: str, tmp_path: Path
 ) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
     there = AdminClient({"bootstrap.servers": target.bootstrap_servers})
-    there.create_topics([NewTopic(f"copy.{topic}", 2)])[f"copy.{topic}"].result(30)
+    copy = f"copy.{topic}"
+    there.create_topics([NewTopic(copy, 2)])[copy].result(30)
     names = {"topic": topic, "source": source.bootstrap_servers, "target": target.bootstrap_servers}
-    with pytest.raises(PipelineError, match=r"has 2 at the target where the source has 3"):
-        run_pipelines(spark, [pipeline(tmp_path, MIRROR, **names)])
+    job = pipeline(tmp_path, MIRROR, **names)
+    run_pipelines(spark, [job])
+    assert len(there.list_topics(copy, timeout=30).topics[copy].partitions) == 3
+    there.create_partitions([NewPartitions(copy, 4)])[copy].result(30)
+    with pytest.raises(PipelineError, match=r"has 4 at the target where the source has 3"):
+        run_pipelines(spark, [job])
 
 
 def test_the_command_runs_a_file_and_prints_what_it_did(

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import uvloop
+
 from odradek.clients.cluster import Cluster
 from odradek.clients.settings import ClientSettings
 from odradek.runtime import system_runtime
@@ -22,7 +24,7 @@ class Bridge:
     def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
         """What `work` returns for the cluster. Raises what it raises, and `UnavailableError` if no broker answers."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = uvloop.new_event_loop()
         return self._loop.run_until_complete(self._run(work))
 
     def close(self) -> None:

@@ -5,12 +5,13 @@
 Only the columns that were asked for are decoded. The first batch that Spark sees must have its schema to the letter.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import uvloop
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import EARLIEST, list_offsets
@@ -41,7 +42,7 @@ class ScanTask:
 
 def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     """The records of the range. Raises `DataLossError` if the log has lost some and `failOnDataLoss` is on."""
-    loop = asyncio.new_event_loop()
+    loop = uvloop.new_event_loop()
     batches = _batches(task)
     try:
         while (batch := loop.run_until_complete(anext(batches, None))) is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, definitions, integer, text, unknown_key
@@ -89,3 +89,10 @@ def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, s
             raise ConfigurationError(f"an option kafka.*: {unknown_key(key, known)}")
         values[known[key].attribute] = value
     return make_settings(cls, values)
+
+
+def shared_keywords(bootstrap_servers: str, client: Mapping[str, str]) -> dict[str, Any]:
+    """Those of the `kafka.*` keys that every client has, as keywords: for an `Admin` beside a read or a write."""
+    known = definitions(ClientSettings)
+    shared = {known[key].attribute: value for key, value in client.items() if key in known}
+    return shared | {"bootstrap_servers": bootstrap_servers}

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import uvloop
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.producer.idempotence import ProducerIdentity
@@ -57,7 +58,7 @@ def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> Written
 
     Raises `OdradekError`: the first error that does not pass within `delivery.timeout.ms`.
     """
-    loop = asyncio.new_event_loop()
+    loop = uvloop.new_event_loop()
     writer = _Writer(options)
     try:
         for batch in batches:

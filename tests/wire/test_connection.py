@@ -211,6 +211,24 @@ async def test_what_is_answered_behind_the_cork_leaves_in_one_write() -> None:
     assert transport.sent[4:] == [b"5e6"]
 
 
+async def test_it_is_told_when_requests_came_and_when_their_answers_leave() -> None:
+    times, left = iter([1.0, 2.0, 3.0]), list[str]()
+    service, group = Service(), ConnectionGroup(clock=lambda: next(times))
+    connection = Connection(service, group)
+    connection.connection_made(Transport())
+    send(connection, b"h1")
+    send(connection, b"h2", b"c3")
+    assert connection.read_at == 2.0
+    send(connection, b"e4")
+    assert connection.read_at == 2.0, "c3 came then, and still waits"
+    for name in (b"h1", b"h2"):
+        service.pending[name].on_answered = lambda reply: left.append(repr(reply.buffers))
+    service.pending[b"h2"].complete([b"2"])
+    assert left == []
+    service.pending[b"h1"].complete([b"1"])
+    assert left == ["[b'1']", "[b'2']"]
+
+
 async def test_replies_that_wait_behind_a_slow_one_are_limited() -> None:
     service, transport, connection = connect(limits=ConnectionLimits(write_high_bytes=100))
     send(connection, b"h1", b"e" + bytes(200), b"e3")

@@ -35,10 +35,14 @@ class Service(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module. `peer_host` is the client's address; `session` is the service's own, whatever it likes."""
+    """See the module. `peer_host` is the client's address; `session` is the service's own, whatever it likes.
+
+    `read_at` is when the requests came that are being served, by the group's clock; 0 without one.
+    """
 
     __slots__ = (
         "_budget",
+        "_clock",
         "_closing",
         "_cork",
         "_eof",
@@ -62,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "peer_host",
         "peer_port",
+        "read_at",
         "session",
     )
 
@@ -70,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits = group.limits
         self._budget = group.budget
         self._cork = group.cork
+        self._clock = group.clock
         self._frames = FrameBuffer(group.pool, limits.largest_frame_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -90,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self.peer_host = ""
         self.peer_port = 0
+        self.read_at = 0.0
         self.session: object = None
 
     # What the transport calls
@@ -122,6 +129,8 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
             return
         if may_serve:
+            if self._clock is not None:
+                self.read_at = self._clock()
             self._serve_frames()
         if nbytes == self._offered:
             # The kernel has more, and libuv would go on reading from this connection within the same turn.
@@ -275,6 +284,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(reply.refused)
                 break
             self._write(reply.buffers)
+            if reply.on_answered is not None:
+                reply.on_answered(reply)
         self._exclusive = False
         self._in_flight_bytes -= answered_bytes
         self._budget.give_back(answered_bytes)

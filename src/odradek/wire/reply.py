@@ -32,6 +32,8 @@ class PendingReply:
     """The connection's: the size of an answer that waits for earlier ones."""
     on_settled: "Callable[[PendingReply], None] | None" = None
     """The connection's: called when the answer is known."""
+    on_answered: "Callable[[PendingReply], None] | None" = None
+    """The service's: called when the answer leaves, after all before it."""
 
     def abandon(self) -> bool:
         """The client went away: drop what waits for nobody else, and say whether that is so. Here it is not."""

@@ -1,6 +1,6 @@
 """What the connections of one server share: limits, buffers, a budget, and a cork."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Protocol
@@ -120,6 +120,8 @@ class ConnectionGroup:
     pool: BufferPool = field(default_factory=BufferPool)
     budget: RequestBudget = field(default_factory=RequestBudget)
     cork: Cork = field(default_factory=Cork)
+    clock: Callable[[], float] | None = None
+    """Asked for `Connection.read_at` at every read, if somebody wants to know."""
 
 
 def gather(pieces: Sequence[bytes | bytearray | memoryview]) -> Sequence[bytes | bytearray | memoryview]:

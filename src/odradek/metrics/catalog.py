@@ -1,0 +1,183 @@
+"""Every metric: its name in Kafka, its name here, its labels, and what it says. `docs/metrics.md` is this table.
+
+A name is Kafka's own by the rule of the usual JMX exporter configurations, so that dashboards made for Kafka find it:
+`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec` is `kafka_server_brokertopicmetrics_bytesin_total`.
+What Kafka does not have begins with `odradek_`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Kind(Enum):
+    """What may be done with the numbers."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric. `name` without the suffix that a counter gets; `mbean` is its name in Kafka, None for our own."""
+
+    mbean: str | None
+    name: str
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    help: str
+
+    @property
+    def exposed_name(self) -> str:
+        """The name on the page; a histogram's get `_bucket`, `_sum` and `_count` after it."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+
+def prometheus_name(mbean: str) -> str:
+    """The name for `domain:type=T,name=N`; `PerSec` and `-total` are cut off, for what a counter is called."""
+    domain, _, rest = mbean.partition(":")
+    properties = dict(item.split("=") for item in rest.split(","))
+    words = [domain.replace(".", "_"), properties["type"], properties["name"].removesuffix("PerSec").removesuffix("-total")]
+    return "_".join(words).replace("-", "_").lower()
+
+
+def _kafkas(mbean: str, kind: Kind, help_: str, *labels: str) -> Metric:
+    return Metric(mbean=mbean, name=prometheus_name(mbean), kind=kind, labels=labels, help=help_)
+
+
+def _own(name: str, kind: Kind, help_: str, *labels: str) -> Metric:
+    return Metric(mbean=None, name=f"odradek_{name}", kind=kind, labels=labels, help=help_)
+
+
+_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_TOPIC: Final = "kafka.server:type=BrokerTopicMetrics,name="
+_REQUEST: Final = "kafka.network:type=RequestMetrics,name="
+_REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
+_CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
+_LOG: Final = "kafka.log:type=Log,name="
+_GROUPS: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
+_SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="
+_SOCKETS: Final = "kafka.server:type=socket-server-metrics,name="
+
+INFO: Final = _own("info", _G, "1, with who this is in its labels.", "version", "broker_id", "cluster_id")
+BROKER_STATE: Final = _kafkas(
+    "kafka.server:type=KafkaServer,name=BrokerState", _G, "1 starting, 3 running, 7 shutting down."
+)
+
+MESSAGES_IN: Final = _kafkas(f"{_TOPIC}MessagesInPerSec", _C, "Records that were written.", "topic")
+BYTES_IN: Final = _kafkas(f"{_TOPIC}BytesInPerSec", _C, "Bytes of batches that were written.", "topic")
+BYTES_OUT: Final = _kafkas(f"{_TOPIC}BytesOutPerSec", _C, "Bytes of batches that were fetched.", "topic")
+FAILED_PRODUCES: Final = _kafkas(
+    f"{_TOPIC}FailedProduceRequestsPerSec", _C, "Partitions of produce requests that were answered with an error."
+)
+FAILED_FETCHES: Final = _kafkas(
+    f"{_TOPIC}FailedFetchRequestsPerSec", _C, "Partitions of fetch requests that were answered with an error."
+)
+
+REQUESTS: Final = _kafkas(f"{_REQUEST}RequestsPerSec", _C, "Requests that were served.", "request", "version")
+REQUEST_QUEUE_TIME: Final = _kafkas(
+    f"{_REQUEST}RequestQueueTimeMs", _H, "From a request's last byte to the beginning of its service, ms.", "request"
+)
+TOTAL_TIME: Final = _kafkas(
+    f"{_REQUEST}TotalTimeMs", _H, "From a request's last byte to its answer's way out, ms; long polls too.", "request"
+)
+REQUEST_BYTES: Final = _own("request_bytes", _C, "Bytes of requests.", "request")
+RESPONSE_BYTES: Final = _own("response_bytes", _C, "Bytes of answers.", "request")
+
+CONNECTIONS: Final = _kafkas(f"{_SOCKETS}connection-count", _G, "Clients that are connected.", "listener")
+CONNECTIONS_CREATED: Final = _kafkas(f"{_SOCKETS}connection-creation-total", _C, "Clients that were let in.", "listener")
+CONNECTIONS_REJECTED: Final = _own(
+    "connections_rejected", _C, "Clients that were turned away, by max.connections.", "listener"
+)
+MEMORY_POOL_USED: Final = _kafkas(
+    "kafka.network:type=SocketServer,name=MemoryPoolUsed", _G, "Bytes of requests that are not answered yet."
+)
+PURGATORY_SIZE: Final = _kafkas(
+    "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize", _G, "Fetches that wait for records."
+)
+FETCH_SESSIONS: Final = _kafkas(f"{_SESSIONS}NumIncrementalFetchSessions", _G, "Fetch sessions.")
+FETCH_SESSION_PARTITIONS: Final = _kafkas(
+    f"{_SESSIONS}NumIncrementalFetchPartitionsCached", _G, "Partitions of all fetch sessions."
+)
+FETCH_SESSION_EVICTIONS: Final = _kafkas(
+    f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", _C, "Fetch sessions that made room for others."
+)
+
+PARTITION_COUNT: Final = _kafkas(f"{_REPLICAS}PartitionCount", _G, "Logs here.")
+LEADER_COUNT: Final = _kafkas(f"{_REPLICAS}LeaderCount", _G, "Partitions that this broker leads.")
+UNDER_REPLICATED: Final = _kafkas(
+    f"{_REPLICAS}UnderReplicatedPartitions", _G, "Partitions led here, of which a replica is not in sync."
+)
+UNDER_MIN_ISR: Final = _kafkas(
+    f"{_REPLICAS}UnderMinIsrPartitionCount", _G, "Partitions led here with less than min.insync.replicas in sync."
+)
+OFFLINE_REPLICAS: Final = _kafkas(
+    f"{_REPLICAS}OfflineReplicaCount", _G, "Logs here that can't be opened, or that stopped after an error of the disk."
+)
+PRODUCER_IDS: Final = _kafkas(f"{_REPLICAS}ProducerIdCount", _G, "Idempotent producers that logs here remember.")
+
+ACTIVE_CONTROLLER: Final = _kafkas(f"{_CONTROLLER}ActiveControllerCount", _G, "1 if this broker is the controller.")
+OFFLINE_PARTITIONS: Final = _kafkas(
+    f"{_CONTROLLER}OfflinePartitionsCount", _G, "Partitions of the cluster without a leader; 0 if not the controller."
+)
+GLOBAL_TOPICS: Final = _kafkas(f"{_CONTROLLER}GlobalTopicCount", _G, "Topics of the cluster; 0 if not the controller.")
+GLOBAL_PARTITIONS: Final = _kafkas(
+    f"{_CONTROLLER}GlobalPartitionCount", _G, "Partitions of the cluster; 0 if not the controller."
+)
+ACTIVE_BROKERS: Final = _kafkas(
+    f"{_CONTROLLER}ActiveBrokerCount", _G, "Brokers of the cluster that live; 0 if not the controller."
+)
+
+LOG_START_OFFSET: Final = _kafkas(f"{_LOG}LogStartOffset", _G, "The first offset.", "topic", "partition")
+LOG_END_OFFSET: Final = _kafkas(f"{_LOG}LogEndOffset", _G, "The next offset.", "topic", "partition")
+LOG_SIZE: Final = _kafkas(f"{_LOG}Size", _G, "Bytes of all segments.", "topic", "partition")
+LOG_SEGMENTS: Final = _kafkas(f"{_LOG}NumLogSegments", _G, "Segments.", "topic", "partition")
+
+GROUPS: Final = _kafkas(f"{_GROUPS}NumGroups", _G, "Groups that this broker coordinates.")
+GROUP_OFFSETS: Final = _kafkas(f"{_GROUPS}NumOffsets", _G, "Committed offsets of all these groups.")
+GROUPS_BY_STATE: Final = {
+    state: _kafkas(f"{_GROUPS}NumGroups{state}", _G, f"Of these, in the state {state}.")
+    for state in ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
+}
+
+ALL: Final[tuple[Metric, ...]] = (
+    INFO,
+    BROKER_STATE,
+    MESSAGES_IN,
+    BYTES_IN,
+    BYTES_OUT,
+    FAILED_PRODUCES,
+    FAILED_FETCHES,
+    REQUESTS,
+    REQUEST_QUEUE_TIME,
+    TOTAL_TIME,
+    REQUEST_BYTES,
+    RESPONSE_BYTES,
+    CONNECTIONS,
+    CONNECTIONS_CREATED,
+    CONNECTIONS_REJECTED,
+    MEMORY_POOL_USED,
+    PURGATORY_SIZE,
+    FETCH_SESSIONS,
+    FETCH_SESSION_PARTITIONS,
+    FETCH_SESSION_EVICTIONS,
+    PARTITION_COUNT,
+    LEADER_COUNT,
+    UNDER_REPLICATED,
+    UNDER_MIN_ISR,
+    OFFLINE_REPLICAS,
+    PRODUCER_IDS,
+    ACTIVE_CONTROLLER,
+    OFFLINE_PARTITIONS,
+    GLOBAL_TOPICS,
+    GLOBAL_PARTITIONS,
+    ACTIVE_BROKERS,
+    LOG_START_OFFSET,
+    LOG_END_OFFSET,
+    LOG_SIZE,
+    LOG_SEGMENTS,
+    GROUPS,
+    GROUP_OFFSETS,
+    *GROUPS_BY_STATE.values(),
+)

@@ -37,7 +37,8 @@ def producer(served: ServedBroker) -> Any:
     """librdkafka's: what the tests read was not written by us."""
     from confluent_kafka import Producer
 
-    return Producer({"bootstrap.servers": served.bootstrap_servers, "linger.ms": 1})
+    settings = {"linger.ms": 1, "queue.buffering.max.messages": 1_000_000}
+    return Producer({"bootstrap.servers": served.bootstrap_servers, **settings})
 
 
 @pytest.fixture(scope="session")

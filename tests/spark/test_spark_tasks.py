@@ -1,0 +1,161 @@
+"""A task's work without Spark around it: ranges in, Arrow out, and the other way, over a served broker."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition
+from odradek.spark.lookup import ClusterLookup
+from odradek.spark.options import parse_read_options, parse_write_options
+from odradek.spark.planning import DataLossError, OffsetRange
+from odradek.spark.scan import ScanTask, scan
+from odradek.spark.settings import ScanSettings, client_settings
+from odradek.spark.sink import Written, write
+
+Produce = Callable[..., None]
+
+
+def task(bootstrap: str, topic: str, start: int, end: int, *, columns: str = "offset value", **more: str) -> ScanTask:
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.default.api.timeout.ms": "3000"} | more
+    return ScanTask(
+        range=OffsetRange(partition=TopicPartition(topic, 0), start=start, end=end),
+        options=parse_read_options({key.replace("__", "."): value for key, value in given.items()}, streaming=False),
+        columns=tuple(columns.split()),
+    )
+
+
+def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def fill(produce: Produce, topic: str, count: int) -> None:
+    produce(topic, [(0, None, b"%d" % number) for number in range(count)])
+
+
+def delete_before(admin: Any, topic: str, offset: int) -> None:
+    from confluent_kafka import TopicPartition as Partition
+
+    partition = Partition(topic, 0, offset)
+    admin.delete_records([partition])[partition].result(30)
+
+
+def test_a_range_is_read_to_the_offset(bootstrap: str, topic: str, produce: Produce) -> None:
+    fill(produce, topic, 100)
+    assert offsets(scan(task(bootstrap, topic, 37, 61))) == list(range(37, 61))
+
+
+def test_columns_come_in_the_order_that_was_asked_for_and_as_spark_wants_them(
+    bootstrap: str, topic: str, produce: Produce
+) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from odradek.spark.schema import source_schema
+
+    fill(produce, topic, 3)
+    schema = source_schema(include_headers=True)
+    (batch,) = scan(task(bootstrap, topic, 0, 3, columns=" ".join(schema.fieldNames()), includeHeaders="true"))
+    assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+    (swapped,) = scan(task(bootstrap, topic, 0, 3, columns="timestampType topic"))
+    assert swapped.to_pylist() == [{"timestampType": 0, "topic": topic}] * 3
+
+
+def test_a_large_range_comes_in_batches_that_the_jvm_can_take(bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, [(0, None, b"x")] * 120_000)
+    batches = list(scan(task(bootstrap, topic, 0, 120_000, columns="offset")))
+    assert max(batch.num_rows for batch in batches) <= 50_000
+    assert offsets(iter(batches)) == list(range(120_000))
+
+
+def test_a_reader_that_stops_in_the_middle_leaves_nothing_running(bootstrap: str, topic: str, produce: Produce) -> None:
+    fill(produce, topic, 1000)
+    batches = scan(task(bootstrap, topic, 0, 1000, kafka__max__partition__fetch__bytes="1000"))
+    assert next(batches).num_rows > 0
+    batches.close()
+    assert list(batches) == []
+
+
+def test_records_that_are_gone_end_the_task_unless_losses_are_allowed(
+    bootstrap: str, topic: str, produce: Produce, admin: Any
+) -> None:
+    fill(produce, topic, 100)
+    delete_before(admin, topic, 40)
+    with pytest.raises(DataLossError, match=r"does not hold offset 10.*failOnDataLoss = false reads what is left"):
+        list(scan(task(bootstrap, topic, 10, 60)))
+    assert offsets(scan(task(bootstrap, topic, 10, 60, failOnDataLoss="false"))) == list(range(40, 60))
+    assert offsets(scan(task(bootstrap, topic, 10, 30, failOnDataLoss="false"))) == []
+
+
+def test_an_offset_that_never_was_is_not_waited_for_for_ever(bootstrap: str, topic: str, produce: Produce) -> None:
+    fill(produce, topic, 10)
+    with pytest.raises(OdradekError, match="offset 10"):
+        list(scan(task(bootstrap, topic, 5, 20)))
+
+
+def rows(**columns: Any) -> pa.RecordBatch:
+    types = {"partition": pa.int32(), "key": pa.string(), "value": pa.binary(), "topic": pa.string()}
+    return pa.record_batch([pa.array(values, types[name]) for name, values in columns.items()], list(columns))
+
+
+def sink(bootstrap: str, batches: list[pa.RecordBatch], **more: str) -> Written:
+    given = {"kafka.bootstrap.servers": bootstrap, "kafka.delivery.timeout.ms": "3000"} | more
+    return write(iter(batches), parse_write_options({key.replace("__", "."): each for key, each in given.items()}))
+
+
+def test_order_is_kept_across_many_small_record_batches(bootstrap: str, topic: str) -> None:
+    values = [b"%05d" % number for number in range(5000)]
+    pieces = [values[start : start + 700] for start in range(0, 5000, 700)]
+    batches = [rows(value=piece, partition=[0] * len(piece)) for piece in pieces]
+    written = sink(bootstrap, batches, topic=topic, kafka__batch__size="500", kafka__compression__type="gzip")
+    assert written.records == 5000
+    back = [value for batch in scan(task(bootstrap, topic, 0, 5000)) for value in batch.column("value").to_pylist()]
+    assert back == values
+
+
+def test_rows_without_a_key_or_a_partition_go_together(bootstrap: str, topic: str) -> None:
+    """As a sticky partitioner would have it: one batch, not one per row."""
+    sink(bootstrap, [rows(value=[b"x"] * 50)], topic=topic)
+    lookup = ClusterLookup(client_settings(ScanSettings, bootstrap, {}))
+    ends = lookup.offsets({TopicPartition(topic, number): -1 for number in range(4)})
+    lookup.close()
+    assert sorted(ends.values()) == [0, 0, 0, 50]
+
+
+def test_null_values_are_written_as_they_are(bootstrap: str, topic: str) -> None:
+    sink(bootstrap, [rows(key=["a", None], value=[None, b""], partition=[0, 0])], topic=topic)
+    (batch,) = scan(task(bootstrap, topic, 0, 2, columns="key value"))
+    assert batch.to_pylist() == [{"key": b"a", "value": None}, {"key": None, "value": b""}]
+
+
+def test_nothing_to_write_opens_no_connection() -> None:
+    assert sink("127.0.0.1:1", [], topic="t") == Written(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "sentence"),
+    [
+        (rows(value=[b"x"], partition=[9]), "a row names partition 9 of .*, which has 4"),
+        (rows(value=[b"x"], partition=[-5]), "a row names partition -5"),
+    ],
+)
+def test_a_partition_that_is_not_there_is_refused(
+    bootstrap: str, topic: str, batch: pa.RecordBatch, sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        sink(bootstrap, [batch], topic=topic)
+
+
+def test_a_row_without_a_topic_is_refused(bootstrap: str, topic: str) -> None:
+    with pytest.raises(ConfigurationError, match="a row has no topic"):
+        sink(bootstrap, [rows(value=[b"x", b"y"], topic=[topic, None])])
+
+
+def test_a_topic_that_may_not_be_made_is_an_error_in_time(bootstrap: str) -> None:
+    with pytest.raises(KafkaError, match=r"there is no topic 'never\.made'"):
+        sink(bootstrap, [rows(value=[b"x"])], topic="never.made", kafka__allow__auto__create__topics="false")
+
+
+def test_a_record_that_is_too_large_fails_the_task(bootstrap: str, topic: str) -> None:
+    with pytest.raises(KafkaError, match=f"partition {topic}-0: MESSAGE_TOO_LARGE"):
+        sink(bootstrap, [rows(value=[b"x" * 2_000_000], partition=[0])], topic=topic)

@@ -101,6 +101,12 @@ class FetchSessions:
         self._slots = slots
         self._entropy = entropy
         self._sessions: dict[int, FetchSession] = {}
+        self.evictions = 0
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions all sessions remember."""
+        return sum(len(session.targets) for session in self._sessions.values())
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -177,4 +183,5 @@ class FetchSessions:
             if len(oldest.targets) >= size:
                 return False
         del self._sessions[oldest.session_id]
+        self.evictions += 1
         return True

@@ -184,6 +184,11 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
         return shard
 
+    @property
+    def loaded_shards(self) -> list[GroupShard]:
+        """Every shard that is loaded by now."""
+        return self._ready()
+
     def shards(self) -> Iterable[GroupShard]:
         """Every shard that is loaded. Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS if one is not."""
         if any(shard.is_loading for shard in self._shards.values()):

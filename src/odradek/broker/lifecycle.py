@@ -11,6 +11,7 @@ It runs on any event loop and touches the outside through its `Runtime` and its 
 
 import logging
 from collections.abc import Sequence
+from enum import IntEnum
 
 from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.controller_shell import ControllerShell, prepare_tree
@@ -26,10 +27,19 @@ from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.manager import LogManager
 from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
 from odradek.metadata.store import Store
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, StorageError
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
+
+
+class Phase(IntEnum):
+    """Where a broker is in its life; the numbers are Kafka's `BrokerState`."""
+
+    STARTING = 1
+    RUNNING = 3
+    STOPPING = 7
 
 
 class Broker:
@@ -42,7 +52,9 @@ class Broker:
         self.config = config
         self.runtime = runtime
         self.store = store
+        self.phase = Phase.STARTING
         self.image = ClusterImage()
+        self.counters = BrokerCounters()
         self.answers = AnswerCache()
         self.purgatory = Purgatory()
         self.fetch_sessions = FetchSessions(
@@ -99,6 +111,7 @@ class Broker:
             raise
         self.partitions.start_maintenance()
         self.server.let_clients_in()
+        self.phase = Phase.RUNNING
         _log.info("broker %d serves at %s", self.broker_id, ", ".join(map(str, self.endpoints)))
 
     async def _load_logs(self) -> None:
@@ -113,6 +126,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""
+        self.phase = Phase.STOPPING
         self.server.close_listeners()
         self.purgatory.expire_all()
         await self.groups.stop()
@@ -125,6 +139,7 @@ class Broker:
 
     def kill(self) -> None:
         """Be gone, as after `kill -9`: nothing is written, flushed or said; peers see a reset."""
+        self.phase = Phase.STOPPING
         self.server.close_listeners()
         self.server.abort_connections()
         self.groups.kill()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from odradek.log.log import AppendInfo, Log
+from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ class Reader(Protocol):
 
 
 class Partition:
-    """See the module. `high_watermark` is the end of what is committed, which is all that readers get."""
+    """See the module. `high_watermark` is the end of what is committed, which is all that readers get.
+
+    `traffic` counts what goes in and out of all partitions of the topic.
+    """
 
     __slots__ = (
         "_committed",
@@ -50,6 +54,7 @@ class Partition:
         "min_insync_replicas",
         "topic_id",
         "topic_partition",
+        "traffic",
     )
 
     def __init__(
@@ -62,6 +67,7 @@ class Partition:
         isr: tuple[int, ...],
         min_insync_replicas: int,
         writer: "Writer",
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -70,6 +76,7 @@ class Partition:
         self.isr = isr
         self.min_insync_replicas = min_insync_replicas
         self.high_watermark = log.written_offset
+        self.traffic = traffic or TopicTraffic()
         self._writer = writer
         self._written: deque[tuple[int, Waiter]] = deque()
         self._committed: deque[tuple[int, Waiter]] = deque()
@@ -130,6 +137,8 @@ class Partition:
         written_offset = self.log.written_offset
         _call_up_to(self._written, written_offset)
         if written_offset > self.high_watermark:
+            self.traffic.bytes_in += size
+            self.traffic.messages_in += written_offset - self.high_watermark
             self.high_watermark = written_offset
             for reader in tuple(self._readers):
                 reader.advanced(size)

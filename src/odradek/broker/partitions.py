@@ -19,6 +19,7 @@ from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.manager import LogManager
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
+from odradek.metrics.counters import TopicTraffic
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.runtime import Runtime
 
@@ -38,6 +39,7 @@ class Partitions:
         self._logs = logs
         self._image = ClusterImage()
         self._by_topic: dict[str, dict[int, Partition]] = {}
+        self.traffic: dict[str, TopicTraffic] = {}
         self._offline: dict[TopicPartition, StorageError] = {}
         self._to_lead: deque[TopicPartition] = deque()
         self._settled: list[asyncio.Future[None]] = []
@@ -70,6 +72,11 @@ class Partitions:
         """`(leader id, leader epoch)` by the image, for clients that ask the wrong broker (KIP-951)."""
         image = self._image.partition(TopicPartition(topic, partition))
         return None if image is None or not image.has_leader else (image.leader, image.leader_epoch)
+
+    @property
+    def offline_count(self) -> int:
+        """How many this broker should lead and can't, because their logs can't be opened or have stopped."""
+        return len(self._offline) + sum(partition.log.failure is not None for partition in self)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():
@@ -187,6 +194,7 @@ class Partitions:
             isr=image.isr,
             min_insync_replicas=self._min_insync_replicas(topic),
             writer=self.writer,
+            traffic=self.traffic.setdefault(topic.name, TopicTraffic()),
         )
         self._by_topic.setdefault(topic.name, {})[topic_partition.partition] = partition
         for callback in self._callbacks:
@@ -209,6 +217,7 @@ class Partitions:
             callback(topic_partition, None)
 
     def _delete_topic(self, topic: TopicImage) -> None:
+        self.traffic.pop(topic.name, None)
         now_ms = self._runtime.clock.now_ms()
         for number in topic.partitions:
             topic_partition = TopicPartition(topic.name, number)

@@ -8,11 +8,15 @@ import asyncio
 import contextlib
 import errno
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.context import Session
 from odradek.broker.dispatch import Dispatcher
+from odradek.broker.metering import RequestMeter
 from odradek.config import ListenerAddress, parse_listener
+from odradek.metrics.counters import ListenerCounters
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener
 from odradek.security import unprotected_listeners
@@ -42,6 +46,10 @@ class Server:
         self._is_ready = False
         self._emptied: asyncio.Future[None] | None = None
         self._connections: dict[Connection, Session] = {}
+        self.counters: dict[str, ListenerCounters] = {}
+        """By the listeners' names."""
+        self.meter: RequestMeter | None = None
+        """Asked before the dispatcher, if `measure_requests` was called."""
         self._complained = -_COMPLAINT_INTERVAL_S
         config = broker.config
         self._group = ConnectionGroup(
@@ -57,6 +65,26 @@ class Server:
     def connection_count(self) -> int:
         """Clients that are connected."""
         return len(self._connections)
+
+    @property
+    def connections_by_listener(self) -> Mapping[str, int]:
+        """The same for each listener."""
+        counts = dict.fromkeys(self.counters, 0)
+        for session in self._connections.values():
+            counts[session.listener] += 1
+        return counts
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """Bytes of requests that are in flight."""
+        return self._group.budget.used_bytes
+
+    def measure_requests(self) -> RequestMeter:
+        """Count and time all requests from now on; before `open`."""
+        clock = self._broker.runtime.clock.monotonic
+        self._group = replace(self._group, clock=clock)
+        self.meter = RequestMeter(self.dispatcher, clock)
+        return self.meter
 
     async def open(self) -> None:
         """Listen everywhere that `listeners` says; clients wait until `let_clients_in`.
@@ -91,6 +119,7 @@ class Server:
 
     async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
         """Open one listener and return its port; a host with addresses of both kinds gets the same one on both."""
+        self.counters.setdefault(wanted.name, ListenerCounters())
         service = _Door(self, wanted.name)
         network = self._broker.runtime.network
 
@@ -176,13 +205,15 @@ class Server:
 
     def admit(self, connection: Connection, listener: str) -> bool:
         """Whether a new client may stay."""
-        limit = self._broker.config.max_connections
+        counters, limit = self.counters[listener], self._broker.config.max_connections
         if len(self._connections) >= limit:
+            counters.rejected += 1
             now = self._broker.runtime.clock.monotonic()
             if now - self._complained >= _COMPLAINT_INTERVAL_S:
                 self._complained = now
                 _log.warning("turning clients away: %d are connected, which is max.connections", limit)
             return False
+        counters.admitted += 1
         session = Session(
             connection=connection,
             listener=listener,
@@ -208,7 +239,7 @@ class _Door:
     def __init__(self, server: Server, listener: str) -> None:
         self._listener = listener
         self._server = server
-        self.serve = server.dispatcher.serve
+        self.serve = (server.meter or server.dispatcher).serve
         self.closed = server.dismiss
 
     def opened(self, connection: Connection) -> bool:

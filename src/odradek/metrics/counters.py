@@ -40,6 +40,26 @@ class TopicTraffic:
         self.messages_in = 0
 
 
+class BrokerCounters:
+    """What is counted once for a broker, where no other object is at hand."""
+
+    __slots__ = ("failed_fetches", "failed_produces")
+
+    def __init__(self) -> None:
+        self.failed_fetches = 0
+        self.failed_produces = 0
+
+
+class ListenerCounters:
+    """The clients that came to one listener."""
+
+    __slots__ = ("admitted", "rejected")
+
+    def __init__(self) -> None:
+        self.admitted = 0
+        self.rejected = 0
+
+
 class RequestCounters:
     """The requests of one API in one version. Times in ms."""
 

@@ -182,6 +182,7 @@ class _Fetch(PendingReply):
 
     def _failure(self, target: FetchTarget, code: ErrorCode) -> FetchedPartition:
         """An error, and with some of them who leads the partition now."""
+        self._broker.counters.failed_fetches += 1
         leader = None
         if code in _MOVED and self._context.api_version >= 16:
             leader = self._broker.partitions.current_leader(self._topic_name(target.key), target.key.partition)
@@ -197,8 +198,10 @@ class _Fetch(PendingReply):
                 continue
             target.high_watermark, target.log_start_offset = result.high_watermark, result.log_start_offset
             topics.setdefault(target.key.topic, []).append(result)
-            if result.records and session is not None:
-                session.served(target.key)
+            if result.records:
+                self._count(target.key, len(result.records))
+                if session is not None:
+                    session.served(target.key)
         version = self._context.api_version
         pieces = encode_fetch_response(
             version,
@@ -212,6 +215,11 @@ class _Fetch(PendingReply):
             node_endpoints=self._endpoints(topics.values()) if version >= 16 else (),
         )
         return gathered_frame(self._context.header, pieces)
+
+    def _count(self, key: PartitionKey, size: int) -> None:
+        partition = self._broker.partitions.led(self._topic_name(key), key.partition)
+        if partition is not None:
+            partition.traffic.bytes_out += size
 
     def _endpoints(self, topics: Iterable[list[FetchedPartition]]) -> list[NodeEndpoint]:
         """Where the leaders are that `_failure` told of."""

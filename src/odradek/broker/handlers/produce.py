@@ -110,6 +110,7 @@ class _Produce(PendingReply):
         self, responses: list[PartitionResponse], topic: str | UUID | None, number: int, error: KafkaError
     ) -> None:
         """A partition's records were not taken."""
+        self._broker.counters.failed_produces += 1
         leader = None
         if error.code == ErrorCode.not_leader_or_follower and isinstance(topic, str):
             leader = self._broker.partitions.current_leader(topic, number)
@@ -125,7 +126,7 @@ class _Produce(PendingReply):
         if self._context.api_version >= _ZSTD_FROM:
             shortcut = session.shortcut
             if not isinstance(shortcut, ProduceShortcut):
-                shortcut = session.shortcut = ProduceShortcut(self._broker.runtime.clock)
+                shortcut = session.shortcut = ProduceShortcut(self._broker.runtime.clock, self._broker.counters)
             shortcut.learn(frame, self._context, *self._last, self._acks)
         self._last = None
 
@@ -141,6 +142,7 @@ class _Produce(PendingReply):
     def _acknowledged(self, responses: list[PartitionResponse], index: int, error: KafkaError | None) -> None:
         """One partition's records are safe, or lost."""
         if error is not None:
+            self._broker.counters.failed_produces += 1
             number = responses[index].partition
             responses[index] = PartitionResponse(number, int(error.code), error_message=str(error))
         self._waiting -= 1

@@ -16,6 +16,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.partition import Partition
 from odradek.broker.responses import frame as response_frame
 from odradek.log.log import AppendInfo
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError
 from odradek.protocol.headers import RequestHeader
 from odradek.protocol.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
@@ -43,10 +44,11 @@ _LONGEST_BEGINNING: Final = 512
 class ProduceShortcut:
     """One connection's: called with a frame, it answers or says None."""
 
-    __slots__ = ("_beginnings", "_clock", "_ends")
+    __slots__ = ("_beginnings", "_clock", "_counters", "_ends")
 
-    def __init__(self, clock: "Clock") -> None:
+    def __init__(self, clock: "Clock", counters: BrokerCounters) -> None:
         self._clock = clock
+        self._counters = counters
         self._ends: list[int] = []
         self._beginnings: dict[bytes, _Beginning] = {}
 
@@ -87,7 +89,9 @@ class ProduceShortcut:
         if len(self._beginnings) >= _MOST_BEGINNINGS or len(self._ends) >= _MOST_LENGTHS:
             self._beginnings.clear()
             self._ends.clear()
-        self._beginnings[bytes(frame[8:end])] = _Beginning(header, partition, acks, _HEAD.unpack_from(frame)[0])
+        self._beginnings[bytes(frame[8:end])] = _Beginning(
+            header, partition, acks, _HEAD.unpack_from(frame)[0], self._counters
+        )
         if end not in self._ends:
             self._ends.append(end)
 
@@ -95,9 +99,12 @@ class ProduceShortcut:
 class _Beginning:
     """What a request with these first bytes asks for, and how its answer looks."""
 
-    __slots__ = ("_offsets", "_place", "_template", "acks", "head", "header", "is_flexible", "partition")
+    __slots__ = ("_offsets", "_place", "_template", "acks", "counters", "head", "header", "is_flexible", "partition")
 
-    def __init__(self, header: RequestHeader, partition: Partition, acks: int, head: int) -> None:
+    def __init__(
+        self, header: RequestHeader, partition: Partition, acks: int, head: int, counters: BrokerCounters
+    ) -> None:
+        self.counters = counters
         self.header = header
         self.head = head
         self.is_flexible = header.api_version >= FLEXIBLE_FROM
@@ -136,6 +143,7 @@ class _Answer(PendingReply):
         if error is None:
             self.complete((beginning.answer(self._correlation_id, self._info),))
             return
+        beginning.counters.failed_produces += 1
         number = beginning.partition.topic_partition.partition
         answer = bytearray(beginning.encode(PartitionResponse(number, int(error.code), error_message=str(error))))
         _INT32.pack_into(answer, 4, self._correlation_id)

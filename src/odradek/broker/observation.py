@@ -1,0 +1,138 @@
+"""All that a broker can tell of itself in numbers, read at one moment from whoever counts. Nothing is counted here.
+
+It takes a few µs for each partition. On a broker that has not started there is less to tell, and no error.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from odradek import __version__
+from odradek.metrics import catalog
+from odradek.metrics.counters import Histogram, RequestCounters
+from odradek.metrics.exposition import Family, Sample
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+    from odradek.metrics.catalog import Metric
+
+
+def observe(broker: "Broker") -> list[Family]:
+    """Every metric of the catalogue, as it is now; no number changes afterwards."""
+    return [
+        Family(catalog.INFO, [((__version__, str(broker.broker_id), broker.image.cluster_id), 1)]),
+        _one(catalog.BROKER_STATE, broker.phase),
+        *_traffic(broker),
+        *_requests(broker),
+        *_clients(broker),
+        *_replicas(broker),
+        *_cluster(broker),
+        *_logs(broker),
+        *_groups(broker),
+    ]
+
+
+def _one(metric: "Metric", value: float) -> Family:
+    return Family(metric, [((), value)])
+
+
+def _traffic(broker: "Broker") -> Iterator[Family]:
+    topics = broker.partitions.traffic.items()
+    yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
+    yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
+    yield Family(catalog.BYTES_OUT, [((topic,), traffic.bytes_out) for topic, traffic in topics])
+    yield _one(catalog.FAILED_PRODUCES, broker.counters.failed_produces)
+    yield _one(catalog.FAILED_FETCHES, broker.counters.failed_fetches)
+
+
+def _requests(broker: "Broker") -> Iterator[Family]:
+    meter = broker.server.meter
+    if meter is None:
+        return
+    by_api: dict[str, list[RequestCounters]] = {}
+    for (name, _), counters in meter.counters.items():
+        by_api.setdefault(name, []).append(counters)
+    yield Family(catalog.REQUESTS, [(key, counters.requests) for key, counters in meter.counters.items()])
+    yield Family(
+        catalog.REQUEST_QUEUE_TIME,
+        _histograms((name, [each.queue_time for each in all_]) for name, all_ in by_api.items()),
+    )
+    yield Family(
+        catalog.TOTAL_TIME, _histograms((name, [each.total_time for each in all_]) for name, all_ in by_api.items())
+    )
+    yield Family(
+        catalog.REQUEST_BYTES, [((name,), sum(each.request_bytes for each in all_)) for name, all_ in by_api.items()]
+    )
+    yield Family(
+        catalog.RESPONSE_BYTES, [((name,), sum(each.response_bytes for each in all_)) for name, all_ in by_api.items()]
+    )
+
+
+def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
+    """One histogram for each name, the versions added up."""
+    samples: list[Sample] = []
+    for name, histograms in named:
+        total = Histogram()
+        for histogram in histograms:
+            total.add(histogram)
+        samples.append(((name,), total))
+    return samples
+
+
+def _clients(broker: "Broker") -> Iterator[Family]:
+    server, sessions = broker.server, broker.fetch_sessions
+    listeners = server.counters.items()
+    yield Family(catalog.CONNECTIONS, [((name,), count) for name, count in server.connections_by_listener.items()])
+    yield Family(catalog.CONNECTIONS_CREATED, [((name,), counters.admitted) for name, counters in listeners])
+    yield Family(catalog.CONNECTIONS_REJECTED, [((name,), counters.rejected) for name, counters in listeners])
+    yield _one(catalog.MEMORY_POOL_USED, server.unanswered_bytes)
+    yield _one(catalog.PURGATORY_SIZE, len(broker.purgatory))
+    yield _one(catalog.FETCH_SESSIONS, len(sessions))
+    yield _one(catalog.FETCH_SESSION_PARTITIONS, sessions.partition_count)
+    yield _one(catalog.FETCH_SESSION_EVICTIONS, sessions.evictions)
+
+
+def _replicas(broker: "Broker") -> Iterator[Family]:
+    led = under_replicated = under_min_isr = 0
+    for partition in broker.partitions:
+        led += 1
+        image = broker.image.partition(partition.topic_partition)
+        under_replicated += image is not None and len(partition.isr) < len(image.replicas)
+        under_min_isr += len(partition.isr) < partition.min_insync_replicas
+    yield _one(catalog.PARTITION_COUNT, len(broker.logs))
+    yield _one(catalog.LEADER_COUNT, led)
+    yield _one(catalog.UNDER_REPLICATED, under_replicated)
+    yield _one(catalog.UNDER_MIN_ISR, under_min_isr)
+    yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
+    yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in broker.logs.logs.values()))
+
+
+def _cluster(broker: "Broker") -> Iterator[Family]:
+    """What Kafka's controller tells; of all brokers only one does, so that a sum over them is right."""
+    image = broker.image
+    is_controller = image.controller_id == broker.broker_id
+    partitions = (
+        [each for topic in image.topics.values() for each in topic.partitions.values()] if is_controller else []
+    )
+    yield _one(catalog.ACTIVE_CONTROLLER, is_controller)
+    yield _one(catalog.OFFLINE_PARTITIONS, sum(not partition.has_leader for partition in partitions))
+    yield _one(catalog.GLOBAL_TOPICS, len(image.topics) if is_controller else 0)
+    yield _one(catalog.GLOBAL_PARTITIONS, len(partitions))
+    yield _one(catalog.ACTIVE_BROKERS, len(image.brokers) if is_controller else 0)
+
+
+def _logs(broker: "Broker") -> Iterator[Family]:
+    logs = [((topic, str(number)), log) for (topic, number), log in broker.logs.logs.items()]
+    yield Family(catalog.LOG_START_OFFSET, [(labels, log.log_start_offset) for labels, log in logs])
+    yield Family(catalog.LOG_END_OFFSET, [(labels, log.log_end_offset) for labels, log in logs])
+    yield Family(catalog.LOG_SIZE, [(labels, log.size) for labels, log in logs])
+    yield Family(catalog.LOG_SEGMENTS, [(labels, len(log.segment_base_offsets)) for labels, log in logs])
+
+
+def _groups(broker: "Broker") -> Iterator[Family]:
+    shards = broker.groups.loaded_shards
+    states = Counter(group.state.shown for shard in shards for group in shard.groups.values())
+    yield _one(catalog.GROUPS, states.total())
+    yield _one(catalog.GROUP_OFFSETS, sum(len(shard.offsets) for shard in shards))
+    for state, metric in catalog.GROUPS_BY_STATE.items():
+        yield _one(metric, states[state])

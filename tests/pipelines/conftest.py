@@ -8,7 +8,7 @@ import pytest
 
 from odradek.testing.process import ServedBroker
 
-OPTIONS = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "4"}
+OPTIONS = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "4", "num.partitions": "3"}
 """Records keep their own timestamps here, and those are years old."""
 
 

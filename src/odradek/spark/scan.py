@@ -72,8 +72,9 @@ async def _batches(task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
                 check_crcs=False,
             ):
                 renamed = batch.rename_columns(list(task.columns))
-                for start in range(0, batch.num_rows, MOST_ROWS):
-                    yield renamed.slice(start, MOST_ROWS)
+                rows = -(-batch.num_rows // -(-batch.num_rows // MOST_ROWS))
+                for start in range(0, batch.num_rows, rows):
+                    yield renamed.slice(start, rows)
 
 
 async def _buffers(task: ScanTask) -> AsyncGenerator[memoryview, None]:

@@ -1,0 +1,43 @@
+"""Spark's progress reports, as figures and as offsets for a group."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.model import TopicPartition
+from odradek.pipelines.progress import Figures, add_reports, offsets_of
+from odradek.pipelines.runner import sentence_of
+
+
+def report(batch: int, rows_in: int, rows_out: int | None, late: tuple[int, ...] = (), *ends: str | None) -> Any:
+    observed = {} if rows_out is None else {"odradek": SimpleNamespace(rows=rows_out)}
+    return SimpleNamespace(
+        batchId=batch,
+        numInputRows=rows_in,
+        observedMetrics=observed,
+        stateOperators=[SimpleNamespace(numRowsDroppedByWatermark=number) for number in late],
+        sources=[SimpleNamespace(endOffset=end) for end in ends],
+    )
+
+
+def test_a_batch_counts_once_however_often_it_is_reported() -> None:
+    reports = [report(0, 0, None), report(1, 10, 4, (1, 2)), report(1, 10, 4, (1, 2)), report(2, 5, 0)]
+    figures, last = add_reports(Figures(), reports, after_batch=-1)
+    assert figures == Figures(records_in=15, records_out=4, records_late=3, batches=3)
+    assert add_reports(figures, reports, after_batch=last) == (figures, 2)
+
+
+def test_offsets_of_all_sources_come_together_and_the_slower_one_counts() -> None:
+    first = '{"@": "anchor", "a": {"0": 5, "1": 7}}'
+    found = offsets_of(report(1, 0, None, (), first, '{"a": {"1": 3}, "b": {"0": 1}}', None, "null"))
+    assert found == {TopicPartition("a", 0): 5, TopicPartition("a", 1): 3, TopicPartition("b", 0): 1}
+
+
+def test_of_an_error_in_an_error_the_sentence_is_ours() -> None:
+    text = """[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
+  File "stream_reader.py", line 97, in partitions
+odradek.spark.planning.DataLossError: a-0 is gone; failOnDataLoss = false reads what is left
+ SQLSTATE: 38000
+=== Streaming Query ==="""
+    assert sentence_of(text) == "a-0 is gone; failOnDataLoss = false reads what is left"
+    assert sentence_of("\n[TABLE_NOT_FOUND] x\nmore") == "[TABLE_NOT_FOUND] x"
+    assert sentence_of("") == "Spark gave no reason"

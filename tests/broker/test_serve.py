@@ -1,5 +1,7 @@
 """`odradek serve` as a process: the ready line, signals, ports that stay, and refusals in one sentence."""
 
+import http.client
+import json
 import os
 import re
 import signal
@@ -7,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,59 @@ def test_every_listener_has_its_own_addresses(tmp_path: Path) -> None:
             with socket.create_connection(("127.0.0.1", int(port)), timeout=DEADLINE_S):
                 pass
     assert set(ports) == {"PLAINTEXT", "INSIDE"}
+
+
+def answer_of(port: int, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    with closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.read().decode()
+
+
+def test_it_answers_scrapers_and_logs_objects_if_it_is_told_to(tmp_path: Path) -> None:
+    metrics = ("--metrics-listen", "127.0.0.1:0", "--log-format", "json")
+    with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), *metrics) as (process, address):
+        assert process.stderr is not None
+        entry = json.loads(process.stderr.readline())
+        port = re.fullmatch(r"metrics at http://127.0.0.1:(\d+)/metrics", entry["message"])
+        assert port is not None
+        page = answer_of(int(port[1]), "/metrics")
+        assert answer_of(int(port[1]), "/readyz") == "ready\n"
+        assert "kafka_server_kafkaserver_brokerstate 3.0" in page
+        assert "process_resident_memory_bytes" in page
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=DEADLINE_S)
+    entries = [json.loads(line) for line in log.splitlines()]
+    assert entries[-1]["message"] == "broker 0 has stopped"
+    assert address
+
+
+def test_only_who_wants_metrics_loads_them(tmp_path: Path) -> None:
+    code = (
+        "import sys; from odradek.cli.serve import command\n"
+        "loaded = [name for name in sys.modules if name.startswith(('prometheus', 'odradek.metrics'))]\n"
+        "print(sorted(loaded))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert shown.stdout.strip() == "['odradek.metrics', 'odradek.metrics.counters']"
+
+
+def test_metrics_beyond_this_machine_must_be_meant_as_listeners_must(tmp_path: Path) -> None:
+    line = refused("--data-dir", str(tmp_path), "--metrics-listen", "0.0.0.0:0")
+    assert "--allow-anonymous-network" in line
+
+
+def test_a_start_that_fails_is_an_entry_of_the_log_in_json(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "--data-dir", str(tmp_path), "-o", "nope=1", "--log-format", "json"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["level"] == "CRITICAL"
+    assert "nope" in json.loads(line)["message"]

@@ -1,6 +1,7 @@
 """`odradek serve`: one broker, until SIGTERM or SIGINT.
 
-Standard output has one line, `ready: HOST:PORT`, when the broker serves; everything else is the log, on standard error.
+Standard output has one line, `ready: HOST:PORT`, when the broker serves; everything else is the log, on standard error,
+an entry a line (`log_lines`). With `--metrics-listen` a second port answers scrapers and probes.
 """
 # ruff: noqa: E402
 
@@ -15,21 +16,22 @@ import logging
 import os
 import resource
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import click
 
 from odradek.broker.lifecycle import Broker
+from odradek.cli import log_lines
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, OdradekError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime
 from odradek.security import exposed_listeners
 from odradek.stores import open_store
 
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_log = logging.getLogger("odradek.serve")
 _MOST_OPEN_FILES: Final = 65_536
 
 
@@ -41,6 +43,9 @@ _MOST_OPEN_FILES: Final = 65_536
 @click.option("--metadata", metavar="URL", help="sqlite:///PATH or memory:; by default a file in DIR.")
 @click.option("--config", metavar="FILE", help="Java properties, as Kafka's server.properties.")
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="One of Kafka's keys; may be repeated.")
+@click.option("--metrics-listen", metavar="HOST:PORT", help="Where to answer for /metrics, /healthz and /readyz.")
+@click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
+@click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
 @click.option("--allow-anonymous-network", is_flag=True, help="Listen beyond this machine without authentication.")
 def command(
     *,
@@ -51,10 +56,13 @@ def command(
     metadata: str | None,
     config: str | None,
     options: Sequence[str],
+    metrics_listen: str | None,
+    log_format: str,
+    log_level: str,
     allow_anonymous_network: bool,
 ) -> None:
     """Run one broker until it is told to stop. A flag beats -o, which beats the file."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    log_lines.configure(log_format, log_level)
     overrides = dict(map(_key_and_value, options))
     if listen is not None:
         overrides["listeners"] = f"PLAINTEXT://{_address(listen)}"
@@ -64,12 +72,19 @@ def command(
         overrides["log.dirs"] = data_dir
     if broker_id is not None:
         overrides["broker.id"] = str(broker_id)
-    loaded = load(config, overrides)
-    if not allow_anonymous_network:
-        _check_exposure(loaded)
-    _allow_many_connections()
-    with _new_runner() as runner:
-        runner.run(_serve(loaded, metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"))
+    try:
+        loaded = load(config, overrides)
+        metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
+        if not allow_anonymous_network:
+            _check_exposure(loaded, metrics)
+        _allow_many_connections()
+        with _new_runner() as runner:
+            runner.run(_serve(loaded, metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite", metrics))
+    except (OdradekError, OSError) as error:
+        if log_format == "text":
+            raise
+        _log.critical("%s", error)
+        raise click.exceptions.Exit(1) from error
 
 
 def _key_and_value(option: str) -> tuple[str, str]:
@@ -84,8 +99,9 @@ def _address(text: str) -> str:
     return text
 
 
-def _check_exposure(config: BrokerConfig) -> None:
-    exposed = exposed_listeners(parse_listener(text).host for text in config.listeners)
+def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> None:
+    hosts = [parse_listener(text).host for text in config.listeners]
+    exposed = exposed_listeners(hosts if metrics is None else [*hosts, metrics[0]])
     if exposed:
         raise ConfigurationError(
             f"{', '.join(host or 'every interface' for host in exposed)} can be reached from beyond this machine, and "
@@ -111,19 +127,36 @@ def _new_runner() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(config: BrokerConfig, metadata: str) -> None:
+async def _serve(config: BrokerConfig, metadata: str, metrics: tuple[str, int] | None) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping.set)
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
     store = open_store(metadata, runtime, session_timeout_ms=config.zookeeper_session_timeout_ms)
     try:
         broker = Broker(config, runtime, store, note=f"odradek serve, process {os.getpid()}")
-        await broker.start()
-        print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
-        await stopping.wait()
-        await broker.stop()
+        async with _monitoring(broker, metrics):
+            await broker.start()
+            print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
+            await stopping.wait()
+            await broker.stop()
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncIterator[None]:
+    """Answer scrapers and probes, if anybody wants it; else their code and prometheus_client are not even loaded."""
+    if address is None:
+        yield
+        return
+    from odradek.broker.monitor import Monitor
+
+    monitor = Monitor(broker)
+    await monitor.open(*address)
+    try:
+        yield
+    finally:
+        monitor.close()
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

@@ -1,0 +1,58 @@
+r"""The log of a server on standard error, each entry on one line, whatever is in it.
+
+```
+text   2026-11-21 03:50:06,505 INFO odradek.broker: broker 0 serves at PLAINTEXT://127.0.0.1:9092
+json   {"time":"2026-11-21T03:50:06.505Z","level":"INFO","logger":"odradek.broker","message":"broker 0 serves …"}
+```
+What would end a line or steer a terminal is escaped, so that a client's name can't write an entry of its own. With a
+traceback there is a field `exception`, or after the message the same with its line ends as `\n`.
+"""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+FORMATS: Final = ("text", "json")
+LEVELS: Final = ("debug", "info", "warning", "error")
+_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def configure(format_name: str, level: str) -> None:
+    """Send the log of this process to standard error: one of `FORMATS`, from one of `LEVELS` on; warnings too."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if format_name == "json" else TextLines(_TEXT))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.captureWarnings(True)
+
+
+class TextLines(logging.Formatter):
+    """For people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging`."""
+        return _UNPRINTABLE.sub(_escape, super().format(record))
+
+
+class JsonLines(logging.Formatter):
+    """For programs. The time is UTC."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging`."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

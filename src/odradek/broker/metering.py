@@ -4,7 +4,8 @@ A request is looked up by its first four bytes, its API and version, and all els
 the read that brought its last byte (`Connection.read_at`), and ends when its answer leaves in its turn.
 """
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -14,6 +15,9 @@ from odradek.metrics.counters import RequestCounters
 from odradek.protocol.api import ApiKey
 from odradek.wire import LATER, Connection, PendingReply, Reply
 
+_HEAD: Final = struct.Struct(">I").unpack_from
+_HEAD_BYTES: Final = 4
+_NO_HEAD: Final = 0xFFFFFFFF
 UNKNOWN: Final = ("Unknown", "")
 """What clients ask for that is not there: one name for all of it, or they could make any number."""
 
@@ -24,42 +28,35 @@ class RequestMeter:
     def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:
         self._serve = dispatcher.serve
         self._clock = clock
-        self._by_head: dict[bytes, RequestCounters] = {}
+        self._by_head: dict[int, RequestCounters] = {}
         self.counters: dict[tuple[str, str], RequestCounters] = {}
         """By `(API's name, version)`."""
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         """See `wire.Service`. A request that has to wait is counted when its turn has come."""
-        began = self._clock()
+        clock = self._clock
+        began = clock()
         reply = self._serve(connection, frame, alone=alone)
         if reply is LATER:
             return reply
-        head, read_at = bytes(frame[:4]), connection.read_at
+        size, read_at = len(frame), connection.read_at
+        head: int = _HEAD(frame)[0] if size >= _HEAD_BYTES else _NO_HEAD
         counters = self._by_head.get(head) or self._named(head)
-        counters.requests += 1
-        counters.request_bytes += len(frame)
-        counters.queue_time.observe((began - read_at) * 1000)
+        counters.served(size, (began - read_at) * 1000)
         if isinstance(reply, PendingReply):
             reply.on_answered = partial(self._answered, counters, read_at)
         else:
-            self._count_answer(counters, read_at, reply)
+            counters.answered(sum(map(len, reply)), (clock() - read_at) * 1000)
         return reply
 
     def _answered(self, counters: RequestCounters, read_at: float, reply: PendingReply) -> None:
-        self._count_answer(counters, read_at, reply.buffers)
+        counters.answered(sum(map(len, reply.buffers)), (self._clock() - read_at) * 1000)
 
-    def _count_answer(
-        self, counters: RequestCounters, read_at: float, buffers: Sequence[bytes | bytearray | memoryview]
-    ) -> None:
-        for buffer in buffers:
-            counters.response_bytes += len(buffer)
-        counters.total_time.observe((self._clock() - read_at) * 1000)
-
-    def _named(self, head: bytes) -> RequestCounters:
+    def _named(self, head: int) -> RequestCounters:
         """The counters of an API and version that were not asked for before."""
-        key, version = int.from_bytes(head[:2], "big", signed=True), int.from_bytes(head[2:], "big", signed=True)
+        key, version = head >> 16, head & 0xFFFF
         api = apis().get(key)
-        if len(head) < 4 or api is None or version not in api.advertised:
+        if api is None or version not in api.advertised:
             return self.counters.setdefault(UNKNOWN, RequestCounters())
         name = ApiKey(key).name.title().replace("_", "")
         return self._by_head.setdefault(head, self.counters.setdefault((name, str(version)), RequestCounters()))

@@ -38,7 +38,11 @@ def prometheus_name(mbean: str) -> str:
     """The name for `domain:type=T,name=N`; `PerSec` and `-total` are cut off, for what a counter is called."""
     domain, _, rest = mbean.partition(":")
     properties = dict(item.split("=") for item in rest.split(","))
-    words = [domain.replace(".", "_"), properties["type"], properties["name"].removesuffix("PerSec").removesuffix("-total")]
+    words = [
+        domain.replace(".", "_"),
+        properties["type"],
+        properties["name"].removesuffix("PerSec").removesuffix("-total"),
+    ]
     return "_".join(words).replace("-", "_").lower()
 
 
@@ -86,7 +90,9 @@ REQUEST_BYTES: Final = _own("request_bytes", _C, "Bytes of requests.", "request"
 RESPONSE_BYTES: Final = _own("response_bytes", _C, "Bytes of answers.", "request")
 
 CONNECTIONS: Final = _kafkas(f"{_SOCKETS}connection-count", _G, "Clients that are connected.", "listener")
-CONNECTIONS_CREATED: Final = _kafkas(f"{_SOCKETS}connection-creation-total", _C, "Clients that were let in.", "listener")
+CONNECTIONS_CREATED: Final = _kafkas(
+    f"{_SOCKETS}connection-creation-total", _C, "Clients that were let in.", "listener"
+)
 CONNECTIONS_REJECTED: Final = _own(
     "connections_rejected", _C, "Clients that were turned away, by max.connections.", "listener"
 )

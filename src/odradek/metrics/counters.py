@@ -71,3 +71,18 @@ class RequestCounters:
         self.response_bytes = 0
         self.queue_time = Histogram()
         self.total_time = Histogram()
+
+    def served(self, size: int, queue_ms: float) -> None:
+        """A request of `size` bytes waited for so long. `observe` is written out here, for the cost of a call."""
+        self.requests += 1
+        self.request_bytes += size
+        histogram = self.queue_time
+        histogram.counts[bisect_left(MILLISECONDS, queue_ms)] += 1
+        histogram.total += queue_ms
+
+    def answered(self, size: int, total_ms: float) -> None:
+        """Its answer of `size` bytes is on its way, after so long."""
+        self.response_bytes += size
+        histogram = self.total_time
+        histogram.counts[bisect_left(MILLISECONDS, total_ms)] += 1
+        histogram.total += total_ms

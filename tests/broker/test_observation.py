@@ -1,0 +1,290 @@
+"""What a broker tells of itself: that everything counts that should, and that nothing asked for costs anything."""
+
+import asyncio
+import errno
+from contextlib import suppress
+from typing import Any
+
+from odradek import __version__
+from odradek.broker.lifecycle import Broker, Phase
+from odradek.broker.monitor import Monitor
+from odradek.broker.observation import observe
+from odradek.config import BrokerConfig
+from odradek.metrics import catalog
+from odradek.metrics.catalog import Metric
+from odradek.metrics.counters import Histogram
+from odradek.protocol.api import ApiKey
+from odradek.stores import MemoryStore
+
+
+class Numbers:
+    """An observation, by metric and labels."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.families = {family.metric: dict(family.samples) for family in observe(broker)}
+
+    def __call__(self, metric: Metric, *labels: str) -> Any:
+        return self.families[metric][labels]
+
+
+async def measured(world: Any, **config: Any) -> Broker:
+    """A broker whose requests are measured."""
+    settings = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",), **config}
+    broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
+    broker.server.measure_requests()
+    await broker.start()
+    return broker
+
+
+def test_every_metric_of_the_catalogue_is_observed_once(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await measured(world)
+        await world.client()
+        metrics = [family.metric for family in observe(broker)]
+        assert sorted(metric.name for metric in metrics) == sorted(metric.name for metric in catalog.ALL)
+        for family in observe(broker):
+            assert all(len(labels) == len(family.metric.labels) for labels, _ in family.samples)
+
+    play(scene)
+
+
+def test_a_broker_that_has_not_started_or_has_stopped_can_be_observed(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        settings: Any = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",)}
+        broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
+        assert Numbers(broker)(catalog.BROKER_STATE) == Phase.STARTING
+        await broker.start()
+        assert Numbers(broker)(catalog.BROKER_STATE) == Phase.RUNNING
+        await broker.stop()
+        numbers = Numbers(broker)
+        assert numbers(catalog.BROKER_STATE) == Phase.STOPPING
+        assert numbers(catalog.LEADER_COUNT) == 0
+
+    play(scene)
+
+
+def test_records_are_counted_on_their_way_in_and_out(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=2)
+        batch = world.batch(b"a", b"b", b"c")
+        for partition in (0, 0, 1):
+            assert (await client.produce("t", batch, partition=partition)).error_code == 0
+        await client.fetch("t", 0)
+        await client.fetch("t", 0, partition=1)
+        numbers = Numbers(broker)
+        assert numbers(catalog.MESSAGES_IN, "t") == 9
+        assert numbers(catalog.BYTES_IN, "t") == 3 * len(batch)
+        assert numbers(catalog.BYTES_OUT, "t") == 3 * len(batch)
+        assert numbers(catalog.LOG_END_OFFSET, "t", "0") == 6
+        assert numbers(catalog.LOG_START_OFFSET, "t", "1") == 0
+        assert numbers(catalog.LOG_SIZE, "t", "0") == 2 * len(batch)
+        assert numbers(catalog.LOG_SEGMENTS, "t", "1") == 1
+        assert (numbers(catalog.PARTITION_COUNT), numbers(catalog.LEADER_COUNT)) == (2, 2)
+
+    play(scene)
+
+
+def test_a_fetch_that_waits_is_counted_while_it_waits_and_once_when_it_is_answered(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        producer, consumer = await world.client(), await world.client()
+        await producer.create_topic("t")
+        batch = world.batch(b"a")
+        consumer.send_fetch([("t", 0, 0)], max_wait_ms=500, min_bytes=1, session=(0, 0))
+        await world.pass_time(0.1)
+        assert Numbers(broker)(catalog.PURGATORY_SIZE) == 1
+        await producer.produce("t", batch)
+        await consumer.answer(ApiKey.FETCH, 12)
+        numbers = Numbers(broker)
+        assert numbers(catalog.PURGATORY_SIZE) == 0
+        assert numbers(catalog.BYTES_OUT, "t") == len(batch)
+        assert (numbers(catalog.FETCH_SESSIONS), numbers(catalog.FETCH_SESSION_PARTITIONS)) == (1, 1)
+
+    play(scene)
+
+
+def test_a_session_that_makes_room_for_another_is_counted(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(max_incremental_fetch_session_cache_slots=1)
+        client = await world.client()
+        await client.create_topic("t")
+        for _ in range(2):
+            client.send_fetch([("t", 0, 0)], session=(0, 0))
+            await client.answer(ApiKey.FETCH, 12)
+            await world.pass_time(200)
+        assert Numbers(broker)(catalog.FETCH_SESSION_EVICTIONS) == 1
+
+    play(scene)
+
+
+def test_a_topic_that_is_deleted_takes_its_numbers_along(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a"))
+        await client.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
+        numbers = Numbers(broker)
+        assert numbers.families[catalog.MESSAGES_IN] == {}
+        assert numbers.families[catalog.LOG_SIZE] == {}
+
+    play(scene)
+
+
+def test_what_fails_is_counted_on_the_long_road_and_on_the_short_one(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        assert (await client.produce("nope", world.batch(b"a"))).error_code
+        assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+        world.runtime.disk.fail_next("append", errno.EIO, path_end="t-0/00000000000000000000.log")
+        assert (await client.produce("t", world.batch(b"a"))).error_code
+        client.send_fetch([("nope", 0, 0)])
+        await client.answer(ApiKey.FETCH, 12)
+        numbers = Numbers(broker)
+        assert (numbers(catalog.FAILED_PRODUCES), numbers(catalog.FAILED_FETCHES)) == (2, 1)
+        assert numbers(catalog.OFFLINE_REPLICAS) == 1
+
+    play(scene)
+
+
+def test_clients_are_counted_by_listener(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(max_connections=2)
+        clients = [await world.client() for _ in range(2)]
+        with suppress(ConnectionResetError):
+            await world.client()
+        await world.pass_time(1)
+        numbers = Numbers(broker)
+        assert numbers(catalog.CONNECTIONS, "PLAINTEXT") == 2
+        assert numbers(catalog.CONNECTIONS_CREATED, "PLAINTEXT") == 2
+        assert numbers(catalog.CONNECTIONS_REJECTED, "PLAINTEXT") == 1
+        clients[0].transport.close()
+        await world.pass_time(1)
+        assert Numbers(broker)(catalog.CONNECTIONS, "PLAINTEXT") == 1
+
+    play(scene)
+
+
+def test_requests_are_counted_by_api_and_version_and_timed(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await measured(world)
+        client = await world.client()
+        await client.create_topic("t")
+        for _ in range(3):
+            await client.produce("t", world.batch(b"a"))
+        client.send_fetch([("t", 0, 3)], max_wait_ms=400)
+        await client.answer(ApiKey.FETCH, 12)
+        numbers = Numbers(broker)
+        assert numbers(catalog.REQUESTS, "CreateTopics", "7") == 1
+        assert numbers(catalog.REQUESTS, "Produce", "11") == 3
+        assert numbers(catalog.REQUESTS, "Fetch", "12") == 1
+        times: Histogram = numbers(catalog.TOTAL_TIME, "Fetch")
+        assert 399 < times.total < 410
+        assert sum(numbers(catalog.REQUEST_QUEUE_TIME, "Produce").counts) == 3
+        assert numbers(catalog.REQUEST_BYTES, "Produce") > numbers(catalog.RESPONSE_BYTES, "Produce") > 0
+
+    play(scene)
+
+
+def test_a_request_that_waits_for_its_turn_spent_that_time_in_the_queue(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await measured(world)
+        client = await world.client()
+        await client.create_topic("t")
+        client.send_fetch([("t", 0, 0)], max_wait_ms=300)
+        client.send(ApiKey.API_VERSIONS, 0, b"")
+        await client.answer(ApiKey.FETCH, 12)
+        await client.answer(ApiKey.API_VERSIONS, 0)
+        waited: Histogram = Numbers(broker)(catalog.REQUEST_QUEUE_TIME, "ApiVersions")
+        assert (sum(waited.counts), 299 < waited.total < 310) == (1, True)
+
+    play(scene)
+
+
+def test_what_clients_invent_has_one_name(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await measured(world)
+        for payload in (b"\x7f\xff\0\1\0\0\0\1\xff\xff", b"\0\0\x7f\xff\0\0\0\1\xff\xff", b"\0", b""):
+            client = await world.client()
+            client.send_bytes(payload)
+            await world.pass_time(1)
+        assert Numbers(broker).families[catalog.REQUESTS] == {("Unknown", ""): 4}
+
+    play(scene)
+
+
+def test_without_a_monitor_no_request_is_measured(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.ask(ApiKey.API_VERSIONS, 0, {})
+        assert broker.server.meter is None
+        assert catalog.REQUESTS not in Numbers(broker).families
+
+    play(scene)
+
+
+def test_the_controller_tells_of_the_cluster_and_groups_of_their_states(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=100)
+        client = await world.client()
+        await client.create_topic("t", partitions=3)
+        await client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 0})
+        await world.pass_time(1)
+        member = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
+        join = {"group_id": "g", "session_timeout": 10000, "rebalance_timeout": 10000, "member_id": "", **member}
+        await client.ask(ApiKey.JOIN_GROUP, 2, join)
+        numbers = Numbers(broker)
+        assert (numbers(catalog.ACTIVE_CONTROLLER), numbers(catalog.ACTIVE_BROKERS)) == (1, 1)
+        assert (numbers(catalog.GLOBAL_TOPICS), numbers(catalog.GLOBAL_PARTITIONS)) == (2, 4)
+        assert (numbers(catalog.OFFLINE_PARTITIONS), numbers(catalog.UNDER_REPLICATED)) == (0, 0)
+        assert numbers(catalog.GROUPS) == 1
+        states = {state: numbers(metric) for state, metric in catalog.GROUPS_BY_STATE.items()}
+        assert {state for state, count in states.items() if count} == {"CompletingRebalance"}
+        info = numbers.families[catalog.INFO]
+        assert info == {(__version__, "0", broker.image.cluster_id): 1}
+
+    play(scene)
+
+
+class Page(asyncio.Protocol):
+    """What the monitor answers."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+
+def test_probes_are_answered_before_during_and_after_the_brokers_life(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        settings: Any = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",)}
+        broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
+        monitor = Monitor(broker)
+        await monitor.open("broker", 9404)
+
+        async def probe(path: str) -> tuple[int, str]:
+            transport, page = await world.clients.network.connect(Page, "broker", monitor.port)
+            transport.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            await world.pass_time(1)
+            head, _, body = page.received.decode().partition("\r\n\r\n")
+            return int(head.split()[1]), body
+
+        assert await probe("/readyz") == (503, "the broker is starting\n")
+        assert await probe("/healthz") == (200, "ok\n")
+        await broker.start()
+        assert await probe("/readyz") == (200, "ready\n")
+        assert (await probe("/nope"))[0] == 404
+        image, broker.image = broker.image, type(broker.image)()
+        assert (await probe("/readyz"))[0] == 503
+        broker.image = image
+        await broker.stop()
+        assert await probe("/readyz") == (503, "the broker is stopping\n")
+        monitor.close()
+
+    play(scene)

@@ -63,6 +63,22 @@ def test_a_broker_that_has_not_started_or_has_stopped_can_be_observed(play: Any)
     play(scene)
 
 
+def test_a_broker_that_opens_its_logs_answers_meanwhile(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        first = await world.broker()
+        await (await world.client()).create_topic("t")
+        await first.stop()
+        world.runtime.disk.delay_s = (5.0, 5.0)
+        starting = asyncio.ensure_future(world.broker())
+        await world.pass_time(4)
+        assert not starting.done()
+        (await world.client()).transport.close()
+        world.runtime.disk.delay_s = (0.0, 0.0)
+        assert Numbers(await starting)(catalog.LEADER_COUNT) == 1
+
+    play(scene)
+
+
 def test_records_are_counted_on_their_way_in_and_out(play: Any) -> None:
     async def scene(world: Any) -> None:
         broker = await world.broker()

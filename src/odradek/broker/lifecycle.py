@@ -12,6 +12,7 @@ It runs on any event loop and touches the outside through its `Runtime` and its 
 import logging
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import partial
 
 from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.controller_shell import ControllerShell, prepare_tree
@@ -122,7 +123,9 @@ class Broker:
                 f"and the metadata of cluster {cluster_id}"
             )
         self.logs.cluster_id = cluster_id
-        self.logs.load(self.runtime.clock.now_ms())
+        # Recovery may take minutes, in which sessions are kept and probes answered.
+        load = partial(self.logs.load, self.runtime.clock.now_ms())
+        await self.runtime.disk.submit(load, background=True)
 
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""

@@ -4,13 +4,16 @@ It takes a few µs for each partition. On a broker that has not started there is
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from odradek import __version__
+from odradek.broker.lifecycle import Phase
+from odradek.log import Log
 from odradek.metrics import catalog
 from odradek.metrics.counters import Histogram, RequestCounters
 from odradek.metrics.exposition import Family, Sample
+from odradek.model import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -30,6 +33,11 @@ def observe(broker: "Broker") -> list[Family]:
         *_logs(broker),
         *_groups(broker),
     ]
+
+
+def _logs_of(broker: "Broker") -> Mapping[TopicPartition, Log]:
+    """The broker's logs; none while another thread opens them."""
+    return {} if broker.phase is Phase.STARTING else broker.logs.logs
 
 
 def _one(metric: "Metric", value: float) -> Family:
@@ -99,12 +107,12 @@ def _replicas(broker: "Broker") -> Iterator[Family]:
         image = broker.image.partition(partition.topic_partition)
         under_replicated += image is not None and len(partition.isr) < len(image.replicas)
         under_min_isr += len(partition.isr) < partition.min_insync_replicas
-    yield _one(catalog.PARTITION_COUNT, len(broker.logs))
+    yield _one(catalog.PARTITION_COUNT, len(_logs_of(broker)))
     yield _one(catalog.LEADER_COUNT, led)
     yield _one(catalog.UNDER_REPLICATED, under_replicated)
     yield _one(catalog.UNDER_MIN_ISR, under_min_isr)
     yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
-    yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in broker.logs.logs.values()))
+    yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 
 
 def _cluster(broker: "Broker") -> Iterator[Family]:
@@ -122,7 +130,7 @@ def _cluster(broker: "Broker") -> Iterator[Family]:
 
 
 def _logs(broker: "Broker") -> Iterator[Family]:
-    logs = [((topic, str(number)), log) for (topic, number), log in broker.logs.logs.items()]
+    logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
     yield Family(catalog.LOG_START_OFFSET, [(labels, log.log_start_offset) for labels, log in logs])
     yield Family(catalog.LOG_END_OFFSET, [(labels, log.log_end_offset) for labels, log in logs])
     yield Family(catalog.LOG_SIZE, [(labels, log.size) for labels, log in logs])

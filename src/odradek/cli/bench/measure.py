@@ -63,7 +63,7 @@ def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
 
         for row in rows:
             record = {"what": row.what, "unit": row.unit, **row.figures, "ratio": round(row.ratio, 3), "of": row.of}
-            print(json.dumps(record | {"to": row.to, "aim": row.aim}), flush=True)
+            print(json.dumps(record | {"to": row.to, "aim": row.aim}, ensure_ascii=False), flush=True)
         return
     sides = list(dict.fromkeys(side for row in rows for side in row.figures))
     table = Table(title=title)

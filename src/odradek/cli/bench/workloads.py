@@ -5,6 +5,7 @@ They run in the client's process, never in the broker's. librdkafka is the clien
 """
 
 import asyncio
+import random
 import time
 import uuid
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from typing import Any
 Figures = dict[str, float]
 _DEADLINE_SECONDS = 300
 _LATENCY_WARM_UP = 200
+_FETCH_BYTES = 8 * 1024 * 1024
+"""What every consumer asks of a partition at once; librdkafka asks for as much by itself, as it fills its queue."""
+_KERNEL_RUNS = 5
 
 
 def produce(
@@ -135,22 +139,38 @@ def first_record(bootstrap_servers: str) -> Figures:
     return {"seconds": time.perf_counter() - started}
 
 
+class _Pace:
+    """Records per second after the first batch, which connecting, finding the topic and warming up belong to."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._first: tuple[int, float] | None = None
+
+    def add(self, count: int) -> None:
+        assert count, "nothing came for ten seconds"
+        self.received += count
+        if self._first is None:
+            self._first = count, time.perf_counter()
+
+    def figures(self) -> Figures:
+        assert self._first is not None, "nothing was received"
+        count, since = self._first
+        assert self.received > count, "everything came in one batch: too few records to measure"
+        return {"records_per_second": (self.received - count) / (time.perf_counter() - since)}
+
+
 def consume_confluent(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
     """Read `count` records with confluent-kafka's batch call, touching nothing but their number."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    started = None
-    received = 0
-    while received < count:
+    pace = _Pace()
+    while pace.received < count:
         messages = consumer.consume(10_000, timeout=10)
-        assert messages, "nothing came for ten seconds"
-        started = started or time.perf_counter()
-        received += len(messages)
-    seconds = time.perf_counter() - (started or 0)
+        pace.add(len(messages))
     consumer.close()
-    return {"records_per_second": received / seconds}
+    return pace.figures()
 
 
 def consume_aiokafka(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
@@ -162,19 +182,16 @@ async def _consume_aiokafka(bootstrap_servers: str, topic: str, count: int) -> F
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=8 * 1024 * 1024
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=_FETCH_BYTES
     )
     await consumer.start()
     consumer.assign([TopicPartition(topic, 0)])
-    started, received = None, 0
-    while received < count:
+    pace = _Pace()
+    while pace.received < count:
         batches = await consumer.getmany(timeout_ms=10_000, max_records=10_000)
-        assert batches, "nothing came for ten seconds"
-        started = started or time.perf_counter()
-        received += sum(len(records) for records in batches.values())
-    seconds = time.perf_counter() - (started or 0)
+        pace.add(sum(len(records) for records in batches.values()))
     await consumer.stop()
-    return {"records_per_second": received / seconds}
+    return pace.figures()
 
 
 def consume_arrow(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
@@ -186,15 +203,38 @@ async def _consume_arrow(bootstrap_servers: str, topic: str, count: int) -> Figu
     from odradek.clients import Consumer
     from odradek.model import TopicPartition
 
-    async with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+    async with Consumer(
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=_FETCH_BYTES
+    ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        started, received = None, 0
-        while received < count:
+        pace = _Pace()
+        while pace.received < count:
             batch = await consumer.poll_arrow(timeout_ms=10_000)
-            assert batch is not None, "nothing came for ten seconds"
-            started = started or time.perf_counter()
-            received += batch.num_rows
-        return {"records_per_second": received / (time.perf_counter() - (started or 0))}
+            pace.add(0 if batch is None else batch.num_rows)
+        return pace.figures()
+
+
+def kernel(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
+    """Decode a topic that is in memory as raw record batches: our kernel alone, checksums included, no broker."""
+    from odradek.columns import iterate_columns
+
+    buffers = asyncio.run(_read_raw(bootstrap_servers, topic, count))
+    rates = []
+    for _ in range(_KERNEL_RUNS):
+        started = time.perf_counter()
+        rows = sum(piece.num_rows for buffer in buffers for piece in iterate_columns(buffer, topic=topic))
+        rates.append(rows / (time.perf_counter() - started))
+        assert rows == count, f"{rows} of {count} rows"
+    return {"records_per_second": max(rates)}
+
+
+async def _read_raw(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
+    from odradek.clients.cluster import open_cluster
+    from odradek.clients.reader import PartitionReader
+    from odradek.model import TopicPartition
+
+    async with open_cluster(bootstrap_servers) as cluster:
+        return [bytes(raw) async for raw in PartitionReader(cluster, TopicPartition(topic, 0), 0, count)]
 
 
 def spark_batch(bootstrap_servers: str, *, topic: str, runs: int = 3) -> Figures:
@@ -223,7 +263,10 @@ def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, c
 
     producer = Producer({"bootstrap.servers": bootstrap_servers, "compression.type": compression, "linger.ms": 50})
     _create(producer, topic)
-    messages = [{"key": b"%08d" % i, "value": bytes([65 + i % 26]) * record_bytes} for i in range(1000)]
+    chance = random.Random(1)
+    messages = [
+        {"key": b"%08d" % number, "value": chance.randbytes(record_bytes // 2).hex().encode()} for number in range(1000)
+    ]
     for _ in range(count // len(messages)):
         _produce_all(producer, topic, messages, partition=0)
     assert producer.flush(_DEADLINE_SECONDS) == 0
@@ -259,4 +302,5 @@ WORKLOADS: dict[str, Callable[..., Figures]] = {
     "confluent-kafka": consume_confluent,
     "aiokafka": consume_aiokafka,
     "arrow": consume_arrow,
+    "kernel": kernel,
 }

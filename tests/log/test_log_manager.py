@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
+from odradek.log.checkpoints import decode_offsets
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch
@@ -206,6 +207,20 @@ def test_maintenance_retains_syncs_and_checkpoints() -> None:
     assert log.log_start_offset == start
     assert log.recovery_point >= point
     assert offsets(log) == [*range(start, log.log_end_offset)]
+
+
+def test_the_checkpoint_never_says_more_than_a_log_that_was_cut_twice() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+    append(log, 5)
+    manager.maintain(NOW)
+    assert log.recovery_point == 4
+    for offset in (3, 1):
+        manager.truncate(T0, offset)
+        written = decode_offsets(disk.read_file("/data/recovery-point-offset-checkpoint"), "x")
+        assert written[T0] <= log.recovery_point
+        assert log.recovery_point <= offset
 
 
 def test_maintenance_leaves_what_is_not_committed() -> None:

@@ -263,8 +263,10 @@ class LogManager:
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cut a log (see `Log.truncate`), once a lower recovery point is written down: a crash may come between."""
         log = self._logs[partition]
-        if log.recovery_point > offset:
-            log.recovery_point = offset
+        kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
+        if log.recovery_point > kept:
+            # What the log goes by afterwards: a later, deeper cut would not know that the file says more.
+            log.recovery_point = kept
             self.checkpoint()
         log.truncate(offset)
 

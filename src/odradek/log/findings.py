@@ -49,6 +49,24 @@ class DirectoryState:
     is_clean: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a data directory says of one of its logs.
+
+    From `recovery_point` on, nothing was promised to be on the disk but what is in the `.log` files: the next start, or
+    the next flush of the broker that runs, writes the rest anew. Up to `cleaned_offset`, compaction may have taken
+    whole segments.
+    """
+
+    state: DirectoryState
+    recovery_point: int = 0
+    cleaned_offset: int = 0
+
+    def is_settled(self, offset: int) -> bool:
+        """Whether what belongs to the log up to `offset` should be on the disk and right."""
+        return self.state.is_clean or offset <= self.recovery_point
+
+
 def directory_state(disk: Disk, directory: str) -> DirectoryState:
     """How the data directory was left. Raises `OSError`."""
     holder = disk.lock_holder(f"{directory}/{identity.LOCK}")
@@ -78,9 +96,11 @@ class Report:
         self.totals.damaged_files += 1
         self._found.append(Finding(path=path, byte=byte, reason=reason))
 
-    def add(self, check: FileCheck) -> None:
-        """What a check found, if it found anything."""
-        if check.damage is not None:
+    def add(self, check: FileCheck, *, is_settled: bool = True) -> None:
+        """What a check found, if it found anything; without `is_settled` the file is about to be written anew."""
+        if check.damage is not None and not is_settled:
+            self.note(check.path, f"{check.damage.reason}: it is to be written anew", check.damage.byte)
+        elif check.damage is not None:
             others = f"; {check.others} more things in it are wrong" if check.others else ""
             self.damage(check.path, check.damage.reason + others, check.damage.byte)
         elif check.oddity is not None:

@@ -33,6 +33,7 @@ from odradek.log.producer_state import ProducerState
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
 from odradek.model import StorageError
 from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header, verify_crc
+from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
 _READ_BYTES: Final = 1 << 20
@@ -105,7 +106,9 @@ def load(
     epochs.truncate_from_end(segments[-1].next_offset)
     epochs.truncate_from_start(log_start_offset)
     remove_snapshots(pool, directory, after=segments[-1].next_offset)
-    _remove_stray_snapshots(pool, directory, segments)
+    _remove_stray_snapshots(
+        pool, directory, segments, synced_offset=segments[-1].next_offset if clean else recovery_point
+    )
     producers = load_producers(pool, directory, segments)
     return LoadedLog(
         segments=segments,
@@ -159,12 +162,26 @@ def remove_snapshots(pool: FilePool, directory: str, *, after: int | None = None
         pool.disk.sync_directory(directory)
 
 
-def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment]) -> None:
-    """Remove those of earlier shutdowns: only the newest, and those with which a segment begins, are of use."""
+def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment], *, synced_offset: int) -> None:
+    """Remove those of earlier shutdowns, and those from `synced_offset` on that a crash left damaged.
+
+    Only the newest, and those with which a segment begins, are of use.
+    """
     bases = {segment.base_offset for segment in segments}
-    for offset in _snapshots(pool, directory)[:-1]:
-        if offset not in bases:
-            pool.disk.remove(offset_file(directory, offset, SNAPSHOT))
+    offsets = _snapshots(pool, directory)
+    for offset in offsets:
+        path = offset_file(directory, offset, SNAPSHOT)
+        is_stray = offset not in bases and offset != offsets[-1]
+        if is_stray or (offset >= synced_offset and not _is_snapshot(pool.disk, path)):
+            pool.disk.remove(path)
+
+
+def _is_snapshot(disk: Disk, path: str) -> bool:
+    try:
+        decode_snapshot(disk.read_file(path), path)
+    except StorageError:
+        return False
+    return True
 
 
 def remove_segment_files(pool: FilePool, segment: Segment) -> None:
@@ -197,13 +214,14 @@ def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
 def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
     """The file's epochs; without a file, or if it is damaged, those of the `synced` segments. Recovery adds others."""
     path = f"{directory}/{leader_epochs.FILE_NAME}"
+    epochs = LeaderEpochs()
     try:
         return LeaderEpochs.decode(pool.disk.read_file(path), path)
     except FileNotFoundError:
         pass
     except StorageError as error:
         _logger.warning("%s; it is built anew from the batches", error)
-    epochs = LeaderEpochs()
+        epochs.is_dirty = True
     try:
         for segment in synced:
             for _, header in segment.scan():

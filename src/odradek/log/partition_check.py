@@ -1,18 +1,21 @@
 """One partition's folder: its segments in a row, and what else is in it. See `verification` for what is checked."""
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from typing import Final
 
 from odradek.log import identity, leader_epochs
 from odradek.log.checkpoints import decode_lines
 from odradek.log.errors import CutFileError, DamagedFileError
-from odradek.log.findings import DirectoryState, Finding, Report
+from odradek.log.findings import Finding, Report, Surroundings
 from odradek.log.inspection import TRANSACTION_INDEX, TransactionIndexEntry, inspect_snapshot, read_transactions
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, offset_file, parse_offset_file
 from odradek.log.scanning import scan_file
 from odradek.log.segment_check import Chain, EpochCheck, FileCheck, LogCheck, OffsetIndexCheck, TimeIndexCheck
 
-_PARTS = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
+_PARTS: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
+MAX_OFFSET: Final = 2**63 - 1
 
 
 class PartitionCheck:
@@ -22,22 +25,20 @@ class PartitionCheck:
         self,
         report: Report,
         directory: str,
-        state: DirectoryState,
+        surroundings: Surroundings,
         *,
-        cleaned_offset: int,
         records: bool,
         advance: Callable[[int], object],
     ) -> None:
-        """Up to `cleaned_offset` compaction may have taken whole segments."""
         self.end_offset: int | None = None
         self._report = report
         self._disk = report.disk
         self._directory = directory
-        self._state = state
-        self._cleaned_offset = cleaned_offset
+        self._surroundings = surroundings
+        self._state = surroundings.state
         self._records = records
         self._advance = advance
-        self._is_live = state.holder is not None
+        self._is_live = self._state.holder is not None
         self._names: set[str] = set()
 
     def run(self) -> Iterator[Finding]:
@@ -51,15 +52,15 @@ class PartitionCheck:
             path = f"{self._directory}/{identity.PARTITION_METADATA}"
             report.read(path, self._state, identity.decode_partition_metadata)
         chain, is_whole = Chain(next_offset=bases[0] if bases else 0), True
-        for base in bases:
+        for base, following in zip_longest(bases, bases[1:]):
             if is_whole:
                 self._check_beginning(base, chain.next_offset)
             chain.next_offset = max(chain.next_offset, base)
-            segment = _SegmentFiles(self, base, is_growing=self._is_live and base == bases[-1])
+            segment = _SegmentFiles(self, base, following)
             is_whole = segment.check(chain, epochs)
             yield from report.take()
         self.end_offset = chain.next_offset if bases and is_whole else None
-        report.add(epochs)
+        report.add(epochs, is_settled=self._surroundings.is_settled(chain.next_offset))
         self._check_strays(bases)
         yield from report.take()
 
@@ -67,7 +68,7 @@ class PartitionCheck:
         path = offset_file(self._directory, base, LOG)
         if base < due:
             self._report.damage(path, f"begins at offset {base}, and the segment before it ends at {due}", 0)
-        elif base > max(due, self._cleaned_offset):
+        elif base > max(due, self._surroundings.cleaned_offset):
             self._report.damage(path, f"comes after a gap: offsets {due} to {base - 1} are in no file", 0)
 
     def _read_epochs(self) -> EpochCheck:
@@ -75,10 +76,14 @@ class PartitionCheck:
         is_complete = self._state.is_clean
         if leader_epochs.FILE_NAME not in self._names:
             return EpochCheck(path, 0, (), is_complete=is_complete)
-        found = self._report.read(path, self._state, _decode_epochs)
-        if found is None:
-            return EpochCheck(path, 0, (), is_complete=False)
-        return EpochCheck(path, *found, is_complete=is_complete)
+        data = self._report.read(path, self._state, lambda data, _: data)
+        try:
+            lines = [] if data is None else _decode_epochs(data, path)
+        except DamagedFileError as error:
+            broken = EpochCheck(path, 0, (), is_complete=False)
+            broken.found(error)
+            return broken
+        return EpochCheck(path, len(data or b""), lines, is_complete=is_complete and data is not None)
 
     def _check_strays(self, bases: list[int]) -> None:
         """Indexes without a segment, and snapshots that no segment begins with."""
@@ -89,20 +94,24 @@ class PartitionCheck:
             path = f"{self._directory}/{name}"
             if parsed[1] == SNAPSHOT:
                 data = self._report.read(path, self._state, lambda data, _: data)
-                check_snapshot(self._report, path, data, parsed[0])
+                is_settled = self._surroundings.is_settled(parsed[0] + 1)
+                check_snapshot(self._report, path, data, parsed[0], is_settled=is_settled)
             elif not self._is_live:
                 self._report.damage(path, "has no .log beside it")
 
 
 class _SegmentFiles:
-    """One segment's files. `is_growing`: a broker that runs appends to it."""
+    """One segment's files. `following` is where the next one begins; None for the last."""
 
-    def __init__(self, partition: PartitionCheck, base_offset: int, *, is_growing: bool) -> None:
+    def __init__(self, partition: PartitionCheck, base_offset: int, following: int | None) -> None:
         self._partition = partition
         self._report = partition._report
         self._state = partition._state
         self._base_offset = base_offset
-        self._is_growing = is_growing
+        self._is_growing = partition._is_live and following is None
+        settled = partition._surroundings.is_settled
+        self._is_settled = settled(MAX_OFFSET if following is None else following)
+        self._is_snapshot_settled = settled(base_offset + 1)
         self._path = offset_file(partition._directory, base_offset, LOG)
         self._paths = {suffix: self._path.removesuffix(LOG) + suffix for suffix in _PARTS}
 
@@ -114,7 +123,7 @@ class _SegmentFiles:
             self._path,
             base,
             chain,
-            cleaned_offset=self._partition._cleaned_offset,
+            cleaned_offset=self._partition._surroundings.cleaned_offset,
             records=self._partition._records,
         )
         index = OffsetIndexCheck(paths[INDEX], data[INDEX] or b"", base)
@@ -125,18 +134,19 @@ class _SegmentFiles:
             is_finished = self._state.is_clean and data[TIME_INDEX] is not None and log.damage is None
             index.end(end, may_be_ahead=self._is_growing)
             times.end(may_be_ahead=self._is_growing, is_finished=is_finished)
-        for check in (log, index, times):
-            if self._is_growing and isinstance(check.damage, CutFileError):
-                report.note(check.path, f"{check.damage.reason}: it is being written", check.damage.byte)
-            else:
-                report.add(check)
+        if self._is_growing and isinstance(log.damage, CutFileError):
+            report.note(log.path, f"{log.damage.reason}: it is being written", log.damage.byte)
+        else:
+            report.add(log)
+        for check in (index, times):
+            report.add(check, is_settled=self._is_settled)
         for suffix in (INDEX, TIME_INDEX):
             is_there = paths[suffix].rpartition("/")[2] in self._partition._names
             if end and self._state.is_clean and not is_there:
                 report.damage(paths[suffix], "is missing")
         last = chain.next_offset if end is not None and not self._is_growing else None
         check_transactions(report, paths[TRANSACTION_INDEX], data[TRANSACTION_INDEX], base, last)
-        check_snapshot(report, paths[SNAPSHOT], data[SNAPSHOT], base)
+        check_snapshot(report, paths[SNAPSHOT], data[SNAPSHOT], base, is_settled=self._is_snapshot_settled)
         return end is not None
 
     def _walk(self, log: LogCheck, index: OffsetIndexCheck, times: TimeIndexCheck, epochs: EpochCheck) -> int | None:
@@ -197,7 +207,7 @@ def _transaction_fault(entry: TransactionIndexEntry, base_offset: int, end: int 
     return f"that ends at offset {last}, after one that ends at {before}" if last < before else None
 
 
-def check_snapshot(report: Report, path: str, data: bytes | None, offset: int) -> None:
+def check_snapshot(report: Report, path: str, data: bytes | None, offset: int, *, is_settled: bool) -> None:
     """Check a `.snapshot` of the producers as of `offset`."""
     if data is None:
         return
@@ -208,10 +218,10 @@ def check_snapshot(report: Report, path: str, data: bytes | None, offset: int) -
                 check.fail(0, f"has producer {producer.producer_id} with offset {producer.last_offset}")
     except DamagedFileError as error:
         check.found(error)
-    report.add(check)
+    report.add(check, is_settled=is_settled)
 
 
-def _decode_epochs(data: bytes, path: str) -> tuple[int, list[tuple[int, int, int]]]:
-    """The file's size, and `(byte, epoch, start offset)` of its lines."""
+def _decode_epochs(data: bytes, path: str) -> list[tuple[int, int, int]]:
+    """`(byte, epoch, start offset)` of its lines."""
     entries = LeaderEpochs.decode(data, path).entries
-    return len(data), [(line.byte, *entry) for line, entry in zip(decode_lines(data, path), entries, strict=True)]
+    return [(line.byte, *entry) for line, entry in zip(decode_lines(data, path), entries, strict=True)]

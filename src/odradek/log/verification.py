@@ -9,15 +9,16 @@ the segments             no offset is missing between two, unless compaction too
 a data directory         its checkpoints too: no offset in them is beyond its log
 ```
 Nothing is changed, locked or repaired. In the directory of a broker that runs, the end of a log may be half written,
-and files may go while they are read: that is said, and is no damage. Where a broker died, what it had not written yet
-is no damage either, but a batch that is cut is.
+and files may go while they are read: that is said, and is no damage. The same is true of indexes, snapshots and epochs
+beyond the recovery point, which nobody synced and the next start writes anew; where a broker died, a batch that is cut
+is damage.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from odradek.log import identity
 from odradek.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offset_lines
-from odradek.log.findings import DirectoryState, Finding, Report, Totals, directory_state
+from odradek.log.findings import DirectoryState, Finding, Report, Surroundings, Totals, directory_state
 from odradek.log.inspection import OFFSET_CHECKPOINTS, partition_directories
 from odradek.log.names import parse_folder
 from odradek.log.partition_check import PartitionCheck
@@ -53,12 +54,12 @@ class Verification:
         if disk.exists(path):
             report.read(path, state, identity.decode_meta_properties)
         yield from report.take()
-        cleaned = {partition: offset for _, partition, offset in checkpoints.get(CLEANER_OFFSETS, ())}
         ends: dict[TopicPartition, int | None] = {}
+        surroundings = _surroundings(state, checkpoints)
         for folder in partition_directories(disk, directory):
             partition = parse_folder(folder.rpartition("/")[2])
             assert partition is not None
-            check = self._partition(folder, state, cleaned.get(partition, 0))
+            check = self._partition(folder, surroundings(partition))
             yield from check.run()
             ends[partition] = check.end_offset
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS):
@@ -71,21 +72,12 @@ class Verification:
         parent, _, name = disk.absolute(directory).rstrip("/").rpartition("/")
         state = directory_state(disk, parent)
         self._tell(directory, state)
-        path = f"{parent}/{CLEANER_OFFSETS}"
-        lines = self._report.read(path, state, decode_offset_lines) if disk.exists(path) else None
-        cleaned = [offset for _, partition, offset in lines or () if partition == parse_folder(name)]
+        checkpoints = self._read_checkpoints(parent, state)
         yield from self._report.take()
-        yield from self._partition(directory, state, max(cleaned, default=0)).run()
+        yield from self._partition(directory, _surroundings(state, checkpoints)(parse_folder(name))).run()
 
-    def _partition(self, directory: str, state: DirectoryState, cleaned_offset: int) -> PartitionCheck:
-        return PartitionCheck(
-            self._report,
-            directory,
-            state,
-            cleaned_offset=cleaned_offset,
-            records=self._records,
-            advance=self._advance,
-        )
+    def _partition(self, directory: str, surroundings: Surroundings) -> PartitionCheck:
+        return PartitionCheck(self._report, directory, surroundings, records=self._records, advance=self._advance)
 
     def _tell(self, directory: str, state: DirectoryState) -> None:
         if state.holder is not None:
@@ -110,6 +102,20 @@ class Verification:
             if end is not None and offset > end:
                 check.fail(byte, f"has offset {offset} for {partition}, which ends at {end}")
         self._report.add(check)
+
+
+def _surroundings(
+    state: DirectoryState, checkpoints: Mapping[str, Lines]
+) -> Callable[[TopicPartition | None], Surroundings]:
+    """From a partition to what is said of it."""
+    points, cleaned = _offsets_in(checkpoints.get(RECOVERY_POINTS)), _offsets_in(checkpoints.get(CLEANER_OFFSETS))
+    return lambda partition: Surroundings(
+        state=state, recovery_point=points.get(partition, 0), cleaned_offset=cleaned.get(partition, 0)
+    )
+
+
+def _offsets_in(lines: Lines | None) -> dict[TopicPartition | None, int]:
+    return {partition: offset for _, partition, offset in lines or ()}
 
 
 __all__ = ["Finding", "Totals", "Verification"]

@@ -1,6 +1,8 @@
 """Pipelines in a real Spark, between two served brokers: results, checkpoints, the lag of their groups (M11)."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -100,16 +102,22 @@ kafka = {{ "compression.type" = "zstd" }}
 """
 
 
-def lag(admin: Any, group: str, topic: str) -> int:
-    """As any tool sees it: the ends of the partitions less what the group has committed."""
+def committed(admin: Any, group: str, topic: str) -> int:
+    """The sum of a group's offsets, as any tool sees them; below 0 if a partition has none."""
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number) for number in range(3)])]
+    found = admin.list_consumer_group_offsets(request)[group].result(30).topic_partitions
+    return sum(each.offset for each in found)
+
+
+def lag(admin: Any, group: str, topic: str) -> int:
+    """The ends of the partitions less what the group has committed."""
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    partitions = [TopicPartition(topic, number) for number in range(3)]
-    request = [ConsumerGroupTopicPartitions(group, partitions)]
-    committed = admin.list_consumer_group_offsets(request)[group].result(30).topic_partitions
-    ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
-    return sum(ends[each].result(30).offset - each.offset for each in committed)
+    ends = admin.list_offsets({TopicPartition(topic, number): OffsetSpec.latest() for number in range(3)})
+    return sum(end.result(30).offset for end in ends.values()) - committed(admin, group, topic)
 
 
 def records(broker: ServedBroker, topic: str, count: int) -> list[tuple[Any, ...]]:
@@ -286,3 +294,24 @@ def test_the_command_runs_a_file_and_prints_what_it_did(
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert (printed["name"], printed["records_in"], printed["records_out"]) == (f"{topic}.archive", 20, 20)
+
+
+def test_ctrl_c_ends_the_command_in_order(
+    source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    publish(topic, 0, 9)
+    file = tmp_path / "hours.toml"
+    text = REAL_TIME.replace("available_now = true", 'interval = "200 milliseconds"')
+    file.write_text(text.format(topic=topic, source=source.bootstrap_servers))
+    command = [Path(sys.executable).with_name("odradek"), "pipeline", "run", file]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        eventually(lambda: committed(admin, f"{topic}.hours", topic) == 9, within_s=200, what="nine records")
+        # A terminal sends it to all of the group, Spark's Python workers included.
+        os.killpg(process.pid, signal.SIGINT)
+        printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert printed.startswith(f"{topic}.hours: 9 records in, ")
+    assert printed.endswith(", done\n")
+    assert "Traceback" not in errors

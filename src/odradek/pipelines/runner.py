@@ -13,6 +13,7 @@ from odradek.pipelines.mirror import MirrorTopics
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
 from odradek.pipelines.queries import start_mirror, start_query
 from odradek.runtime import Clock, SystemClock
+from odradek.spark.session import deferred_interrupts
 
 POLL_SECONDS: Final = 0.25
 """How often progress is looked at; a batch takes about as long."""
@@ -95,9 +96,15 @@ class PipelineRun:
 
     def stop(self) -> None:
         """End the query between two batches' commits, and commit its progress."""
-        if self._ended_at is None:
+        if self._ended_at is not None:
+            return
+        try:
             self._query.stop()
             self.poll()
+        finally:
+            if self._ended_at is None:
+                self._ended_at = self._clock.monotonic()
+                self._close()
 
     def _look_for_topics(self) -> None:
         if self._topics is not None and self._clock.monotonic() - self._topics_at >= _TOPICS_SECONDS:
@@ -130,19 +137,23 @@ def run_pipelines(
     """
     runs: list[PipelineRun] = []
     clock = clock or SystemClock()
-    try:
-        # If one can't be started, those before it are in the list and will be stopped.
-        runs.extend(_start(spark, pipeline, clock) for pipeline in pipelines)
-        while True:
-            statuses = [run.poll() for run in runs]
-            on_status(statuses)
-            active = [run for run, status in zip(runs, statuses, strict=True) if status.active]
-            if not active:
-                return statuses
-            active[0].wait(POLL_SECONDS)
-    finally:
-        for run in runs:
-            _stop(run)
+    with deferred_interrupts() as check:
+        try:
+            for pipeline in pipelines:
+                check()
+                runs.append(_start(spark, pipeline, clock))
+            while True:
+                check()
+                statuses = [run.poll() for run in runs]
+                on_status(statuses)
+                active = [run for run, status in zip(runs, statuses, strict=True) if status.active]
+                if not active:
+                    return statuses
+                active[0].wait(POLL_SECONDS)
+        finally:
+            for run in runs:
+                _stop(run)
+            on_status([run.poll() for run in runs])
 
 
 def _start(spark: Any, pipeline: AnyPipeline, clock: Clock) -> PipelineRun:
@@ -159,9 +170,11 @@ def _start(spark: Any, pipeline: AnyPipeline, clock: Clock) -> PipelineRun:
 
 def _stop(run: PipelineRun) -> None:
     """Stop what may already have failed: the first failure is on its way to the caller."""
+    from py4j.protocol import Py4JError
+
     try:
         run.stop()
-    except PipelineError as error:
+    except (PipelineError, Py4JError) as error:
         _log.debug("%s", error)
 
 

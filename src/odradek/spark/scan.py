@@ -61,24 +61,27 @@ async def _batches(task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
     columns = RecordColumns(names=names, timestamp_unit="us")
     partition = task.range.partition
     async with aclosing(_buffers(task)) as buffers:
-        async for buffer in buffers:
+        async for start, buffer in buffers:
             for batch in iterate_columns(
                 buffer,
                 columns,
                 topic=partition.topic,
                 partition=partition.partition,
-                from_offset=task.range.start,
+                from_offset=start,
                 up_to_offset=task.range.end,
                 check_crcs=False,
             ):
                 renamed = batch.rename_columns(list(task.columns))
                 rows = -(-batch.num_rows // -(-batch.num_rows // MOST_ROWS))
-                for start in range(0, batch.num_rows, rows):
-                    yield renamed.slice(start, rows)
+                for first in range(0, batch.num_rows, rows):
+                    yield renamed.slice(first, rows)
 
 
-async def _buffers(task: ScanTask) -> AsyncGenerator[memoryview, None]:
-    """Raw record batches of the range; after a loss that is allowed, from where the log goes on."""
+async def _buffers(task: ScanTask) -> AsyncGenerator[tuple[int, memoryview], None]:
+    """Raw record batches of the range, each with the first offset that counts: a batch may begin with records before.
+
+    After a loss that is allowed, from where the log goes on.
+    """
     options, range_ = task.options, task.range
     settings = client_settings(ScanSettings, options.bootstrap_servers, options.client)
     cluster = Cluster(settings, system_runtime())
@@ -101,7 +104,7 @@ async def _buffers(task: ScanTask) -> AsyncGenerator[memoryview, None]:
                 # Its fetch that is under way must end with it, and not when the garbage is collected.
                 async with aclosing(aiter(reader)) as buffers:  # type: ignore[type-var]
                     async for buffer in buffers:
-                        yield buffer
+                        yield position, buffer
                 return
             except KafkaError as error:
                 if error.code != ErrorCode.offset_out_of_range:

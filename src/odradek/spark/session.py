@@ -4,11 +4,13 @@ Whoever has a Spark already needs none of this: the data source works in any ses
 """
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,22 +65,56 @@ def local_session(
     with open(log, "ab") if log is not None else nullcontext() as file:
         output = {"stdout": file, "stderr": file} if file is not None else {}
         gateway = launch_gateway(conf, popen_kwargs=output)
-    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+    interrupt = signal.getsignal(signal.SIGINT)
+    context = SparkContext(conf=conf, gateway=gateway)
+    if threading.current_thread() is threading.main_thread():
+        # PySpark's own handler calls into the JVM, whatever call Ctrl-C came into the middle of.
+        signal.signal(signal.SIGINT, interrupt)
+    return SparkSession(context)
 
 
 def stop_session(spark: Any) -> None:
     """End Spark and its JVM, and return when both are gone; another session may be started then."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
     gateway = spark.sparkContext._gateway
-    spark.stop()
-    gateway.shutdown()
+    # A JVM that is gone already, or does not listen any more, ends no worse than one that is asked.
+    with suppress(Py4JError):
+        spark.stop()
+        gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     process = gateway.proc
     if process is not None:
         # It watches its stdin for the end of its parent.
         process.stdin.close()
         process.wait()
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[Callable[[], None]]:
+    """Ctrl-C and SIGTERM wait, until the block calls what it is given: then `KeyboardInterrupt` is raised.
+
+    A call into the JVM that is broken off in the middle takes py4j's connection with it, and with that the means to
+    stop the queries in order. Outside of the main thread, which gets no signals, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    came: list[int] = []
+
+    def check() -> None:
+        if came:
+            came.clear()
+            raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.signal(number, lambda number, frame: came.append(number)) for number in numbers]
+    try:
+        yield check
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
 
 
 def _defaults(threads: int) -> dict[str, str]:

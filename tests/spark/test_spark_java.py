@@ -114,3 +114,15 @@ def test_a_cache_that_cannot_be_made_costs_only_speed(monkeypatch: pytest.Monkey
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ODRADEK_CACHE", os.path.join(tmp_path, "file", "cache"))
     assert class_archive_options(find_java(), "spark", ()) == []
+
+
+def test_the_cache_keeps_the_archives_that_were_used_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "jdk", "17.0.1")))
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for age, name in enumerate(("new", "middle", "old", "older")):
+        path = cache / f"spark-{name}.jsa"
+        path.write_text("classes")
+        os.utime(path, (1_000_000 - age, 1_000_000 - age))
+    class_archive_options(find_java(), "spark", ())
+    assert sorted(path.name for path in cache.iterdir()) == ["spark-middle.jsa", "spark-new.jsa"]

@@ -27,6 +27,9 @@ from odradek.model import UnavailableError
 LEAST_MAJOR: Final = 17
 """Spark 4's own demand."""
 
+_MOST_ARCHIVES: Final = 3
+"""Some 180 MB each; a new one comes with every virtual environment, Java and set of flags."""
+
 _VERSION: Final = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 _WRAPPER: Final = """\
 #!/bin/sh
@@ -100,10 +103,23 @@ def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *
     except OSError:
         return []
     if archive.exists():
+        # The one that was used last is the last to go.
+        with contextlib.suppress(OSError):
+            os.utime(archive)
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", silence]
     if not make or any(directory.glob(f"{archive.name}.*")) or not os.access(directory, os.W_OK):
         return [silence]
+    _make_room(directory)
     return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}", silence]
+
+
+def _make_room(directory: Path) -> None:
+    """Remove the archives that were used longest ago, so that there are `_MOST_ARCHIVES` with the next one."""
+    with contextlib.suppress(OSError):
+        by_age = sorted(directory.glob("spark-*.jsa*"), key=lambda path: path.stat().st_mtime)
+        for path in by_age[: max(0, len(by_age) - _MOST_ARCHIVES + 1)]:
+            # A JVM that has mapped it keeps its pages.
+            path.unlink()
 
 
 def _take_over(archive: Path) -> None:

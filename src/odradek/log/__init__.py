@@ -5,6 +5,7 @@ offset in place and leaves in one gathered write with all that came in the same 
 copies it or looks into it. Who may append, and what counts as committed, is the broker's business.
 """
 
+from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool
 from odradek.log.log import AppendInfo, Log
@@ -12,7 +13,7 @@ from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.manager import LogManager, new_cluster_id
 from odradek.log.segment import TimestampOffset
-from odradek.log.writing import FlushJob, WriteJob
+from odradek.log.writing import WriteJob
 
 __all__ = [
     "AppendInfo",

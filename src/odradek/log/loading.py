@@ -9,7 +9,7 @@ be interrupted anywhere.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -127,7 +127,7 @@ def create_segment(pool: FilePool, directory: str, base_offset: int, config: Log
     return segment
 
 
-def load_producers(pool: FilePool, directory: str, segments: list[Segment]) -> ProducerState:
+def load_producers(pool: FilePool, directory: str, segments: Sequence[Segment]) -> ProducerState:
     """The producers as of the end of what is written: the newest snapshot that is valid, and the batches after it."""
     disk = pool.disk
     state, start = ProducerState(), segments[0].base_offset

@@ -17,17 +17,18 @@ import errno
 import logging
 from typing import Final, NoReturn
 
+from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool, write_file
-from odradek.log.loading import LoadedLog, create_segment, load, load_producers, remove_segment_files, remove_snapshots
+from odradek.log.loading import create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
-from odradek.log.names import SNAPSHOT, offset_file, parent_of
+from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
-from odradek.log.reading import find_first_since, find_latest, read_batches
-from odradek.log.retention import Trash, count_expired
-from odradek.log.segment import Segment, TimestampOffset
+from odradek.log.retention import count_expired
+from odradek.log.segment import Segment
 from odradek.log.validation import AppendInfo, check_batch
-from odradek.log.writing import FlushJob, PendingWrites, WriteJob, WritePart, make_flush_job
+from odradek.log.view import LogView
+from odradek.log.writing import WriteJob, WritePart
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import assign_offset, set_log_append_time
 from odradek.runtime import Buffer, Disk
@@ -38,36 +39,8 @@ _PASSING_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE
 _NO_TIMESTAMP: Final = -1
 
 
-class Log:
-    """See the module. Everything may raise `LogStorageError`.
-
-    `log_start_offset` is the first offset that may be read, `log_end_offset` the next one to be appended,
-    `written_offset` the end of what may be read, `synced_offset` the end of what outlasts a power cut. Segments that
-    end before `recovery_point` are synced with their indexes, and recovery leaves them alone. `epochs` and `producers`
-    are to be read only.
-    """
-
-    def __init__(self, pool: FilePool, directory: str, config: LogConfig, loaded: LoadedLog, *, now_ms: int) -> None:
-        self.directory = directory
-        self.config = config
-        self.epochs = loaded.epochs
-        self.producers = loaded.producers
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = self.written_offset = loaded.segments[-1].next_offset
-        self.recovery_point = self.synced_offset = self.log_end_offset if loaded.is_clean else 0
-        self.last_flush_ms = now_ms
-        self._pool = pool
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
-        self._active = loaded.segments[-1]
-        self._pending = PendingWrites()
-        self._write: WriteJob | None = None
-        self._flush: FlushJob | None = None
-        self._failure: str | None = None
-        self._trash = Trash()
-        self._names = set() if loaded.is_clean else {directory, parent_of(directory)}
-        """Directories whose newest names are not synced."""
-        self._closed_at = self.log_end_offset if loaded.is_clean else None
+class Log(LogView):
+    """See the module; what can be asked of a log is in `LogView`. Everything may raise `LogStorageError`."""
 
     @classmethod
     def open(
@@ -100,34 +73,9 @@ class Log:
             raise LogStorageError(f"the log in {directory} cannot be opened: {error}") from error
         log = cls(pool, directory, config, loaded, now_ms=now_ms)
         if not loaded.is_clean:
-            log.synced_offset = min(recovery_point, log.log_end_offset)
-            log.recovery_point = min(recovery_point, log._active.base_offset)
+            log._durability.synced_offset = min(recovery_point, log.log_end_offset)
+            log._durability.recovery_point = min(recovery_point, log._segments.active.base_offset)
         return log
-
-    @property
-    def failure(self) -> str | None:
-        """Why the log stopped, None while it runs."""
-        return self._failure
-
-    @property
-    def pending_bytes(self) -> int:
-        """What is appended and waits to be written."""
-        return self._pending.size
-
-    @property
-    def size(self) -> int:
-        """The bytes of all batches, also of those that are pending."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def segment_base_offsets(self) -> list[int]:
-        """Where the segments begin."""
-        return list(self._bases)
-
-    @property
-    def first_base_offset(self) -> int:
-        """Where the first segment begins: at the log's start, or before it."""
-        return self._bases[0]
 
     # ---- appending ----------------------------------------------------------------------------------------------
 
@@ -159,7 +107,7 @@ class Log:
         assign_offset(view, 0, first, leader_epoch)
         size = len(view)
         if not config.discard_writes:
-            segment = self._active
+            segment = self._segments.active
             if segment.must_roll(size, last, timestamp, now_ms):
                 segment = self._roll(now_ms)
             segment.add(first, last, size, timestamp, now_ms)
@@ -178,12 +126,10 @@ class Log:
 
         It begins where the last one ends, and never later: recovery counts on it.
         """
-        old = self._active
+        old = self._segments.active
         old.finish()
         segment = Segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self._active = segment
+        self._segments.add(segment)
         self._pending.roll(old, segment, encode_snapshot(self.producers))
         return segment
 
@@ -205,15 +151,16 @@ class Log:
             self._pending.clear()
         else:
             try:
-                parts = self._pending.take(self._active)
+                parts = self._pending.take(self._segments.active)
             except OSError as error:
                 self._take_back(error, may_go_on=True)
         sync = config.flush_group or self.log_end_offset - self.synced_offset >= config.flush_messages
         sync = sync and bool(parts)
+        unsynced = self._durability.names
         if any(part.file is None for part in parts):
-            self._names.add(self.directory)
-        names = sorted(self._names) if sync else []
-        self._names.difference_update(names)
+            unsynced.add(self.directory)
+        names = sorted(unsynced) if sync else []
+        unsynced.difference_update(names)
         self._write = WriteJob(self._pool.disk, parts, names, size=size, end_offset=self.log_end_offset, sync=sync)
         return self._write
 
@@ -229,7 +176,7 @@ class Log:
             return
         self._write = None
         if job.error is not None:
-            self._names.update(job.names)
+            self._durability.names.update(job.names)
             self._take_back(job.error, may_go_on=not job.failed_sync)
         self.written_offset = job.end_offset
         for part in job.parts:
@@ -239,7 +186,7 @@ class Log:
             except OSError as error:
                 _logger.warning("%s: index entries stay in memory for now: %s", part.segment.log.path, error)
         if job.sync and self.synced_offset >= job.parts[0].segment.base_offset:
-            self.synced_offset = job.end_offset
+            self._durability.synced_offset = job.end_offset
 
     def _take_back(self, error: OSError, *, may_go_on: bool) -> NoReturn:
         """Undo everything that is not written; stop the log if that, or the error, leaves doubt."""
@@ -261,48 +208,6 @@ class Log:
         _logger.error("%s; the log takes no more until it is recovered", message)
         raise LogStorageError(message)
 
-    # ---- reading ------------------------------------------------------------------------------------------------
-
-    def read(self, offset: int, max_bytes: int, *, up_to_offset: int | None = None, at_least_one: bool = True) -> bytes:
-        """Batches from the one with `offset` on, out of one segment; the first may begin earlier, the last may be cut.
-
-        Nothing at or beyond `up_to_offset` (None: `written_offset`) is returned. If the first batch has more than
-        `max_bytes`, it is returned whole with `at_least_one`, else nothing is. Raises `KafkaError`
-        OFFSET_OUT_OF_RANGE.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.offset_out_of_range,
-                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset} of {self.directory}",
-            )
-        written = self.written_offset
-        limit = written if up_to_offset is None else min(up_to_offset, written)
-        if offset >= limit or self.config.discard_writes:
-            return b""
-        try:
-            return read_batches(
-                self._segments, self._bases, offset, max_bytes, limit=limit, written=written, at_least_one=at_least_one
-            )
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def find_offset(self, timestamp: int) -> TimestampOffset | None:
-        """The first record that is not earlier than `timestamp` (ms), or None; as ListOffsets defines it."""
-        try:
-            return find_first_since(self._segments, timestamp, self.log_start_offset)
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def find_max_timestamp(self) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp, or None if there is none (KIP-734)."""
-        try:
-            return find_latest(self._segments, self.log_start_offset)
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> LogStorageError:
-        return LogStorageError(f"the log in {self.directory} cannot be read: {error}")
-
     # ---- flushing, cutting, retaining ---------------------------------------------------------------------------
 
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
@@ -310,35 +215,28 @@ class Log:
 
         None if there is nothing, or if a job is under way.
         """
-        if self._flush is not None or self._failure is not None or self.config.discard_writes:
+        durability = self._durability
+        if durability.is_flushing or self._failure is not None or self.config.discard_writes:
             return None
         if now_ms is not None and include_active:
-            self.last_flush_ms = now_ms
+            durability.last_flush_ms = now_ms
         try:
-            self._flush = make_flush_job(
-                self._pool.disk,
-                self._segments,
-                self.epochs,
-                [self.directory, *self._names],
-                recovery_point=self.recovery_point,
-                written_offset=self.written_offset,
-                include_active=include_active,
+            return durability.begin(
+                self._segments, self.epochs, written_offset=self.written_offset, include_active=include_active
             )
         except OSError as error:
             _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
-        if self._flush is not None:
-            self._names.clear()
-        return self._flush
+            return None
 
     def finish_flush(self, job: FlushJob) -> None:
         """Know what is synced. Raises `LogStorageError` if a sync failed: the log stops then."""
-        if self._flush is not job:
-            return
-        self._flush = None
-        if job.error is not None:
-            self._stop(f"{self.directory} could not be synced: {job.error}")
-        self.synced_offset = max(self.synced_offset, job.synced_offset)
-        self.recovery_point = max(self.recovery_point, job.recovery_point)
+        error = self._durability.finish(job)
+        if error is not None:
+            self._stop(f"{self.directory} could not be synced: {error}")
+
+    def lower_recovery_point(self, offset: int) -> None:
+        """Let recovery begin at `offset`, or where it would begin already."""
+        self._durability.recovery_point = min(self._durability.recovery_point, offset)
 
     def flush(self) -> None:
         """Write and sync everything, at once."""
@@ -359,7 +257,7 @@ class Log:
             return False
         try:
             self._truncate(min(offset, self.written_offset))
-            self._active.log.sync()
+            self._segments.active.log.sync()
             self._pool.disk.sync_directory(self.directory)
         except OSError as error:
             self._stop(f"{self.directory} could not be cut at offset {offset}: {error}")
@@ -367,16 +265,13 @@ class Log:
 
     def _truncate(self, offset: int) -> None:
         self._pending.clear()
-        self._flush = self._closed_at = None
-        self._names.update((self.directory, parent_of(self.directory)))
-        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
-            remove_segment_files(self._pool, self._segments.pop())
-            self._bases.pop()
-        self._active = self._segments[-1]
-        self._active.truncate(offset)
+        gone = self._segments.drop_from(offset)
+        active = self._segments.active
+        self._durability.cut(offset, active)
+        for segment in reversed(gone):
+            remove_segment_files(self._pool, segment)
+        active.truncate(offset)
         self.log_end_offset = self.written_offset = offset
-        self.synced_offset = min(self.synced_offset, offset)
-        self.recovery_point = min(self.recovery_point, self._active.base_offset)
         self.epochs.truncate_from_end(offset)
         remove_snapshots(self._pool, self.directory, after=offset)
         self.producers = load_producers(self._pool, self.directory, self._segments)
@@ -405,23 +300,20 @@ class Log:
             committed_offset=committed,
             log_start_offset=self.log_start_offset,
         )
-        while 0 < count < len(self._segments) and not self._segments[count].is_created:
-            count -= 1  # some file's name must go on saying where the log ends
         if not count:
             return 0
         try:
             if count == len(self._segments):
                 self._roll_empty(now_ms)
-            expired = self._segments[:count]
-            del self._segments[:count], self._bases[:count]
-            self.log_start_offset = max(self.log_start_offset, self._bases[0])
+            expired = self._segments.drop_first(count)
+            self.log_start_offset = max(self.log_start_offset, self.first_base_offset)
             self.epochs.truncate_from_start(self.log_start_offset)
             for segment in expired:
                 self._trash.put(self._pool.disk, segment, now_ms + self.config.file_delete_delay_ms)
-            remove_snapshots(self._pool, self.directory, before=self._bases[0])
+            remove_snapshots(self._pool, self.directory, before=self.first_base_offset)
         except OSError as error:
             self._stop(f"old segments of {self.directory} could not be deleted: {error}")
-        _logger.info("%s: retention took %d segments, up to offset %d", self.directory, count, self._bases[0])
+        _logger.info("%s: retention took %d segments, up to offset %d", self.directory, count, self.first_base_offset)
         return count
 
     def _roll_empty(self, now_ms: int) -> None:
@@ -429,10 +321,8 @@ class Log:
         assert not self._pending.size, "a segment that waits to be written is not deleted"
         path = offset_file(self.directory, self.log_end_offset, SNAPSHOT)
         write_file(self._pool.disk, path, encode_snapshot(self.producers))
-        self._names.add(self.directory)
-        self._active = create_segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
-        self._segments.append(self._active)
-        self._bases.append(self.log_end_offset)
+        self._durability.names.add(self.directory)
+        self._segments.add(create_segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms))
 
     def take_trash(self, now_ms: int) -> list[str]:
         """Files that may be removed now, by whoever asks; large ones take the disk a while."""
@@ -445,7 +335,7 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Let another configuration hold from now on."""
         self.config = config
-        self._active.update_config(config)
+        self._segments.active.update_config(config)
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -464,35 +354,24 @@ class Log:
         assert self._write is None, "closing waits for the writer thread"
         if self._failure is not None:
             raise LogStorageError(self._failure)
-        is_untouched = self._closed_at == self.log_end_offset and not self._names and not self.epochs.is_dirty
+        is_untouched = self._durability.is_untouched(self.log_end_offset) and not self.epochs.is_dirty
         if is_untouched or self.config.discard_writes:
             return None
         self.write()
-        self._active.finish()
+        self._segments.active.finish()
         snapshot = offset_file(self.directory, self.log_end_offset, SNAPSHOT)
         try:
             write_file(self._pool.disk, snapshot, encode_snapshot(self.producers))
-            self._flush = make_flush_job(
-                self._pool.disk,
-                self._segments,
-                self.epochs,
-                [snapshot, self.directory, *self._names],
-                recovery_point=min(self.recovery_point, self._active.base_offset) - 1,
-                written_offset=self.written_offset,
-                include_active=True,
-            )
+            return self._durability.begin_close(self._segments, self.epochs, end_offset=self.log_end_offset)
         except OSError as error:
             self._stop(f"{self.directory} could not be closed: {error}")
-        if self._flush is not None:
-            self._flush.recovery_point = self._flush.synced_offset = self.log_end_offset
-        return self._flush
 
     def abandon(self) -> None:
         """Give all descriptors back and write nothing, as if the process were killed."""
-        self._write = self._flush = None
+        self._write = None
+        self._durability.abandon()
         self._pending.clear()
-        for segment in self._segments:
-            segment.close()
+        self._segments.close()
 
 
 __all__ = ["AppendInfo", "Log"]

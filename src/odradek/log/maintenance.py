@@ -1,7 +1,7 @@
 """What a broker's logs have for a background thread: syncs of finished segments, and files that nobody wants."""
 
+from odradek.log.durability import FlushJob
 from odradek.log.log import Log
-from odradek.log.writing import FlushJob
 from odradek.runtime import Disk
 
 

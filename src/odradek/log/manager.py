@@ -19,13 +19,13 @@ from typing import Final
 
 from odradek.log import identity
 from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets, encode_offsets
+from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.files import DEFAULT_OPEN_FILES, FilePool, write_file
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob, remove_tree
 from odradek.log.names import deleted_folder, is_deleted_folder, parent_of, parse_folder
-from odradek.log.writing import FlushJob
 from odradek.model import StorageError, TopicPartition
 from odradek.runtime import Disk, DiskLock, Entropy, uuid4
 
@@ -266,7 +266,7 @@ class LogManager:
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
         if log.recovery_point > kept:
             # What the log goes by afterwards: a later, deeper cut would not know that the file says more.
-            log.recovery_point = kept
+            log.lower_recovery_point(kept)
             self.checkpoint()
         log.truncate(offset)
 

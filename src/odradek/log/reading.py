@@ -3,30 +3,21 @@
 Only what is written is found, and nothing that is deleted. All of it raises `OSError` when a file cannot be read.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 from odradek.log.segment import Segment, TimestampOffset
+from odradek.log.segments import Segments
 from odradek.protocol.records import decode_records
 
 
 def read_batches(
-    segments: Sequence[Segment],
-    bases: Sequence[int],
-    offset: int,
-    max_bytes: int,
-    *,
-    limit: int,
-    written: int,
-    at_least_one: bool,
+    segments: Segments, offset: int, max_bytes: int, *, limit: int, written: int, at_least_one: bool
 ) -> bytes:
     """Batches from the one with `offset` on, out of one segment, none of them at `limit` or beyond; see `Log.read`.
 
-    `bases` are the base offsets of `segments`; `written` is the end of the log, so that most reads look up no limit.
+    `written` is the end of the log, so that most reads look up no limit.
     """
-    last = len(segments) - 1
-    first = last if offset >= bases[last] else max(bisect_right(bases, offset) - 1, 0)
-    for number in range(first, last + 1):
+    for number in range(segments.find(offset), len(segments)):
         segment = segments[number]
         position = segment.find(offset)
         is_cut = limit < written and limit < segment.next_offset

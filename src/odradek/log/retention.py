@@ -5,11 +5,10 @@ before the log's start, because the log is larger than `retention.bytes` without
 record is older than `retention.ms`. The last two hold only where `cleanup.policy` has `delete`.
 """
 
-from collections.abc import Sequence
-
 from odradek.log.log_config import LogConfig
 from odradek.log.names import DELETED
 from odradek.log.segment import Segment
+from odradek.log.segments import Segments
 from odradek.runtime import Disk
 
 
@@ -35,14 +34,17 @@ class Trash:
 
 
 def count_expired(
-    segments: Sequence[Segment], config: LogConfig, *, now_ms: int, committed_offset: int, log_start_offset: int
+    segments: Segments, config: LogConfig, *, now_ms: int, committed_offset: int, log_start_offset: int
 ) -> int:
-    """How many segments, from the first on, are to be deleted; possibly all."""
+    """How many segments, from the first on, are to be deleted; possibly all.
+
+    Some file's name must go on saying where the log ends: the first that stays is on the disk, if any stays.
+    """
     by_policy = "delete" in config.cleanup_policy
-    excess = sum(segment.size for segment in segments) - config.retention_bytes
+    excess = segments.size - config.retention_bytes
     count = 0
     for segment in segments:
-        is_empty_end = segment is segments[-1] and not segment.size
+        is_empty_end = segment is segments.active and not segment.size
         if is_empty_end or segment.next_offset > committed_offset or segment.written_size < segment.size:
             break
         too_large = by_policy and config.retention_bytes >= 0 and excess >= segment.size
@@ -51,4 +53,6 @@ def count_expired(
             break
         excess -= segment.size
         count += 1
+    while 0 < count < len(segments) and not segments[count].is_created:
+        count -= 1
     return count

@@ -1,4 +1,4 @@
-"""What is appended but not written, and the jobs that write and sync it on another thread.
+"""What is appended but not written, and the job that writes it on another thread.
 
 A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
 but its own files. `run` never raises an `OSError`: it is kept in `error`, and the log decides.
@@ -7,10 +7,8 @@ but its own files. `run` never raises an `OSError`: it is kept in `error`, and t
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.log import leader_epochs
 from odradek.log.files import write_file
-from odradek.log.leader_epochs import LeaderEpochs
-from odradek.log.names import SNAPSHOT, TEMPORARY, offset_file
+from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.segment import Segment
 from odradek.runtime import Buffer, Disk, File
 
@@ -141,89 +139,3 @@ class WriteJob:
         file = self._disk.open(part.segment.log.path, create=True)
         file.truncate(0)
         return file
-
-
-def make_flush_job(
-    disk: Disk,
-    segments: list[Segment],
-    epochs: LeaderEpochs,
-    names: Sequence[str],
-    *,
-    recovery_point: int,
-    written_offset: int,
-    include_active: bool,
-) -> "FlushJob | None":
-    """A job for the segments with something written beyond `recovery_point`, or None if there is none.
-
-    The last segment, which still grows, is left out without `include_active`. Index entries that are in memory are
-    written. `names` are directories to be synced too. Raises `OSError`.
-    """
-    active = segments[-1]
-    unsynced: list[Segment] = []
-    for segment in segments if include_active else segments[:-1]:
-        is_whole = segment.written_size == segment.size
-        if segment.is_created and segment.next_offset > recovery_point and (is_whole or include_active):
-            segment.flush_indexes()
-            unsynced.append(segment)
-        if not is_whole:
-            break
-    if not unsynced:
-        return None
-    last = unsynced[-1]
-    is_finished = last is not active and last.written_size == last.size
-    return FlushJob(
-        disk,
-        unsynced,
-        epochs,
-        names,
-        synced_offset=min(last.next_offset, written_offset),
-        recovery_point=last.next_offset if is_finished else last.base_offset,
-    )
-
-
-class FlushJob:
-    """Syncs `segments` with their indexes and snapshots, and the leader epochs.
-
-    The batches below `synced_offset` are on the disk then, and the segments that end before `recovery_point` finished.
-    """
-
-    __slots__ = ("_disk", "_epochs", "_epochs_path", "error", "paths", "recovery_point", "synced_offset")
-
-    def __init__(
-        self,
-        disk: Disk,
-        segments: list[Segment],
-        epochs: LeaderEpochs,
-        names: Sequence[str],
-        *,
-        synced_offset: int,
-        recovery_point: int,
-    ) -> None:
-        directory = segments[0].directory
-        self._disk = disk
-        self.synced_offset = synced_offset
-        self.recovery_point = recovery_point
-        self._epochs = epochs.encode() if epochs.is_dirty else None
-        self._epochs_path = f"{directory}/{leader_epochs.FILE_NAME}"
-        epochs.is_dirty = False
-        self.error: OSError | None = None
-        self.paths = [
-            path
-            for segment in segments
-            for path in (*segment.paths, offset_file(directory, segment.base_offset, SNAPSHOT))
-        ]
-        self.paths += [self._epochs_path, *sorted(names)]
-
-    def run(self) -> None:
-        """Sync everything. What retention removed meanwhile needs no sync."""
-        try:
-            self.prepare()
-            self._disk.sync_all(self.paths)
-        except OSError as error:
-            self.error = error
-
-    def prepare(self) -> None:
-        """Bring the file of the leader epochs up to date, not synced. Raises `OSError`."""
-        if self._epochs is not None:
-            write_file(self._disk, self._epochs_path + TEMPORARY, self._epochs)
-            self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)

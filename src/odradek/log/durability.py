@@ -1,0 +1,195 @@
+"""How much of a log outlasts a power cut, and the job that syncs more of it on another thread.
+
+A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
+but its own files. `run` never raises an `OSError`: it is kept in `error`, and the log decides.
+"""
+
+from collections.abc import Sequence
+
+from odradek.log import leader_epochs
+from odradek.log.files import write_file
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.names import SNAPSHOT, TEMPORARY, offset_file, parent_of
+from odradek.log.segment import Segment
+from odradek.log.segments import Segments
+from odradek.runtime import Disk
+
+
+class Durability:
+    """What one log knows of it; at most one job is under way.
+
+    The batches below `synced_offset` are on the disk, and the segments that end before `recovery_point` with their
+    indexes. `names` are directories whose newest names are not synced.
+    """
+
+    __slots__ = (
+        "_closed_at",
+        "_directory",
+        "_disk",
+        "_job",
+        "last_flush_ms",
+        "names",
+        "recovery_point",
+        "synced_offset",
+    )
+
+    def __init__(self, disk: Disk, directory: str, *, end_offset: int, is_clean: bool, now_ms: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._job: FlushJob | None = None
+        self._closed_at = end_offset if is_clean else None
+        self.names = set() if is_clean else {directory, parent_of(directory)}
+        self.recovery_point = self.synced_offset = end_offset if is_clean else 0
+        self.last_flush_ms = now_ms
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a job is under way."""
+        return self._job is not None
+
+    def is_untouched(self, end_offset: int) -> bool:
+        """Whether the log is as a clean shutdown left it."""
+        return self._closed_at == end_offset and not self.names
+
+    def begin(
+        self, segments: Segments, epochs: LeaderEpochs, *, written_offset: int, include_active: bool
+    ) -> "FlushJob | None":
+        """What is written and not synced, to be run and given to `finish`; None if there is nothing.
+
+        Raises `OSError`.
+        """
+        assert self._job is None, "one at a time"
+        self._job = _make_flush_job(
+            self._disk,
+            segments,
+            epochs,
+            [self._directory, *self.names],
+            recovery_point=self.recovery_point,
+            written_offset=written_offset,
+            include_active=include_active,
+        )
+        if self._job is not None:
+            self.names.clear()
+        return self._job
+
+    def begin_close(self, segments: Segments, epochs: LeaderEpochs, *, end_offset: int) -> "FlushJob | None":
+        """All that a log which was written has to sync before it counts as closed. Raises `OSError`."""
+        self._job = _make_flush_job(
+            self._disk,
+            segments,
+            epochs,
+            [offset_file(self._directory, end_offset, SNAPSHOT), self._directory, *self.names],
+            recovery_point=min(self.recovery_point, segments.active.base_offset) - 1,
+            written_offset=end_offset,
+            include_active=True,
+        )
+        if self._job is not None:
+            self._job.recovery_point = self._job.synced_offset = end_offset
+        return self._job
+
+    def finish(self, job: "FlushJob") -> OSError | None:
+        """Know what is synced, unless the log was cut since; the error if it is not."""
+        if self._job is not job:
+            return None
+        self._job = None
+        if job.error is None:
+            self.synced_offset = max(self.synced_offset, job.synced_offset)
+            self.recovery_point = max(self.recovery_point, job.recovery_point)
+        return job.error
+
+    def cut(self, offset: int, active: Segment) -> None:
+        """The log ends at `offset` now, in `active`."""
+        self._job = self._closed_at = None
+        self.names.update((self._directory, parent_of(self._directory)))
+        self.synced_offset = min(self.synced_offset, offset)
+        self.recovery_point = min(self.recovery_point, active.base_offset)
+
+    def abandon(self) -> None:
+        """Take no notice of the job that is under way."""
+        self._job = None
+
+
+class FlushJob:
+    """Syncs `segments` with their indexes and snapshots, and the leader epochs.
+
+    The batches below `synced_offset` are on the disk then, and the segments that end before `recovery_point` finished.
+    """
+
+    __slots__ = ("_disk", "_epochs", "_epochs_path", "error", "paths", "recovery_point", "synced_offset")
+
+    def __init__(
+        self,
+        disk: Disk,
+        segments: Sequence[Segment],
+        epochs: LeaderEpochs,
+        names: Sequence[str],
+        *,
+        synced_offset: int,
+        recovery_point: int,
+    ) -> None:
+        directory = segments[0].directory
+        self._disk = disk
+        self.synced_offset = synced_offset
+        self.recovery_point = recovery_point
+        self._epochs = epochs.encode() if epochs.is_dirty else None
+        self._epochs_path = f"{directory}/{leader_epochs.FILE_NAME}"
+        epochs.is_dirty = False
+        self.error: OSError | None = None
+        self.paths = [
+            path
+            for segment in segments
+            for path in (*segment.paths, offset_file(directory, segment.base_offset, SNAPSHOT))
+        ]
+        self.paths += [self._epochs_path, *sorted(names)]
+
+    def run(self) -> None:
+        """Sync everything. What retention removed meanwhile needs no sync."""
+        try:
+            self.prepare()
+            self._disk.sync_all(self.paths)
+        except OSError as error:
+            self.error = error
+
+    def prepare(self) -> None:
+        """Bring the file of the leader epochs up to date, not synced. Raises `OSError`."""
+        if self._epochs is not None:
+            write_file(self._disk, self._epochs_path + TEMPORARY, self._epochs)
+            self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)
+
+
+def _make_flush_job(
+    disk: Disk,
+    segments: Segments,
+    epochs: LeaderEpochs,
+    names: Sequence[str],
+    *,
+    recovery_point: int,
+    written_offset: int,
+    include_active: bool,
+) -> FlushJob | None:
+    """A job for the segments with something written beyond `recovery_point`, or None if there is none.
+
+    The last segment, which still grows, is left out without `include_active`. Index entries that are in memory are
+    written. `names` are directories to be synced too. Raises `OSError`.
+    """
+    active = segments.active
+    unsynced: list[Segment] = []
+    for segment in segments if include_active else segments[:-1]:
+        is_whole = segment.written_size == segment.size
+        if segment.is_created and segment.next_offset > recovery_point and (is_whole or include_active):
+            segment.flush_indexes()
+            unsynced.append(segment)
+        if not is_whole:
+            break
+    if not unsynced:
+        return None
+    last = unsynced[-1]
+    is_finished = last is not active and last.written_size == last.size
+    return FlushJob(
+        disk,
+        unsynced,
+        epochs,
+        names,
+        synced_offset=min(last.next_offset, written_offset),
+        recovery_point=last.next_offset if is_finished else last.base_offset,
+    )

@@ -1,0 +1,118 @@
+"""The half of a log that changes nothing: where it begins and ends, what is in it, and where a time is."""
+
+from odradek.log.durability import Durability
+from odradek.log.errors import LogStorageError
+from odradek.log.files import FilePool
+from odradek.log.loading import LoadedLog
+from odradek.log.log_config import LogConfig
+from odradek.log.reading import find_first_since, find_latest, read_batches
+from odradek.log.retention import Trash
+from odradek.log.segment import TimestampOffset
+from odradek.log.segments import Segments
+from odradek.log.writing import PendingWrites, WriteJob
+from odradek.model import ErrorCode, KafkaError
+
+
+class LogView:
+    """What `Log` adds to; it alone changes these attributes.
+
+    `log_start_offset` is the first offset that may be read, `log_end_offset` the next one to be appended,
+    `written_offset` the end of what may be read. `epochs` and `producers` are to be read only.
+    """
+
+    def __init__(self, pool: FilePool, directory: str, config: LogConfig, loaded: LoadedLog, *, now_ms: int) -> None:
+        self.directory = directory
+        self.config = config
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = self.written_offset = loaded.segments[-1].next_offset
+        self._pool = pool
+        self._segments = Segments(loaded.segments)
+        self._durability = Durability(
+            pool.disk, directory, end_offset=self.log_end_offset, is_clean=loaded.is_clean, now_ms=now_ms
+        )
+        self._pending = PendingWrites()
+        self._write: WriteJob | None = None
+        self._failure: str | None = None
+        self._trash = Trash()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log stopped, None while it runs."""
+        return self._failure
+
+    @property
+    def synced_offset(self) -> int:
+        """The end of what outlasts a power cut."""
+        return self._durability.synced_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Segments that end before it are synced with their indexes, and recovery leaves them alone."""
+        return self._durability.recovery_point
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the active segment was last given to a flush."""
+        return self._durability.last_flush_ms
+
+    @property
+    def pending_bytes(self) -> int:
+        """What is appended and waits to be written."""
+        return self._pending.size
+
+    @property
+    def size(self) -> int:
+        """The bytes of all batches, also of those that are pending."""
+        return self._segments.size
+
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        """Where the segments begin."""
+        return list(self._segments.bases)
+
+    @property
+    def first_base_offset(self) -> int:
+        """Where the first segment begins: at the log's start, or before it."""
+        return self._segments.bases[0]
+
+    def read(self, offset: int, max_bytes: int, *, up_to_offset: int | None = None, at_least_one: bool = True) -> bytes:
+        """Batches from the one with `offset` on, out of one segment; the first may begin earlier, the last may be cut.
+
+        Nothing at or beyond `up_to_offset` (None: `written_offset`) is returned. If the first batch has more than
+        `max_bytes`, it is returned whole with `at_least_one`, else nothing is. Raises `KafkaError`
+        OFFSET_OUT_OF_RANGE.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset} of {self.directory}",
+            )
+        written = self.written_offset
+        limit = written if up_to_offset is None else min(up_to_offset, written)
+        if offset >= limit or self.config.discard_writes:
+            return b""
+        try:
+            return read_batches(
+                self._segments, offset, max_bytes, limit=limit, written=written, at_least_one=at_least_one
+            )
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def find_offset(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not earlier than `timestamp` (ms), or None; as ListOffsets defines it."""
+        try:
+            return find_first_since(self._segments, timestamp, self.log_start_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """The first of the records with the largest timestamp, or None if there is none (KIP-734)."""
+        try:
+            return find_latest(self._segments, self.log_start_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> LogStorageError:
+        return LogStorageError(f"the log in {self.directory} cannot be read: {error}")

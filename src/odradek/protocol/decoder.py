@@ -37,6 +37,7 @@ from odradek.protocol.primitives import (
     read_uuid,
     read_view,
     skip_tags,
+    tag_ended,
 )
 
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
@@ -46,6 +47,10 @@ _ERRORS: Final = {int(code): code for code in ErrorCode}
 _UNKNOWN_ERROR: Final = ErrorCode.unknown_server_error
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ZERO: Final = datetime.timedelta()
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+_LONGEST_MS: Final = datetime.timedelta.max // _MILLISECOND
+_FIRST_MS: Final = (datetime.datetime.min.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
+_LAST_MS: Final = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
 
 
 def compile_decoder(entity_type: Any) -> Decoder:
@@ -75,6 +80,7 @@ class _Source:
             "tags": read_tags,
             "skip": skip_tags,
             "check": _check,
+            "ended": tag_ended,
             "error": _error,
             "span": _span,
             "moment": _moment,
@@ -129,7 +135,12 @@ class _Source:
             inner = _Body(self, flexible=True, indent="            ")
             inner.field(field)
             inner.flush()
-            body.lines += [f"        if {tag} in t:", f"            p = t[{tag}][0]", *inner.lines]
+            body.lines += [
+                f"        if {tag} in t:",
+                f"            p = t[{tag}][0]",
+                *inner.lines,
+                f"            if p != t[{tag}][1]: ended(p, t[{tag}][1])",
+            ]
         body.lines.append("    p = e")
 
 
@@ -233,11 +244,13 @@ def _error(number: int) -> ErrorCode:
 
 
 def _span(ms: int) -> datetime.timedelta:
-    return datetime.timedelta(0, 0, 0, ms) if ms else _ZERO
+    """The longest there is for Kafka's largest numbers, which mean "for ever"."""
+    return datetime.timedelta(0, 0, 0, max(-_LONGEST_MS, min(ms, _LONGEST_MS))) if ms else _ZERO
 
 
 def _moment(ms: int) -> datetime.datetime:
-    return _EPOCH + datetime.timedelta(0, 0, 0, ms)
+    """The first or the last that Python has, for those before and after."""
+    return _EPOCH + datetime.timedelta(0, 0, 0, max(_FIRST_MS, min(ms, _LAST_MS)))
 
 
 def _check(buffer: Buffer, offset: int, count: int) -> None:

@@ -40,9 +40,10 @@ _HEAD: Final = struct.Struct(">ihi")
 _PARTITION: Final = struct.Struct(">ihqq")
 _PARTITION_WITH_START: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
-_EPOCH_END: Final = struct.Struct(">iqx")
-_LEADER: Final = struct.Struct(">iix")
-_SNAPSHOT: Final = struct.Struct(">qix")
+_EPOCH_END: Final = struct.Struct(">iq")
+_LEADER: Final = struct.Struct(">ii")
+_SNAPSHOT: Final = struct.Struct(">qi")
+_NO_TAGS: Final = b"\x00"
 
 
 class FetchedPartition(NamedTuple):
@@ -144,11 +145,11 @@ def _partition_tags(partition: FetchedPartition) -> bytes:
         return b"\x00"
     tags = []
     if diverging is not None:
-        tags.append((0, _EPOCH_END.pack(*diverging)))
+        tags.append((0, _EPOCH_END.pack(*diverging) + _NO_TAGS))
     if leader is not None:
-        tags.append((1, _LEADER.pack(*leader)))
+        tags.append((1, _LEADER.pack(*leader) + _NO_TAGS))
     if snapshot is not None:
-        tags.append((2, _SNAPSHOT.pack(*snapshot)))
+        tags.append((2, _SNAPSHOT.pack(*snapshot) + _NO_TAGS))
     return encode_tags(tags)
 
 
@@ -173,7 +174,7 @@ def decode_fetch_response(version: int, frame: Buffer, offset: int = 0) -> Fetch
         if flexible:
             tags, _ = read_tags(view, offset)
             if 0 in tags:
-                endpoints = decode_node_endpoints(view, tags[0][0])
+                endpoints = decode_node_endpoints(view, tags[0])
     except DECODE_ERRORS as error:
         raise malformed("Fetch response", error) from error
     return FetchResponse(throttle_time_ms, error_code, session_id, topics, endpoints)

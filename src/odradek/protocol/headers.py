@@ -9,7 +9,7 @@ them.
 """
 
 import struct
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
@@ -32,7 +32,8 @@ class RequestHeader(NamedTuple):
     body_offset: int
 
 
-@cache
+# With a limit: the numbers are a client's, who can make up four thousand million pairs.
+@lru_cache(maxsize=1024)
 def request_is_flexible(api_key: int, version: int) -> bool:
     """Whether this version's request has tagged fields in its header. False for versions without a schema."""
     if version not in schema_versions(api_key):

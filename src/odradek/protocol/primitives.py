@@ -126,6 +126,12 @@ def skip_tags(buffer: Buffer, offset: int) -> int:
     return offset
 
 
+def tag_ended(offset: int, end: int) -> None:
+    """What is in a tagged field was read up to `offset`: raises `MalformedMessageError` if that is not its `end`."""
+    if offset != end:
+        raise MalformedMessageError(f"malformed message: a tagged field ends at {end}, what is in it at {offset}")
+
+
 def encode_string(value: str | None, *, flexible: bool) -> bytes:
     """A nullable string."""
     if value is None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.protocol.compression import Buffer
-from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import (
     DECODE_ERRORS,
     INT32,
@@ -27,6 +26,7 @@ from odradek.protocol.primitives import (
     read_uuid,
     read_view,
     skip_tags,
+    tag_ended,
 )
 
 FLEXIBLE_FROM: Final = 9
@@ -36,7 +36,8 @@ VERSIONS: Final = range(3, 14)
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _RESPONSE: Final = struct.Struct(">ihqq")
 _RESPONSE_WITH_START: Final = struct.Struct(">ihqqq")
-_LEADER: Final = struct.Struct(">iix")
+_LEADER: Final = struct.Struct(">ii")
+_NO_TAGS: Final = b"\x00"
 
 
 class NodeEndpoint(NamedTuple):
@@ -220,7 +221,7 @@ def _encode_partition(version: int, body: bytearray, response: PartitionResponse
             body.append(0)
     body += encode_string(message, flexible=flexible)
     if flexible:
-        body += encode_tags([(0, _LEADER.pack(*leader))]) if leader and version >= 10 else b"\x00"
+        body += encode_tags([(0, _LEADER.pack(*leader) + _NO_TAGS)]) if leader and version >= 10 else b"\x00"
 
 
 def decode_produce_response(version: int, frame: Buffer, offset: int = 0) -> ProduceResponse:
@@ -238,7 +239,7 @@ def decode_produce_response(version: int, frame: Buffer, offset: int = 0) -> Pro
         if flexible:
             tags, _ = read_tags(view, offset + 4)
             if 0 in tags:
-                endpoints = decode_node_endpoints(view, tags[0][0])
+                endpoints = decode_node_endpoints(view, tags[0])
     except DECODE_ERRORS as error:
         raise malformed("Produce response", error) from error
     return ProduceResponse(topics, throttle_time_ms, endpoints)
@@ -280,7 +281,7 @@ def _decode_partition_response(version: int, view: memoryview, offset: int) -> t
     if flexible:
         tags, offset = read_tags(view, offset)
         leader = decode_pair(view, tags.get(0))
-    if errors or message or leader:
+    if errors or message is not None or leader:
         response = response._replace(record_errors=errors, error_message=message, current_leader=leader)
     return response, offset
 
@@ -291,9 +292,9 @@ def decode_pair(
     """Two numbers in a tagged field; None where the field is absent. Tags of the struct itself are passed over."""
     if span is None:
         return None
-    if span[1] - span[0] < layout.size:
-        raise MalformedMessageError("malformed message: a tagged field is too short for its struct")
-    first, second = layout.unpack_from(view, span[0])
+    start, end = span
+    first, second = layout.unpack_from(view, start)
+    tag_ended(skip_tags(view, start + layout.size), end)
     return first, second
 
 
@@ -310,8 +311,9 @@ def encode_node_endpoints(endpoints: Iterable[NodeEndpoint]) -> bytes:
     return encode_tags([(0, encode_length(len(items), flexible=True) + b"".join(items))])
 
 
-def decode_node_endpoints(view: memoryview, offset: int) -> list[NodeEndpoint]:
-    """The endpoints in tag 0 of a response, from where its bytes start."""
+def decode_node_endpoints(view: memoryview, span: tuple[int, int]) -> list[NodeEndpoint]:
+    """The endpoints in tag 0 of a response, whose bytes start and end there."""
+    offset, end = span
     count, offset = read_count(view, offset, flexible=True)
     endpoints = []
     for _ in range(count):
@@ -321,6 +323,7 @@ def decode_node_endpoints(view: memoryview, offset: int) -> list[NodeEndpoint]:
         rack, offset = read_string(view, offset + 4, flexible=True)
         offset = skip_tags(view, offset)
         endpoints.append(NodeEndpoint(node_id, host, port, rack))
+    tag_ended(offset, end)
     return endpoints
 
 

@@ -2,14 +2,17 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 ARGS ?=
+TARGET ?= messages
+RUNS ?= 100000
 
-.PHONY: help demo test check bench
+.PHONY: help demo test check bench fuzz
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    a broker, a year of real flights, three pipelines on Spark, results"
 	@echo "make test    every test (ARGS='-k words' for some)"
 	@echo "make check   format, lint, types, floors, tidiness: under a minute"
+	@echo "make fuzz    one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
 	@echo "make bench   figures beside their peers' (ARGS='produce --help' for one)"
 
 demo: .venv/installed
@@ -27,6 +30,9 @@ check: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/odradek bench $(ARGS)
+
+fuzz: .venv/installed
+	$(BIN)/python tests/fuzz/fuzz_engine.py $(TARGET) $(RUNS) $(ARGS)
 
 # The packages first, then the project itself: its build backend is one of them.
 .venv/installed: .venv/bin/pip requirements.lock pyproject.toml

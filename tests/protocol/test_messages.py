@@ -3,23 +3,15 @@
 import datetime
 import io
 import random
-import uuid
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_writer
-from kio.serial._introspect import (
-    EntityField,
-    EntityTupleField,
-    classify_field,
-    get_field_tag,
-    get_schema_field_type,
-    is_optional,
-)
+from kio.serial._introspect import get_field_tag
+from schema_samples import sample
 
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey, schema_versions
@@ -34,72 +26,11 @@ from odradek.protocol.messages import (
     optional,
 )
 
-UTC = datetime.UTC
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
-WIDTHS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 APIS = [api for api in ApiKey if schema_versions(api)]
 HALVES = {
     "request": (load_request_schema, encode_request, decode_request),
     "response": (load_response_schema, encode_response, decode_response),
 }
-
-
-def sample(entity_type, chance):
-    """A random message as our dict and as kio's entity."""
-    message, arguments = {}, {}
-    for field in fields(entity_type):
-        if get_field_tag(field) is not None and field.default is not MISSING and chance.random() < 0.4:
-            continue
-        plain, value = _sample_field(field, chance)
-        message[field.name], arguments[field.name] = plain, value
-    return message, entity_type(**arguments)
-
-
-def _sample_field(field, chance):
-    kind = classify_field(field)
-    nullable = is_optional(field) and get_field_tag(field) is None
-    if isinstance(kind, EntityField | EntityTupleField):
-        if nullable and chance.random() < 0.3:
-            return None, None
-        if not kind.is_array:
-            return sample(kind.type_, chance)
-        pairs = [sample(kind.type_, chance) for _ in range(chance.randrange(3))]
-        return [plain for plain, _ in pairs], tuple(value for _, value in pairs)
-    type_name = get_schema_field_type(field)
-    if kind.is_array:
-        # Of uuids, kio marks the items as nullable, since zeros are None to it; the array is not.
-        if nullable and type_name != "uuid" and chance.random() < 0.3:
-            return None, None
-        pairs = [_sample_primitive(type_name, chance) for _ in range(chance.randrange(4))]
-        return [plain for plain, _ in pairs], tuple(value for _, value in pairs)
-    if nullable and chance.random() < 0.3:
-        return None, None
-    return _sample_primitive(type_name, chance)
-
-
-def _sample_primitive(type_name, chance):
-    if type_name in WIDTHS:
-        number = chance.randrange(-(2 ** (WIDTHS[type_name] - 1)), 2 ** (WIDTHS[type_name] - 1))
-        return number, number
-    if type_name.startswith("uint"):
-        number = chance.randrange(2 ** int(type_name[4:]))
-        return number, number
-    if type_name == "bool":
-        return (flag := chance.random() < 0.5), flag
-    if type_name == "float64":
-        return (number := chance.random()), number
-    if type_name == "string":
-        return (text := "é" * chance.choice([0, 1, 3, 70]) + "name"), text
-    if type_name in ("bytes", "records"):
-        return (data := chance.randbytes(chance.choice([0, 1, 200]))), data
-    if type_name == "uuid":
-        return (value := uuid.UUID(int=chance.getrandbits(128) | 1)), value
-    if type_name == "error_code":
-        return int(code := chance.choice(list(KioErrorCode))), code
-    if type_name.startswith("timedelta"):
-        return (ms := chance.randrange(2**31)), datetime.timedelta(milliseconds=ms)
-    assert type_name == "datetime_i64"
-    return (ms := chance.randrange(2**40)), EPOCH + datetime.timedelta(milliseconds=ms)
 
 
 @pytest.mark.parametrize("half", HALVES)

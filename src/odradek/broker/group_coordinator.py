@@ -184,6 +184,11 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
         return shard
 
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether a member of that size may come: all together take no more than `queued.max.request.bytes`."""
+        limit_bytes = self._broker.config.queued_max_request_bytes
+        return limit_bytes < 0 or size_bytes + sum(shard.size_bytes for shard in self._shards.values()) <= limit_bytes
+
     @property
     def loaded_shards(self) -> list[GroupShard]:
         """Every shard that is loaded by now."""

@@ -40,11 +40,14 @@ class GroupShard:
         self.is_loading = True
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
+        self.size_bytes = 0
+        """About what the members of all groups take in memory."""
         self.log = log
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._sizes: dict[str, int] = {}
 
     @property
     def now_ms(self) -> int:
@@ -100,12 +103,19 @@ class GroupShard:
                 _log.info("group %s", told)
             else:
                 answer(effect.to, effect)
+        self._weigh(group)
         if group.is_forgettable and not self.offsets.of(group.group_id):
             if self.groups.get(group.group_id) is group:
                 del self.groups[group.group_id]
             self._disarm(group.group_id)
         elif group.state is not State.DEAD:
             self._arm(group)
+
+    def _weigh(self, group: ClassicGroup) -> None:
+        size = group.size_bytes
+        self.size_bytes += size - self._sizes.pop(group.group_id, 0)
+        if size:
+            self._sizes[group.group_id] = size
 
     def _record(self, group: ClassicGroup, append: Append) -> None:
         group.recorded_at_ms = self._clock.now_ms()
@@ -117,7 +127,8 @@ class GroupShard:
         if error is ErrorCode.none:
             self.perform(group, group.committed(ticket, self.now_ms))
         else:
-            _log.warning("group %s: its record is not committed: %s", group.group_id, error.name.upper())
+            name = _printable(group.group_id)
+            _log.warning("group %s: its record is not committed: %s", name, error.name.upper())
             self.perform(group, group.failed(ticket, error, self.now_ms))
 
     def _arm(self, group: ClassicGroup) -> None:
@@ -250,6 +261,7 @@ class GroupShard:
         if also_group:
             records.append((encode_key(GroupMetadataKey(group=group_id)), None))
             del self.groups[group_id]
+            self.size_bytes -= self._sizes.pop(group_id, 0)
             self._disarm(group_id)
 
         def committed(_: int) -> None:
@@ -258,12 +270,13 @@ class GroupShard:
 
         def answered(error: ErrorCode) -> None:
             if error is not ErrorCode.none:
-                _log.warning("group %s: nothing is forgotten: %s", group_id, error.name.upper())
+                _log.warning("group %s: nothing is forgotten: %s", _printable(group_id), error.name.upper())
                 if also_group:
                     self.groups.setdefault(group_id, group)
                 done(error)
                 return
-            _log.info("group %s: %d offsets are forgotten%s", group_id, len(partitions), ", and it is" * also_group)
+            name, also = _printable(group_id), ", and it is" * also_group
+            _log.info("group %s: %d offsets are forgotten%s", name, len(partitions), also)
             if not also_group:
                 self.perform(group, ())
             done(error)

@@ -273,6 +273,15 @@ class BrokerConfig:
             parse_listener(address)
 
     @property
+    def most_request_entries(self) -> int:
+        """Items of arrays that a request may have in all: one for every 2 KiB of `queued.max.request.bytes`.
+
+        Decoded, answered and encoded, an entry takes about half of that, however few bytes it came in.
+        """
+        limit_bytes = self.queued_max_request_bytes
+        return 131_072 if limit_bytes < 0 else max(limit_bytes // 2048, 10_000)
+
+    @property
     def log_retention_time_ms(self) -> int:
         """How long records are kept, of whichever of the three keys says so; -1 for ever."""
         if self.log_retention_ms is not None:

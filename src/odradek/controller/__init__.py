@@ -6,7 +6,15 @@ controller; every decision is made from the tree alone, so that whatever a dead 
 finishes.
 """
 
-from odradek.controller.creation import MAX_PARTITIONS, NewTopic, TopicCreation, TopicPlan, plan_topic
+from odradek.controller.creation import (
+    MAX_PARTITIONS,
+    NewTopic,
+    RequestRoom,
+    TakenNames,
+    TopicCreation,
+    TopicPlan,
+    plan_topic,
+)
 from odradek.controller.deletion import TopicDeletion, deletion_operations
 from odradek.controller.elections import Election, elect, elections
 from odradek.controller.expansion import NewPartitions, plan_partitions
@@ -22,6 +30,8 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "Replicas",
+    "RequestRoom",
+    "TakenNames",
     "TopicCreation",
     "TopicDeletion",
     "TopicPlan",

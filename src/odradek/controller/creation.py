@@ -18,7 +18,21 @@ from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_to
 
 DEFAULT = -1
 MAX_PARTITIONS = 10_000
-"""Partitions of one creation: more would hold the controller, and everybody's metadata, for seconds (as in Kafka)."""
+"""Partitions of one request: more would hold the controller, and everybody's metadata, for seconds (as in Kafka)."""
+
+
+class RequestRoom:
+    """What is left of the partitions that one request may create."""
+
+    def __init__(self) -> None:
+        self._left = MAX_PARTITIONS
+
+    def take(self, partitions: int) -> None:
+        """Raise `KafkaError` POLICY_VIOLATION if the request has no room for so many more."""
+        if partitions > self._left:
+            message = f"a request creates at most {MAX_PARTITIONS:,} partitions"
+            raise KafkaError(ErrorCode.policy_violation, message)
+        self._left -= partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +75,40 @@ class TopicCreation:
     error: KafkaError | None = None
 
 
+class TakenNames:
+    """Names of topics, which a new one may neither have nor differ from only in `.` and `_`: metrics write one as both.
+
+    Asked in constant time, since a request may bring any number of names.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names: set[str] = set()
+        self._flat: dict[str, list[str]] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """One name more."""
+        if name not in self._names:
+            self._names.add(name)
+            self._flat.setdefault(name.replace(".", "_"), []).append(name)
+
+    def check(self, name: str) -> None:
+        """Raise `KafkaError` if the name breaks Kafka's rule, is taken, or collides with another."""
+        validate_topic_name(name)
+        if name in self._names:
+            raise KafkaError(ErrorCode.topic_already_exists, f"the topic {name} exists")
+        if collisions := self._flat.get(name.replace(".", "_")):
+            others = ", ".join(sorted(collisions))
+            message = f"the topic {name} would collide with {others}: '.' and '_' count as one here"
+            raise KafkaError(ErrorCode.invalid_topic_exception, message)
+
+
 def plan_topic(
     wanted: NewTopic,
     *,
     topic_id: UUID,
-    existing: Iterable[str],
+    existing: TakenNames,
     brokers: Mapping[int, BrokerImage],
     load: ClusterLoad,
     config: BrokerConfig,
@@ -74,7 +117,7 @@ def plan_topic(
 
     `existing` are all names that are taken, those of topics being deleted too.
     """
-    check_name(wanted.name, existing)
+    existing.check(wanted.name)
     if wanted.assignment:
         if (wanted.num_partitions, wanted.replication_factor) != (DEFAULT, DEFAULT):
             message = "a topic has replicas given by hand, or numbers of partitions and replicas, not both"
@@ -88,24 +131,6 @@ def plan_topic(
         racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
         replicas = place(racks, load, partitions=partitions, replication_factor=replication_factor)
     return TopicPlan(name=wanted.name, topic_id=topic_id, replicas=replicas, config=overrides)
-
-
-def check_name(name: str, existing: Iterable[str]) -> None:
-    """Raise `KafkaError` if the name breaks Kafka's rule, is taken, or differs from another only in `.` and `_`.
-
-    The last is because metrics write `.` as `_`.
-    """
-    validate_topic_name(name)
-    flat = name.replace(".", "_")
-    collisions = []
-    for other in existing:
-        if other == name:
-            raise KafkaError(ErrorCode.topic_already_exists, f"the topic {name} exists")
-        if other.replace(".", "_") == flat:
-            collisions.append(other)
-    if collisions:
-        message = f"the topic {name} would collide with {', '.join(sorted(collisions))}: '.' and '_' count as one here"
-        raise KafkaError(ErrorCode.invalid_topic_exception, message)
 
 
 def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config: BrokerConfig) -> tuple[int, int]:

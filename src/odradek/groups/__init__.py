@@ -22,6 +22,7 @@ from odradek.groups.messages import (
 )
 from odradek.groups.offsets import Offsets
 from odradek.groups.replay import Replay
+from odradek.groups.roster import protocols_size
 from odradek.groups.states import TRANSITIONS, Event, State
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "State",
     "SyncReply",
     "SyncRequest",
+    "protocols_size",
 ]

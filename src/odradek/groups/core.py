@@ -5,7 +5,7 @@ No rule of the protocol is here but the checks that every request begins with: r
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from odradek.groups.deadlines import Deadlines
 from odradek.groups.messages import Append, Effect, JoinedMember, JoinReply, LeaveReply, SyncReply
@@ -18,6 +18,8 @@ JOIN = ("join", "")
 """The deadline of a round's joins."""
 SYNC = ("sync", "")
 """The deadline of the syncs of those who joined."""
+_PENDING_BYTES: Final = 1024
+"""What an id takes that somebody asked for, with its deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,11 @@ class GroupCore:
         self._effects: list[Effect] = []
         self._farewells: list[LeaveReply] = []
         """Answers to those who left; if nobody is left, they wait for the record that says so."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About what its members take in memory, those too that only asked for an id."""
+        return self.members.size_bytes + _PENDING_BYTES * len(self._pending_members)
 
     def _take(self) -> list[Effect]:
         effects, self._effects = self._effects, []

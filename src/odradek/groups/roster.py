@@ -3,9 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from odradek.groups.messages import JoinRequest
 from odradek.protocol.group_records import MemberMetadata
+
+_MEMBER_BYTES: Final = 1024
+"""What a member takes beside what it said of itself."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -27,6 +31,12 @@ class Member:
     parked_join: JoinRequest | None = None
     parked_sync: object | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
+        return _MEMBER_BYTES + names + protocols_size(self.protocols)
+
     def metadata(self, protocol_name: str | None) -> bytes:
         """What it said for a protocol; empty if it does not speak it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
@@ -42,11 +52,18 @@ class Member:
         return protocols == self.protocols
 
 
+def protocols_size(protocols: tuple[tuple[str, bytes], ...]) -> int:
+    """The bytes of what a member says for all its protocols."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 class Roster:
     """Members in the order of their coming. Counts are kept, since a large group joins one by one."""
 
     def __init__(self) -> None:
         self.leader: str | None = None
+        self.size_bytes = 0
+        """About what the members take in memory."""
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._speakers: Counter[str] = Counter()
@@ -89,7 +106,7 @@ class Roster:
         self._members[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
-        self._speakers.update({name for name, _ in member.protocols})
+        self._take_in(member)
         self._parked_joins += member.parked_join is not None
         if self.leader is None:
             self.leader = member.member_id
@@ -99,7 +116,7 @@ class Roster:
         member = self._members.pop(member_id, None)
         if member is None:
             return None
-        self._speakers.subtract({name for name, _ in member.protocols})
+        self._leave_out(member)
         self._parked_joins -= member.parked_join is not None
         if member.instance_id is not None:
             del self._static[member.instance_id]
@@ -119,12 +136,24 @@ class Roster:
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """Let a member want what `request` says."""
-        self._speakers.subtract({name for name, _ in member.protocols})
+        self._leave_out(member)
         member.protocols = request.protocols
-        self._speakers.update({name for name, _ in member.protocols})
+        self._take_in(member)
         member.is_loaded = False
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
+
+    def _take_in(self, member: Member) -> None:
+        self.size_bytes += member.size_bytes
+        self._speakers.update({name for name, _ in member.protocols})
+
+    def _leave_out(self, member: Member) -> None:
+        """No name may stay behind with a count of zero: members may come and go with a new one each time."""
+        self.size_bytes -= member.size_bytes
+        for name in {name for name, _ in member.protocols}:
+            self._speakers[name] -= 1
+            if not self._speakers[name]:
+                del self._speakers[name]
 
     def park_join(self, member: Member, request: JoinRequest) -> JoinRequest | None:
         """Let a join wait for the next generation; the one that waited before comes back."""

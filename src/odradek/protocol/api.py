@@ -1,7 +1,7 @@
 """The APIs by name, and the versions that their schemas cover."""
 
 from enum import IntEnum
-from functools import cache
+from functools import lru_cache
 
 from kio.schema.index import api_key_map, schema_name_map
 
@@ -100,7 +100,7 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
-@cache
+@lru_cache(maxsize=256)  # clients may ask for any number
 def schema_versions(api_key: int) -> range:
     """Every version of `api_key` that has a schema, without a gap; empty for an unknown key."""
     name = api_key_map.get(api_key)

@@ -2,10 +2,14 @@
 
 kio has a native reader, three times as fast, but it is made for answers that one trusts: a compact array that claims
 2³¹ items makes it allocate them, and the failure ends the whole process; an unknown tagged field is an error to it,
-where KIP-482 wants it skipped. This one reserves nothing for a claim: items are read until the bytes are used up.
+where KIP-482 wants it skipped. This one reserves nothing for a claim: an array whose items can't be in the bytes that
+are left is refused before its first item is read.
 
 The product is Python source, one function per struct, where neighbouring fields of fixed size share one
 `struct.unpack_from`, and where the frozen dataclass is filled through its slots, without its `__init__`.
+
+A `metered` decoder also counts entries: the items of all arrays, and the tagged fields. Decoded, an entry may take
+fifty times its bytes, so whoever reads what strangers wrote limits their number (`messages.decode_request`).
 """
 
 import datetime
@@ -30,6 +34,7 @@ from odradek.protocol.compression import Buffer
 from odradek.protocol.encoder import FIXED
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import (
+    Meter,
     read_count,
     read_string,
     read_tags,
@@ -53,34 +58,51 @@ _FIRST_MS: Final = (datetime.datetime.min.replace(tzinfo=datetime.UTC) - _EPOCH)
 _LAST_MS: Final = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
 
 
+MeteredDecoder = Callable[[Buffer, int, Meter], tuple[Any, int]]
+"""A `Decoder` that counts entries as it goes."""
+
+
 def compile_decoder(entity_type: Any) -> Decoder:
     """The decoder of a kio entity class.
 
     It raises `MalformedMessageError`, or one of `DECODE_ERRORS` or `OverflowError`, for bytes that are not of the
     schema. Error codes that kio does not know become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
     """
-    source = _Source()
+    decode: Decoder = _compile(entity_type, metered=False)
+    return decode
+
+
+def compile_metered_decoder(entity_type: Any) -> MeteredDecoder:
+    """The same with a third argument, the `Meter`."""
+    decode: MeteredDecoder = _compile(entity_type, metered=True)
+    return decode
+
+
+def _compile(entity_type: Any, *, metered: bool) -> Any:
+    source = _Source(metered=metered)
     root = source.struct(entity_type)
     code = compile(
         "\n".join(source.functions), f"<decoder of {entity_type.__name__} v{entity_type.__version__}>", "exec"
     )
     exec(code, source.names)
-    decode: Decoder = source.names[root]
-    return decode
+    return source.names[root]
 
 
 class _Source:
     """Functions written so far, and the constants that they refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, metered: bool) -> None:
+        self.metered = metered
+        self.meter = ", m" if metered else ""
+        """What a function has and passes on beside buffer and offset."""
         self.functions: list[str] = []
         self.names: dict[str, Any] = {
             "new": object.__new__,
             "count": read_count,
             "tags": read_tags,
             "skip": skip_tags,
-            "check": _check,
             "ended": tag_ended,
+            "refuse": _refuse,
             "error": _error,
             "span": _span,
             "moment": _moment,
@@ -119,18 +141,19 @@ class _Source:
             setter = self.constant(getattr(entity_type, field.name).__set__)
             body.lines.append(f"    {setter}(o, v_{field.name})")
         body.lines.append("    return o, p")
-        self.functions.append(f"def {name}(b, p):\n" + "\n".join(body.lines))
+        self.functions.append(f"def {name}(b, p{self.meter}):\n" + "\n".join(body.lines))
         return name
 
     def _tags(self, body: "_Body", tagged: list[tuple[int, Field[Any]]]) -> None:
         if not tagged:
-            body.lines.append("    p = skip(b, p) if b[p] else p + 1")
+            body.lines.append(f"    p = skip(b, p{self.meter}) if b[p] else p + 1")
             return
         for _, field in tagged:
             body.lines.append(f"    v_{field.name} = {self.constant(get_tagged_field_default(field))}")
         body.lines.append("    e = p + 1")
         body.lines.append("    if b[p]:")
-        body.lines.append("        t, e = tags(b, p)")
+        known = self.constant(frozenset(tag for tag, _ in tagged))
+        body.lines.append(f"        t, e = tags(b, p, {known}{self.meter})")
         for tag, field in tagged:
             inner = _Body(self, flexible=True, indent="            ")
             inner.field(field)
@@ -170,20 +193,27 @@ class _Body:
         if isinstance(kind, EntityField | EntityTupleField):
             self.flush()
             read = self._source.struct(kind.type_)
+            meter = self._source.meter
             if kind.is_array:
-                self._array(target, lambda: self._items(target, f"{read}(b, p)"), nullable=nullable)
+                size = smallest_size(kind.type_)
+                self._array(target, size, lambda: self._items(target, f"{read}(b, p{meter})"), nullable=nullable)
             elif nullable:
                 # A byte says whether the struct is there: negative is null.
                 self._line("if b[p] > 127: " + f"{target} = None; p += 1")
-                self._line(f"else: {target}, p = {read}(b, p + 1)")
+                self._line(f"else: {target}, p = {read}(b, p + 1{meter})")
             else:
-                self._line(f"{target}, p = {read}(b, p)")
+                self._line(f"{target}, p = {read}(b, p{meter})")
             return
         type_name = get_schema_field_type(field)
         if kind.is_array:
             self.flush()
             # In a tuple of nullable things it is the things that are nullable: the uuid of zeros is None.
-            self._array(target, lambda: self._primitives(target, type_name), nullable=nullable and type_name != "uuid")
+            self._array(
+                target,
+                _smallest_primitive(type_name, flexible=self._flexible),
+                lambda: self._primitives(target, type_name),
+                nullable=nullable and type_name != "uuid",
+            )
         elif type_name in FIXED:
             self._run.append((target, type_name))
             if (converted := _converted(target, type_name, nullable=nullable)) != target:
@@ -195,7 +225,7 @@ class _Body:
     def _line(self, text: str) -> None:
         self.lines.append(self._indent + text)
 
-    def _array(self, target: str, items: Callable[[], None], *, nullable: bool) -> None:
+    def _array(self, target: str, item_size: int, items: Callable[[], None], *, nullable: bool) -> None:
         general = f"n, p = count(b, p, flexible={self._flexible}, nullable={nullable})"
         if self._flexible:
             self._line("n = b[p] - 1")
@@ -205,8 +235,9 @@ class _Body:
             self._line(general)
         self._line(f"if n < 0: {target} = None")
         self._line("else:")
-        # Every item takes a byte at least.
-        self._line("    if n > len(b) - p: check(b, p, n)")
+        self._line(f"    if n * {item_size} > len(b) - p: refuse(b, p, n)")
+        if self._source.metered:
+            self._line("    m.take(n)")
         items()
 
     def _items(self, target: str, read: str) -> None:
@@ -253,7 +284,35 @@ def _moment(ms: int) -> datetime.datetime:
     return _EPOCH + datetime.timedelta(0, 0, 0, max(_FIRST_MS, min(ms, _LAST_MS)))
 
 
-def _check(buffer: Buffer, offset: int, count: int) -> None:
+@cache
+def smallest_size(entity_type: Any) -> int:
+    """The bytes that an `entity_type` takes at least; one, so that nothing is free."""
+    flexible = entity_type.__flexible__
+    size = 1 if flexible else 0
+    for field in fields(entity_type):
+        if get_field_tag(field) is not None:
+            continue
+        kind = classify_field(field)
+        if kind.is_array:
+            size += 1 if flexible else 4
+        elif isinstance(kind, EntityField | EntityTupleField):
+            size += 1 if is_optional(field) else smallest_size(kind.type_)
+        else:
+            size += _smallest_primitive(get_schema_field_type(field), flexible=flexible)
+    return max(size, 1)
+
+
+def _smallest_primitive(type_name: str, *, flexible: bool) -> int:
+    if type_name in FIXED:
+        return struct.calcsize(">" + FIXED[type_name])
+    if type_name == "uuid":
+        return 16
+    if flexible:
+        return 1
+    return 2 if type_name == "string" else 4
+
+
+def _refuse(buffer: Buffer, offset: int, count: int) -> None:
     raise MalformedMessageError(f"malformed message: {count} items in {len(buffer) - offset} bytes")
 
 

@@ -172,7 +172,7 @@ def decode_fetch_response(version: int, frame: Buffer, offset: int = 0) -> Fetch
             topic, offset = _decode_topic(version, view, offset)
             topics.append(topic)
         if flexible:
-            tags, _ = read_tags(view, offset)
+            tags, _ = read_tags(view, offset, (0,))
             if 0 in tags:
                 endpoints = decode_node_endpoints(view, tags[0])
     except DECODE_ERRORS as error:
@@ -219,7 +219,7 @@ def _decode_partition(version: int, view: memoryview, offset: int) -> tuple[Fetc
     records, offset = read_view(view, offset, flexible=flexible)
     diverging = leader = snapshot = None
     if flexible:
-        tags, offset = read_tags(view, offset)
+        tags, offset = read_tags(view, offset, (0, 1, 2))
         if tags:
             diverging = decode_pair(view, tags.get(0), _EPOCH_END)
             leader = decode_pair(view, tags.get(1), _LEADER)

@@ -192,7 +192,7 @@ def _decode_offset(view: memoryview, version: int) -> OffsetCommitValue:
     if version == _EXPIRING_VERSION:
         (expire_timestamp,) = _INT64.unpack_from(view, offset)
     if flexible:
-        tags, _ = read_tags(view, offset)
+        tags, _ = read_tags(view, offset, (0,))
         if 0 in tags:
             topic_id, _ = read_uuid(view, tags[0][0])
     return OffsetCommitValue(

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 from kio.index import load_request_schema, load_response_schema
 
 from odradek.protocol.compression import Buffer
-from odradek.protocol.decoder import Decoder, compile_decoder
+from odradek.protocol.decoder import Decoder, MeteredDecoder, compile_decoder, compile_metered_decoder
 from odradek.protocol.encoder import Encoder, Message, compile_encoder
-from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.primitives import DECODE_ERRORS
+from odradek.protocol.primitives import DECODE_ERRORS, Meter, malformed
 
 D = TypeVar("D")
 
@@ -38,6 +37,12 @@ def request_decoder(api_key: int, version: int) -> Decoder:
 
 
 @cache
+def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
+    """Compiled when first asked for: only for requests that are large."""
+    return compile_metered_decoder(load_request_schema(api_key, version))
+
+
+@cache
 def response_decoder(api_key: int, version: int) -> Decoder:
     """Compiled when first asked for."""
     return compile_decoder(load_response_schema(api_key, version))
@@ -53,21 +58,27 @@ def encode_response(api_key: int, version: int, message: Message) -> bytes:
     return response_encoder(api_key, version)(message)
 
 
-def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Any:
-    """The body that starts at `offset`. Raises `MalformedMessageError`."""
-    return _decode(request_decoder(api_key, version), buffer, offset)
+def decode_request(
+    api_key: int, version: int, buffer: Buffer, offset: int = 0, *, most_entries: int | None = None
+) -> Any:
+    """The body that starts at `offset`. Raises `MalformedMessageError`, also if it has more than `most_entries`.
+
+    An entry is an item of an array or a tagged field, and takes a byte at least: a body of fewer bytes is not counted.
+    """
+    try:
+        if most_entries is None or len(buffer) - offset <= most_entries:
+            return request_decoder(api_key, version)(buffer, offset)[0]
+        return metered_request_decoder(api_key, version)(buffer, offset, Meter(most_entries))[0]
+    except (*DECODE_ERRORS, OverflowError) as error:
+        raise malformed("message", error) from error
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Any:
     """The body that starts at `offset`. Raises `MalformedMessageError`."""
-    return _decode(response_decoder(api_key, version), buffer, offset)
-
-
-def _decode(decoder: Decoder, buffer: Buffer, offset: int) -> Any:
     try:
-        return decoder(buffer, offset)[0]
+        return response_decoder(api_key, version)(buffer, offset)[0]
     except (*DECODE_ERRORS, OverflowError) as error:
-        raise MalformedMessageError(f"malformed message: {error}") from error
+        raise malformed("message", error) from error
 
 
 def optional(message: object, field: str, default: D) -> D:

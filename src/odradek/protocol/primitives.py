@@ -1,7 +1,8 @@
 """Strings, bytes, ids and tagged fields of messages, for the codecs that are written by hand.
 
 ```
-string          int16 length, UTF-8; -1 is null             compact: unsigned varint of length + 1; 0 is null
+string          int16 length, UTF-8; -1 is null             compact: unsigned varint of length + 1; 0 is null;
+                                                            a length above an int16's is an error there, too
 bytes, records  int32 length; -1 is null                     compact: likewise
 array           int32 count; -1 is null                      compact: likewise
 tagged fields   unsigned varint count, then per field: tag, size in bytes, that many bytes
@@ -12,6 +13,7 @@ Every reader takes `(buffer, offset)` and gives `(value, offset after it)`. A le
 
 import struct
 import uuid
+from collections.abc import Container
 from functools import lru_cache
 from typing import Final
 
@@ -22,9 +24,27 @@ from odradek.protocol.varint import encode_unsigned_varint, read_unsigned_varint
 INT16: Final = struct.Struct(">h")
 INT32: Final = struct.Struct(">i")
 NO_UUID: Final = bytes(16)
+LONGEST_STRING_BYTES: Final = 32_767
+MOST_ENTRIES: Final = 131_072
+"""What a request may have, where nobody says otherwise."""
 _SMALL: Final = tuple(bytes([n]) for n in range(0x80))
 DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError)
 """What a reader raises, beside `MalformedMessageError`, when bytes are missing or are no text."""
+
+
+class Meter:
+    """Entries that a message may still have."""
+
+    __slots__ = ("_left", "_most")
+
+    def __init__(self, most_entries: int) -> None:
+        self._left = self._most = most_entries
+
+    def take(self, count: int) -> None:
+        """`count` entries more. Raises `MalformedMessageError` if that is too many."""
+        self._left -= count
+        if self._left < 0:
+            raise MalformedMessageError(f"too large a message: it has more than {self._most:,} entries")
 
 
 def malformed(what: str, error: Exception) -> MalformedMessageError:
@@ -41,6 +61,8 @@ def read_string(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str | N
         else:
             length, offset = read_unsigned_varint(buffer, offset)
             length -= 1
+            if length > LONGEST_STRING_BYTES:
+                raise MalformedMessageError(f"malformed message: a string of {length} bytes")
     else:
         (length,) = INT16.unpack_from(buffer, offset)
         offset += 2
@@ -99,31 +121,29 @@ def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
     return _uuid(bytes(buffer[offset:end])), end
 
 
-def read_tags(buffer: Buffer, offset: int) -> tuple[dict[int, tuple[int, int]], int]:
-    """Where each tagged field's bytes are: `{tag: (start, end)}`."""
+def read_tags(
+    buffer: Buffer, offset: int, known: Container[int], meter: Meter | None = None
+) -> tuple[dict[int, tuple[int, int]], int]:
+    """Where the bytes of each tagged field are that is `known`: `{tag: (start, end)}`; all others are passed over."""
     tags: dict[int, tuple[int, int]] = {}
-    if buffer[offset] == 0:
-        return tags, offset + 1
     count, offset = read_unsigned_varint(buffer, offset)
+    if meter is not None:
+        meter.take(count)
     for _ in range(count):
         tag, offset = read_unsigned_varint(buffer, offset)
         size, offset = read_unsigned_varint(buffer, offset)
         end = _end(buffer, offset, size)
-        tags[tag] = (offset, end)
+        if tag in known:
+            tags[tag] = (offset, end)
         offset = end
     return tags, offset
 
 
-def skip_tags(buffer: Buffer, offset: int) -> int:
+def skip_tags(buffer: Buffer, offset: int, meter: Meter | None = None) -> int:
     """The offset after a section of tagged fields, which are all unknown here."""
     if buffer[offset] == 0:
         return offset + 1
-    count, offset = read_unsigned_varint(buffer, offset)
-    for _ in range(count):
-        _, offset = read_unsigned_varint(buffer, offset)
-        size, offset = read_unsigned_varint(buffer, offset)
-        offset = _end(buffer, offset, size)
-    return offset
+    return read_tags(buffer, offset, (), meter)[1]
 
 
 def tag_ended(offset: int, end: int) -> None:

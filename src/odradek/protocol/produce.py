@@ -14,6 +14,8 @@ from odradek.protocol.compression import Buffer
 from odradek.protocol.primitives import (
     DECODE_ERRORS,
     INT32,
+    MOST_ENTRIES,
+    Meter,
     encode_length,
     encode_string,
     encode_tags,
@@ -111,26 +113,30 @@ class ProduceResponse(NamedTuple):
     node_endpoints: list[NodeEndpoint]
 
 
-def decode_produce_request(version: int, frame: Buffer, offset: int = 0) -> ProduceRequest:
-    """The body that starts at `offset` of `frame`. Raises `MalformedMessageError`."""
+def decode_produce_request(
+    version: int, frame: Buffer, offset: int = 0, *, most_entries: int = MOST_ENTRIES
+) -> ProduceRequest:
+    """The body that starts at `offset` of `frame`. Raises `MalformedMessageError`; see `messages.decode_request`."""
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
+    meter = Meter(most_entries)
     try:
         transactional_id, offset = read_string(view, offset, flexible=flexible)
         acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(view, offset)
         count, offset = read_count(view, offset + _ACKS_AND_TIMEOUT.size, flexible=flexible)
+        meter.take(count)
         topics = []
         for _ in range(count):
-            topic, offset = _decode_topic(version, view, offset)
+            topic, offset = _decode_topic(version, view, offset, meter)
             topics.append(topic)
         if flexible:
-            skip_tags(view, offset)
+            skip_tags(view, offset, meter)
     except DECODE_ERRORS as error:
         raise malformed("Produce request", error) from error
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _decode_topic(version: int, view: memoryview, offset: int) -> tuple[DecodedTopic, int]:
+def _decode_topic(version: int, view: memoryview, offset: int, meter: Meter) -> tuple[DecodedTopic, int]:
     flexible = version >= FLEXIBLE_FROM
     name = topic_id = None
     if version >= TOPIC_IDS_FROM:
@@ -138,14 +144,15 @@ def _decode_topic(version: int, view: memoryview, offset: int) -> tuple[DecodedT
     else:
         name, offset = read_text(view, offset, flexible=flexible)
     count, offset = read_count(view, offset, flexible=flexible)
+    meter.take(count)
     partitions = []
     for _ in range(count):
         (partition,) = INT32.unpack_from(view, offset)
         records, offset = read_view(view, offset + 4, flexible=flexible)
         if flexible:
-            offset = skip_tags(view, offset)
+            offset = skip_tags(view, offset, meter)
         partitions.append((partition, records))
-    return DecodedTopic(name, topic_id, partitions), skip_tags(view, offset) if flexible else offset
+    return DecodedTopic(name, topic_id, partitions), skip_tags(view, offset, meter) if flexible else offset
 
 
 def encode_produce_request(
@@ -237,7 +244,7 @@ def decode_produce_response(version: int, frame: Buffer, offset: int = 0) -> Pro
             topics.append(topic)
         (throttle_time_ms,) = INT32.unpack_from(view, offset)
         if flexible:
-            tags, _ = read_tags(view, offset + 4)
+            tags, _ = read_tags(view, offset + 4, (0,))
             if 0 in tags:
                 endpoints = decode_node_endpoints(view, tags[0])
     except DECODE_ERRORS as error:
@@ -279,7 +286,7 @@ def _decode_partition_response(version: int, view: memoryview, offset: int) -> t
     message, offset = read_string(view, offset, flexible=flexible)
     leader = None
     if flexible:
-        tags, offset = read_tags(view, offset)
+        tags, offset = read_tags(view, offset, (0,))
         leader = decode_pair(view, tags.get(0))
     if errors or message is not None or leader:
         response = response._replace(record_errors=errors, error_message=message, current_leader=leader)

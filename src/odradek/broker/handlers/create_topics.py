@@ -4,6 +4,7 @@ When the answer leaves, the topics are in this broker's metadata and take record
 (KIP-464), 5 tells what was created (KIP-525), 6 quotas (KIP-599), 7 topic ids (KIP-516).
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.context import RequestContext
@@ -20,12 +21,12 @@ _DEFAULTS_FROM = 4
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """A name that comes twice is INVALID_REQUEST for all its places."""
-    names = [topic.name for topic in message.topics]
+    named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}
     for topic in message.topics:
         try:
-            if names.count(topic.name) > 1:
+            if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
             wanted.append(_new_topic(topic, context.api_version))
         except KafkaError as error:
@@ -36,7 +37,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     except KafkaError as error:
         created = {each.name: TopicCreation(name=each.name, error=error) for each in wanted}
     created |= {name: TopicCreation(name=name, error=error) for name, error in errors.items()}
-    return {"topics": [_result(broker, created[name]) for name in dict.fromkeys(names)]}
+    return {"topics": [_result(broker, created[name]) for name in named]}
 
 
 def _new_topic(topic: Any, version: int) -> NewTopic:

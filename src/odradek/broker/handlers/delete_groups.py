@@ -7,6 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.context import RequestContext
+from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     del context
     errors: dict[str, ErrorCode] = {}
     deletions: dict[str, asyncio.Future[ErrorCode]] = {}
-    for group_id in dict.fromkeys(message.groups_names):
+    async for group_id in in_turns(dict.fromkeys(message.groups_names)):
         errors[group_id] = ErrorCode.none
         try:
             deletions[group_id] = broker.groups.shard_of(group_id).delete(group_id)

@@ -4,6 +4,7 @@ When the answer leaves, the topics are gone from this broker's metadata. Version
 4 is flexible, 5 error messages (KIP-599), 6 topic ids (KIP-516).
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -22,10 +23,11 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
     else:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
+    named = Counter(asked)
     errors: dict[int, KafkaError] = {}
     wanted: dict[int, str | UUID] = {}
     for place, (name, topic_id) in enumerate(asked):
-        if asked.count((name, topic_id)) > 1 or (name is None) == (topic_id is None):
+        if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
             errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
         else:
             wanted[place] = name if name is not None else topic_id  # type: ignore[assignment]

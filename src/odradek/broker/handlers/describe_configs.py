@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_resources import describe
 from odradek.broker.context import RequestContext
+from odradek.broker.turns import in_turns
 from odradek.config import ConfigEntry
 from odradek.model import KafkaError
 from odradek.protocol.messages import optional
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One result per resource, in their order."""
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One result per resource, in their order, however often it is asked for."""
     del context
     with_documentation = optional(message, "include_documentation", False)
     results = []
-    for resource in message.resources:
+    async for resource in in_turns(dict.fromkeys(message.resources)):
         result: dict[str, Any] = {
             "error_message": None,
             "resource_type": resource.resource_type,

@@ -7,6 +7,7 @@ operations (KIP-430), 4 static members (KIP-345), 5 flexible, 6 error message.
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.context import RequestContext
+from odradek.broker.turns import in_turns
 from odradek.groups import ClassicGroup, State
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 _NOT_FOUND_FROM: Final = 6
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per group, NOT_COORDINATOR for those of other brokers."""
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """One answer per group, however often it is asked for; NOT_COORDINATOR for those of other brokers."""
     wants_operations = optional(message, "include_authorized_operations", False)
     operations = GROUP_OPERATIONS if wants_operations else NOT_ASKED_FOR
     return {
         "groups": [
-            _describe(broker, context, group_id) | {"authorized_operations": operations} for group_id in message.groups
+            _describe(broker, context, group_id) | {"authorized_operations": operations}
+            async for group_id in in_turns(dict.fromkeys(message.groups))
         ]
     }
 

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per partition."""
+    """One answer per partition, however often it is asked for."""
     del context
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in message.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return {
         "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_describe(broker, topic.name, number) for number in topic.partition_indexes],
-            }
-            for topic in message.topics
+            {"name": name, "partitions": [_describe(broker, name, number) for number in numbers]}
+            for name, numbers in wanted.items()
         ]
     }
 

@@ -32,7 +32,8 @@ _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_le
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
     """Answer a fetch, or park it."""
     version = context.header.api_version
-    request = decode_request(ApiKey.FETCH, version, bytes(frame[context.header.body_offset :]))
+    body = bytes(frame[context.header.body_offset :])
+    request = decode_request(ApiKey.FETCH, version, body, most_entries=broker.config.most_request_entries)
     try:
         fetched = broker.fetch_sessions.open(
             optional(request, "session_id", 0),

@@ -10,6 +10,7 @@ groups (KIP-932).
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.context import RequestContext
+from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
 
@@ -26,7 +27,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     key_type = optional(message, "key_type", _GROUP)
     if context.api_version < _MANY_FROM:
         return await _find(broker, context, message.key, key_type)
-    found = [await _find(broker, context, key, key_type) for key in message.coordinator_keys]
+    found = [await _find(broker, context, key, key_type) async for key in in_turns(message.coordinator_keys)]
     return {"coordinators": found}
 
 

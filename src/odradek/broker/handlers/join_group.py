@@ -9,7 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.context import RequestContext
-from odradek.groups import JoinReply, JoinRequest
+from odradek.broker.group_shard import GroupShard
+from odradek.groups import JoinReply, JoinRequest, protocols_size
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import milliseconds, optional
 from odradek.runtime import uuid4
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
 _REQUIRES_MEMBER_ID_FROM: Final = 4
 _NULL_PROTOCOL_NAME_FROM: Final = 7
 _SKIPS_ASSIGNMENT_FROM: Final = 9
+_LONGEST_NAME: Final = 249
+"""Of a client's name, this is in its member id: it is kept for each that asked for one, and shown everywhere."""
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """INVALID_SESSION_TIMEOUT outside `group.{min,max}.session.timeout.ms`; all else is the group's answer."""
+    """INVALID_SESSION_TIMEOUT outside `group.{min,max}.session.timeout.ms`; all else is the group's answer.
+
+    GROUP_MAX_SIZE_REACHED also where there is no memory for the member.
+    """
     future: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
     request = _request(broker, context, message, future)
     config = broker.config
@@ -36,20 +42,38 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         shard = broker.groups.shard_of(message.group_id)
     except KafkaError as error:
         return _message(context, JoinReply(to=None, error=error.code, member_id=message.member_id))
+    if not _may_join(broker, shard, message, request):
+        full = JoinReply(to=None, error=ErrorCode.group_max_size_reached, member_id=message.member_id)
+        return _message(context, full)
     group = shard.group(message.group_id)
     shard.perform(group, group.join(request, shard.now_ms))
     return _message(context, await future)
 
 
+def _may_join(broker: "Broker", shard: GroupShard, message: Any, request: JoinRequest) -> bool:
+    """Whether there is memory for what the member says of itself: a member that comes again may say as much as before.
+
+    More than a batch of `__consumer_offsets` can hold could never be recorded.
+    """
+    size = protocols_size(request.protocols)
+    if size > broker.config.message_max_bytes:
+        return False
+    group = shard.groups.get(message.group_id)
+    known = None if group is None else group.members.get(message.member_id)
+    more = size - protocols_size(known.protocols) if known is not None else size + len(request.client_id)
+    return more <= 0 or broker.groups.has_room_for(more)
+
+
 def _request(broker: "Broker", context: RequestContext, message: Any, future: object) -> JoinRequest:
     instance_id = optional(message, "group_instance_id", None)
+    name = context.client_id if instance_id is None else instance_id
     session_timeout_ms = milliseconds(message.session_timeout)
     rebalance_timeout = getattr(message, "rebalance_timeout", None)
     rebalance_timeout_ms = -1 if rebalance_timeout is None else milliseconds(rebalance_timeout)
     return JoinRequest(
         to=future,
         member_id=message.member_id,
-        new_member_id=f"{context.client_id if instance_id is None else instance_id}-{uuid4(broker.runtime.entropy)}",
+        new_member_id=f"{name[:_LONGEST_NAME]}-{uuid4(broker.runtime.entropy)}",
         instance_id=instance_id,
         client_id=context.client_id,
         # Java's way to print an address: tools that read records expect the slash.

@@ -8,6 +8,7 @@ timestamp -1  latest: the high watermark, for read-committed the last stable off
 Versions: 2 isolation level, 4 leader epochs (KIP-320), 6 flexible, 8 and 9 tiered storage, 10 a time-out.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.broker.context import RequestContext
@@ -39,7 +40,7 @@ class _Found(NamedTuple):
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """One answer per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
-    twice = {each for each in named if named.count(each) > 1} if len(set(named)) < len(named) else set()
+    twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
     read_committed = optional(message, "isolation_level", 0) == _READ_COMMITTED
     topics = []
     for topic in message.topics:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _TOPIC_IDS_FROM: Final = 12
 _NO_TOPIC_ID: Final = UUID(int=0)
+MOST_CREATED: Final = 100
+"""Topics that one request creates by asking: of the others it hears that they are not there, and it may ask again."""
 
 
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
@@ -33,7 +35,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     cached = broker.answers.get(broker.image, key)
     if cached is not None:
         return response_frame(header, cached)
-    request = decode_request(ApiKey.METADATA, header.api_version, body)
+    request = decode_request(ApiKey.METADATA, header.api_version, body, most_entries=broker.config.most_request_entries)
     absent = _creatable(broker, context.api_version, request)
     if absent:
         return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent))
@@ -57,15 +59,15 @@ def _creatable(broker: "Broker", version: int, request: Any) -> list[str]:
     """Names that are asked for, absent, and may be created by asking."""
     if not broker.config.auto_create_topics_enable or not optional(request, "allow_auto_topic_creation", version < 4):
         return []
-    names = []
+    names: dict[str, None] = {}
     for topic in request.topics or ():
         if topic.name is None or topic.name in broker.image.topics or (version >= 10 and topic.topic_id):
             continue
         if broker.is_internal(topic.name):
             continue  # whoever keeps records there creates it
-        if _is_valid(topic.name) and topic.name not in broker.image.deleting and topic.name not in names:
-            names.append(topic.name)
-    return names
+        if _is_valid(topic.name) and topic.name not in broker.image.deleting:
+            names[topic.name] = None
+    return list(names)[:MOST_CREATED]
 
 
 def _encode(image: ClusterImage, context: RequestContext, request: Any, errors: dict[str, ErrorCode]) -> bytes:
@@ -98,7 +100,7 @@ def _topics(
         for image_topic in image.topics.values():
             yield _known(image, image_topic, listener)
         return
-    for wanted in request.topics:
+    for wanted in dict.fromkeys(request.topics):  # each once, as in Kafka, however often it is asked for
         topic_id = wanted.topic_id if version >= 10 else None
         if version < _TOPIC_IDS_FROM and (wanted.name is None or topic_id):
             yield _unknown(wanted.name or "", ErrorCode.invalid_request, topic_id)

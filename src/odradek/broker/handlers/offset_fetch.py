@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.context import RequestContext
 from odradek.broker.group_shard import GroupShard
+from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional
 
@@ -23,11 +24,14 @@ _NO_OFFSET: Final = -1
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per group."""
+    """One answer per group; however often it is asked for."""
     require_stable = optional(message, "require_stable", False)
     if context.api_version < _MANY_GROUPS_FROM:
         return await _fetch(broker, context, message, require_stable=require_stable)
-    groups = [await _fetch(broker, context, group, require_stable=require_stable) for group in message.groups]
+    groups = [
+        await _fetch(broker, context, group, require_stable=require_stable)
+        async for group in in_turns(dict.fromkeys(message.groups))
+    ]
     return {"groups": groups}
 
 

@@ -38,7 +38,8 @@ _NOT_AVAILABLE: Final = KafkaError(ErrorCode.transactional_id_authorization_fail
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
     """Append what came, and answer when it is safe."""
     version = context.header.api_version
-    request = decode_produce_request(version, frame, context.header.body_offset)
+    most_entries = broker.config.most_request_entries
+    request = decode_produce_request(version, frame, context.header.body_offset, most_entries=most_entries)
     produce = _Produce(broker, context, request.acks)
     refusal = _refusal(request.acks, request.transactional_id)
     for name, topic_id, partitions in request.topics:

@@ -1,0 +1,177 @@
+"""Requests that are well-formed and far too wide: what they cost is bounded, and repeating a name earns nothing."""
+
+from typing import Any, Final
+
+from odradek.controller import MAX_PARTITIONS
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+from odradek.protocol.headers import request_is_flexible
+from odradek.protocol.messages import encode_request
+
+JOIN: Final[dict[str, Any]] = {
+    "group_id": "g",
+    "session_timeout": 10_000,
+    "rebalance_timeout": 10_000,
+    "member_id": "",
+    "group_instance_id": None,
+    "protocol_type": "consumer",
+    "reason": None,
+}
+FLAGS: Final[dict[str, Any]] = {
+    "allow_auto_topic_creation": True,
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
+
+
+def test_a_request_with_too_many_entries_costs_its_connection_alone(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(queued_max_request_bytes=20_000_000, socket_request_max_bytes=10_000_000)
+        most = broker.config.most_request_entries
+        client, other = await world.client(), await world.client()
+        for count, is_answered in ((most, True), (most + 1, False)):
+            wanted = {"topics": [{"name": "t"}] * count, **FLAGS, "allow_auto_topic_creation": False}
+            answer = await client.ask(ApiKey.METADATA, 9, wanted)
+            assert (answer is not None) is is_answered
+        assert await other.ask(ApiKey.METADATA, 9, wanted | {"topics": []})
+
+    play(scene)
+
+
+def test_what_is_asked_for_many_times_is_answered_once(play: Any) -> None:
+    many = 1000
+    resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+    requests: dict[tuple[ApiKey, int], tuple[dict[str, Any], str]] = {
+        (ApiKey.METADATA, 9): ({"topics": [{"name": "t"}] * many, **FLAGS}, "topics"),
+        (ApiKey.DESCRIBE_CONFIGS, 4): (
+            {"resources": [resource] * many, "include_synonyms": True, "include_documentation": True},
+            "results",
+        ),
+        (ApiKey.DESCRIBE_GROUPS, 5): ({"groups": ["g"] * many, "include_authorized_operations": False}, "groups"),
+        (ApiKey.OFFSET_FETCH, 8): (
+            {"groups": [{"group_id": "g", "topics": None}] * many, "require_stable": False},
+            "groups",
+        ),
+        (ApiKey.DESCRIBE_PRODUCERS, 0): ({"topics": [{"name": "t", "partition_indexes": [0] * many}] * 2}, "topics"),
+    }
+
+    async def scene(world: Any) -> None:
+        await world.broker(offsets_topic_num_partitions=1)
+        client = await world.client()
+        await client.create_topic("t")
+        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        for (api, version), (message, field) in requests.items():
+            answer = await client.ask(api, version, message)
+            assert answer is not None, api.name
+            assert len(getattr(answer, field)) == 1, api.name
+
+    play(scene)
+
+
+def test_names_that_come_twice_are_found_in_time(play: Any) -> None:
+    """Comparing each with each would take minutes here."""
+    names = [f"t{number}" for number in range(15_000)]
+    partitions = [{"partition_index": number, "timestamp": -1, "current_leader_epoch": -1} for number in range(15_000)]
+    topic = {"num_partitions": 0, "replication_factor": 1, "assignments": [], "configs": []}
+    requests: dict[tuple[ApiKey, int], dict[str, Any]] = {
+        (ApiKey.DELETE_TOPICS, 5): {"topic_names": [*names, "t1"], "timeout": 1000},
+        (ApiKey.LIST_OFFSETS, 5): {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": "t", "partitions": [*partitions, partitions[1]]}],
+        },
+        (ApiKey.CREATE_TOPICS, 5): {
+            "topics": [{"name": name, **topic} for name in names],
+            "timeout": 1000,
+            "validate_only": False,
+        },
+        (ApiKey.METADATA, 9): {"topics": [{"name": name} for name in names], **FLAGS},
+    }
+
+    async def scene(world: Any) -> None:
+        await world.broker(auto_create_topics_enable=False)
+        client = await world.client()
+        for (api, version), message in requests.items():
+            assert await client.ask(api, version, message) is not None, api.name
+
+    play(scene)
+
+
+def test_asking_creates_a_hundred_topics_a_time(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        wanted = {"topics": [{"name": f"t{number}"} for number in range(150)], **FLAGS}
+        answer = await client.ask(ApiKey.METADATA, 9, wanted)
+        missing = [topic for topic in answer.topics if topic.error_code is ErrorCode.unknown_topic_or_partition]
+        assert (len(broker.image.topics), len(missing)) == (100, 50)
+        answer = await client.ask(ApiKey.METADATA, 9, wanted)
+        assert {topic.error_code for topic in answer.topics} == {ErrorCode.none}
+
+    play(scene)
+
+
+def test_the_partitions_of_one_request_are_limited_together(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        topics = [
+            {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
+            for name, count in (("a", MAX_PARTITIONS - 1), ("b", 2), ("c", 1))
+        ]
+        answer = await client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": topics, "timeout": 1000, "validate_only": True})
+        assert [topic.error_code for topic in answer.topics] == [
+            ErrorCode.none,
+            ErrorCode.policy_violation,
+            ErrorCode.none,
+        ]
+
+    play(scene)
+
+
+def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(
+            offsets_topic_num_partitions=1,
+            queued_max_request_bytes=2_000_000,
+            socket_request_max_bytes=2_000_000,
+            message_max_bytes=600_000,
+            group_initial_rebalance_delay_ms=0,
+        )
+        client = await world.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+
+        async def join(group: str, size: int) -> ErrorCode:
+            message = {**JOIN, "group_id": group, "protocols": [{"name": "range", "metadata": bytes(size)}]}
+            answer = await client.ask(ApiKey.JOIN_GROUP, 3, message)
+            return ErrorCode(answer.error_code)
+
+        assert await join("big", 700_000) is ErrorCode.group_max_size_reached
+        codes = [await join(f"g{number}", 500_000) for number in range(5)]
+        assert codes == [ErrorCode.none] * 3 + [ErrorCode.group_max_size_reached] * 2
+        assert sum(shard.size_bytes for shard in broker.groups.shards()) > 1_500_000
+        await world.pass_time(20)
+        assert sum(shard.size_bytes for shard in broker.groups.shards()) == 0, "their sessions are over"
+        assert await join("g9", 500_000) is ErrorCode.none
+
+    play(scene)
+
+
+def test_a_long_client_id_is_cut_in_the_ids_of_its_members(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker(offsets_topic_num_partitions=1)
+        client = await world.client()
+        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        body = encode_request(ApiKey.JOIN_GROUP, 5, {**JOIN, "protocols": [{"name": "range", "metadata": b""}]})
+        client.send(ApiKey.JOIN_GROUP, 5, body, client_id="c" * 30_000)
+        answer = await client.answer(ApiKey.JOIN_GROUP, 5)
+        assert answer.error_code is ErrorCode.member_id_required
+        assert len(answer.member_id) < 300
+
+    play(scene)
+
+
+def test_any_api_and_version_may_be_asked_for_and_none_is_remembered() -> None:
+    for number in range(20_000):
+        request_is_flexible(number % 30_000 - 10_000, number)
+    assert request_is_flexible.cache_info().currsize <= 4096

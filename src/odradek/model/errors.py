@@ -4,7 +4,12 @@
 command line prints them as one line.
 """
 
+from typing import Final
+
 from kio.schema.errors import ErrorCode
+
+LONGEST_MESSAGE: Final = 1000
+"""Letters of a `KafkaError`'s message: it names what a client sent, which may be any text, and goes back to it."""
 
 
 class OdradekError(Exception):
@@ -18,6 +23,8 @@ class KafkaError(OdradekError):
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
+        if message is not None and len(message) > LONGEST_MESSAGE:
+            message = message[: LONGEST_MESSAGE - 1] + "…"
         self.message = message
         super().__init__(message or f"{code.name.upper()}: {_sentence(code)}")
 

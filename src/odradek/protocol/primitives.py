@@ -44,7 +44,7 @@ class Meter:
         """`count` entries more. Raises `MalformedMessageError` if that is too many."""
         self._left -= count
         if self._left < 0:
-            raise MalformedMessageError(f"too large a message: it has more than {self._most:,} entries")
+            raise MalformedMessageError(f"malformed message: it has more than {self._most:,} entries")
 
 
 def malformed(what: str, error: Exception) -> MalformedMessageError:

@@ -18,6 +18,7 @@ from odradek.log.inspection import (
     Batch,
     Damage,
     LoggedRecord,
+    Producer,
     Property,
     Row,
     inspect,
@@ -155,21 +156,35 @@ def _text(row: Row, *, decodes: bool) -> str:
         return _record_text(row, decodes=decodes)
     if isinstance(row, Batch):
         return _batch_text(row)
+    if isinstance(row, Producer):
+        return _producer_text(row)
     if isinstance(row, Property):
         return f"{row.name}: {_printable(row.value.encode())}"
     return " ".join(f"{_kafkas(field.name)}: {getattr(row, field.name)}" for field in dataclasses.fields(row))
 
 
 def _batch_text(batch: Batch) -> str:
-    horizon = "empty" if batch.delete_horizon_ms is None else f"[{batch.delete_horizon_ms}]"
     return (
         f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.count} "
         f"baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
         f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
         f"isTransactional: {_java(batch.is_transactional)} isControl: {_java(batch.is_control)} "
-        f"deleteHorizonMs: OptionalLong{'.' if horizon == 'empty' else ''}{horizon} position: {batch.position} "
+        f"deleteHorizonMs: {_optional(batch.delete_horizon_ms)} position: {batch.position} "
         f"{batch.timestamp_type}: {batch.max_timestamp} size: {batch.size} magic: {batch.magic} "
         f"compresscodec: {batch.compress_codec} crc: {batch.crc} isvalid: {_java(batch.is_valid)}"
+    )
+
+
+def _producer_text(row: Producer) -> str:
+    text = (
+        f"producerId: {row.producer_id} producerEpoch: {row.producer_epoch} coordinatorEpoch: {row.coordinator_epoch} "
+        f"currentTxnFirstOffset: {_optional(row.current_txn_first_offset)} lastTimestamp: {row.last_timestamp}"
+    )
+    if row.last_offset < 0:
+        return text
+    return (
+        f"{text} firstSequence: {row.first_sequence} lastSequence: {row.last_sequence} lastOffset: {row.last_offset} "
+        f"offsetDelta: {row.offset_delta} timestamp: {row.last_timestamp}"
     )
 
 
@@ -204,6 +219,10 @@ def _kafkas(name: str) -> str:
     """`start_offset` as `startOffset`."""
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
+
+
+def _optional(value: int | None) -> str:
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 
 def _java(value: bool) -> str:  # noqa: FBT001 - it is what the function is about

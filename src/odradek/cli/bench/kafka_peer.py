@@ -88,7 +88,7 @@ class KafkaHome:
         return [str(self.java), *flags, logging, "-cp", f"{self.jars}/*", main, *arguments]
 
     def tool(self, main: str, *arguments: str, timeout_s: float = 120.0) -> str:
-        """What one of Kafka's tools prints, for instance `kafka.tools.DumpLogSegments`.
+        """What one of Kafka's tools prints, for instance `kafka.tools.DumpLogSegments`; complaints come last.
 
         Raises `RuntimeError` with all that it said if it ends with another status than 0.
         """
@@ -97,7 +97,7 @@ class KafkaHome:
         )
         if done.returncode != 0:
             raise RuntimeError(f"{main} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return done.stdout
+        return done.stdout + done.stderr
 
 
 @functools.cache

@@ -1,0 +1,217 @@
+"""Kafka's DumpLogSegments reads every file that our broker wrote, and prints what our own dump prints (M1)."""
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from dumps import as_row, as_shown, decoded, kafkas_lines, our_lines, our_rows, segment_files
+from raw_connection import RawConnection
+
+from odradek.protocol.api import ApiKey
+from odradek.protocol.compression import Codec
+from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
+from odradek.protocol.records import encode_batch
+from odradek.testing.process import ServedBroker
+
+pytestmark = pytest.mark.needs("kafka")
+
+NOW: Final = 1_790_000_000_000
+DEADLINE_S: Final = 30.0
+BATCHES: Final = 40
+PRODUCER: Final = {"producer_id": 4711, "producer_epoch": 3}
+
+RECORDS: Final = (
+    (b"key", b"value", ()),
+    (None, b"without a key", ()),
+    (b"without a value", None, (("removed", b"1"),)),
+    (b"", b"", (("empty", b""), ("null", None))),
+    ("schlüssel".encode(), "wert: ein Wörtchen".encode(), (("ä", "ö".encode()),)),
+)
+
+TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
+    "codecs": {"segment.bytes": "20000", "index.interval.bytes": "300"},
+    "append-time": {"message.timestamp.type": "LogAppendTime", "segment.bytes": "20000", "index.interval.bytes": "300"},
+    "idempotent": {"segment.bytes": "20000"},
+    "untouched": {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dumps:
+    """What was printed of each file, by both."""
+
+    kafkas: Mapping[Path, Sequence[str]]
+    ours: Mapping[Path, Sequence[str]]
+    rows: Mapping[Path, Sequence[Mapping[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that our broker wrote and closed."""
+    directory = tmp_path_factory.mktemp("ours") / "data"
+    options = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
+    with ServedBroker(directory, options=options) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        wanted = [NewTopic(name, len(Codec), 1, config=dict(config)) for name, config in TOPICS.items()]
+        for future in admin.create_topics(wanted).values():
+            future.result(DEADLINE_S)
+        with RawConnection(broker.bootstrap_servers) as connection:
+            write_batches(connection)
+        commit_offsets(broker.bootstrap_servers)
+    return directory
+
+
+def write_batches(connection: RawConnection) -> None:
+    """A partition for each codec; some timestamps go back."""
+    for codec in Codec:
+        for number in range(BATCHES):
+            start = NOW + 1000 * (number - 5 * (number % 3))
+            records = [
+                (start + 10 * (place % 3), key, None if value is None else value * 20, headers)
+                for place, (key, value, headers) in enumerate(RECORDS)
+            ]
+            produce(connection, "codecs", codec, encode_batch(records, codec=codec))
+            produce(connection, "append-time", codec, encode_batch(records, codec=codec))
+            sequence = number * 3 * len(records)
+            batch = encode_batch(records * 3, codec=codec, base_sequence=sequence, **PRODUCER)
+            produce(connection, "idempotent", codec, batch)
+
+
+def produce(connection: RawConnection, topic: str, partition: int, batch: bytes) -> None:
+    message = {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 10_000,
+        "topic_data": [{"name": topic, "partition_data": [{"index": int(partition), "records": bytes(batch)}]}],
+    }
+    answer = connection.ask(ApiKey.PRODUCE, 9, message)
+    (result,) = answer.responses[0].partition_responses
+    assert result.error_code == 0, result
+
+
+def commit_offsets(servers: str) -> None:
+    """A group with a member, which commits and leaves; its offsets stay."""
+    settings = {"bootstrap.servers": servers, "group.id": "readers", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
+    try:
+        consumer.subscribe(["codecs"])
+        assert len(consumer.consume(10, timeout=DEADLINE_S)) == 10
+        consumer.commit(asynchronous=False)
+        place = confluent_kafka.TopicPartition("codecs", 3, 7, metadata="halfway")
+        consumer.commit(offsets=[place], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+@pytest.fixture(scope="module")
+def files(data_directory: Path) -> list[Path]:
+    """All files of segments."""
+    folders = sorted(path for path in data_directory.iterdir() if path.is_dir() and not path.name.startswith("__"))
+    return segment_files(folders)
+
+
+@pytest.fixture(scope="module")
+def dumps(files: list[Path]) -> Dumps:
+    """Both dumps."""
+    return Dumps(
+        kafkas=kafkas_lines(files, "--print-data-log"),
+        ours=our_lines(files, "--records"),
+        rows=our_rows(files, "--records"),
+    )
+
+
+def of(lines: Mapping[Path, Sequence[Any]], suffix: str) -> dict[Path, Sequence[Any]]:
+    found = {path: lines[path] for path in lines if path.suffix == suffix}
+    assert found, f"there is no {suffix}"
+    return found
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+def test_both_dumps_have_the_same_lines(dumps: Dumps, suffix: str):
+    """M1"""
+    assert of(dumps.ours, suffix) == of(dumps.kafkas, suffix)
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+def test_our_json_has_every_field_that_kafka_prints(dumps: Dumps, suffix: str):
+    """M1"""
+    for file, lines in of(dumps.kafkas, suffix).items():
+        theirs = [as_row(file, line) for line in lines]
+        rows = [as_shown(row) for row in dumps.rows[file]]
+        ours = [{name: row[name] for name in their} for row, their in zip(rows, theirs, strict=True)]
+        assert ours == theirs, file
+
+
+def test_what_was_written_is_all_there(dumps: Dumps):
+    """The comparison above is about something: segments rolled, all codecs, both timestamps, producers, indexes."""
+    batches = [row for rows in of(dumps.rows, ".log").values() for row in rows if row["type"] == "batch"]
+    assert len(batches) == 3 * len(Codec) * BATCHES
+    assert {row["compress_codec"] for row in batches} == {"none", "gzip", "snappy", "lz4", "zstd"}
+    assert {row["timestamp_type"] for row in batches} == {"CreateTime", "LogAppendTime"}
+    assert {row["producer_id"] for row in batches} == {-1, PRODUCER["producer_id"]}
+    assert len(of(dumps.rows, ".log")) > len(TOPICS) * len(Codec)
+    for suffix in (".index", ".timeindex", ".snapshot"):
+        assert any(of(dumps.rows, suffix).values())
+
+
+@pytest.mark.parametrize("flag", ["--index-sanity-check", "--verify-index-only"])
+def test_kafka_finds_nothing_wrong_with_our_indexes(files: list[Path], flag: str):
+    """M1: complaints would come on lines of their own."""
+    indexes = [file for file in files if file.suffix in {".index", ".timeindex"}]
+    complaints = [line for lines in kafkas_lines(indexes, flag).values() for line in lines]
+    passed = [line for line in complaints if re.fullmatch(r".* passed sanity check\.", line)]
+    assert complaints == passed
+    assert bool(passed) == (flag == "--index-sanity-check")
+
+
+def test_kafka_reads_our_groups_and_offsets(data_directory: Path):
+    """M1: `__consumer_offsets`, record by record."""
+    logs = segment_files(sorted(data_directory.glob("__consumer_offsets-*")))
+    logs = [file for file in logs if file.suffix == ".log"]
+    kafkas, rows = kafkas_lines(logs, "--offsets-decoder"), our_rows(logs, "--offsets-decoder")
+    groups, offsets = 0, 0
+    for file in logs:
+        records = [row for row in rows[file] if row["type"] == "record"]
+        lines = [line for line in kafkas[file] if line.startswith("| ")]
+        for line, row in zip(lines, records, strict=True):
+            key, value = decoded(line)
+            assert row["decoded_key"] == key
+            ours = row["decoded_value"]
+            if "members" in value:
+                groups += 1
+                ours = {**ours, "members": [as_decoded_member(member) for member in ours["members"]]}
+            else:
+                offsets += 1
+            assert {name: ours[name] for name in value} == value
+    assert groups >= 2
+    assert offsets >= 2
+
+
+def as_decoded_member(member: Mapping[str, Any]) -> Mapping[str, Any]:
+    """DumpLogSegments shows what members say to each other, which brokers keep as bytes."""
+    subscription = decode_subscription(base64.b64decode(member["subscription"]))
+    assignment = decode_assignment(base64.b64decode(member["assignment"]))
+    by_topic: dict[str, list[int]] = {}
+    for each in assignment.partitions:
+        by_topic.setdefault(each.topic, []).append(each.partition)
+    return {
+        **member,
+        "subscription": {
+            "topics": list(subscription.topics),
+            "user_data": base64.b64encode(subscription.user_data or b"").decode(),
+            "owned_partitions": list(subscription.owned_partitions),
+            "generation_id": subscription.generation_id,
+            "rack_id": subscription.rack_id,
+        },
+        "assignment": member["assignment"]
+        and {
+            "assigned_partitions": [{"topic": topic, "partitions": each} for topic, each in by_topic.items()],
+            "user_data": base64.b64encode(assignment.user_data or b"").decode(),
+        },
+    }

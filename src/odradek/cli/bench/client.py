@@ -3,9 +3,27 @@
 import json
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-from odradek.cli.bench import workloads
+from odradek.cli.bench import decoding, workloads
+
+WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
+    "produce": workloads.produce,
+    "fetch": workloads.fetch,
+    "requests": workloads.requests,
+    "latency": workloads.latency,
+    "saturate": workloads.saturate,
+    "first_record": workloads.first_record,
+    "fill": workloads.fill,
+    "create_topic": workloads.create_topic,
+    "delete_topic": workloads.delete_topic,
+    "spark_batch": decoding.spark_batch,
+    "confluent-kafka": decoding.consume_confluent,
+    "aiokafka": decoding.consume_aiokafka,
+    "arrow": decoding.consume_arrow,
+    "kernel": decoding.kernel,
+}
 
 
 def main() -> None:
@@ -15,7 +33,7 @@ def main() -> None:
     if name == "mock":
         _mock()
         return
-    print(json.dumps(workloads.WORKLOADS[name](**arguments)), flush=True)
+    print(json.dumps(WORKLOADS[name](**arguments)), flush=True)
 
 
 def _mock() -> None:

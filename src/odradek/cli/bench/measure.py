@@ -1,5 +1,6 @@
 """Rounds, medians and tables, and what the kernel knows of a process (CPU seconds, resident memory)."""
 
+import json
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from rich.table import Table
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _MIB = 1024 * 1024
 _LEAST_WIDTH = 132
+_MET = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 
 
 def cpu_seconds(pid: int) -> float:
@@ -26,6 +28,30 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / _MIB
 
 
+def peak_resident_mib(pid: int) -> float:
+    """The most resident memory that a process ever had, in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A ratio to be reached, or with `at_most` one not to be exceeded."""
+
+    ratio: float
+    at_most: bool = False
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.at_most else '≥'} {self.ratio:g}"
+
+    def is_met(self, ratio: float) -> bool:
+        """Whether a ratio, as it is shown, with two digits, is where it should be."""
+        shown = float(f"{ratio:.2f}")
+        return shown <= self.ratio if self.at_most else shown >= self.ratio
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One measured thing: the figure of each side, by name, and which two make the ratio."""
@@ -37,43 +63,66 @@ class Row:
     """The side that is ours."""
     to: str
     """The side that it is compared with."""
-    more_is_better: bool = True
-    aim: str = ""
+    aim: Aim | None = None
 
     @property
     def ratio(self) -> float:
         """Ours over the peer's; whether more is better the unit says."""
         return self.figures[self.of] / self.figures[self.to] if self.figures[self.to] else float("nan")
 
+    @property
+    def met(self) -> bool | None:
+        """Whether the aim is; None without one."""
+        return None if self.aim is None else self.aim.is_met(self.ratio)
 
-def rounds(count: int, sides: Mapping[str, Callable[[], Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Run every side `count` times, in turns, and return the median of every figure by side and name."""
+
+Run = Callable[[], Mapping[str, float]]
+
+
+def rounds(
+    count: int, sides: Mapping[str, Run], *, say: Callable[[str], None] = lambda _: None
+) -> dict[str, dict[str, float]]:
+    """Run every side `count` times and return the median of every figure by side and name; `say` is told who runs.
+
+    Sides take turns, and every other round goes backwards (A B, B A), so that neither always has the machine as the
+    other left it.
+    """
     seen: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
-    for _ in range(count):
-        for side, run in sides.items():
+    for number in range(count):
+        for side, run in list(sides.items())[:: -1 if number % 2 else 1]:
+            say(f"round {number + 1} of {count}, {side}")
             for name, figure in run().items():
                 seen[side].setdefault(name, []).append(figure)
     return {side: {name: statistics.median(values) for name, values in by.items()} for side, by in seen.items()}
 
 
 def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
-    """One table, or one JSON object per row."""
+    """One table, or one JSON object per row; nothing if there are none."""
+    if not rows:
+        return
     if as_json:
-        import json
-
         for row in rows:
-            record = {"what": row.what, "unit": row.unit, **row.figures, "ratio": round(row.ratio, 3), "of": row.of}
-            print(json.dumps(record | {"to": row.to, "aim": row.aim}, ensure_ascii=False), flush=True)
+            print(json.dumps({"title": title, **_record(row)}, ensure_ascii=False), flush=True)
         return
     sides = list(dict.fromkeys(side for row in rows for side in row.figures))
     table = Table(title=title)
-    for heading in ("what", "unit", *sides, "ratio", "aim"):
-        table.add_column(heading, justify="left" if heading in {"what", "unit", "aim"} else "right")
+    for heading in ("what", "unit", *sides, "ratio", "aim", "met"):
+        table.add_column(heading, justify="right" if heading in {*sides, "ratio"} else "left")
+    pairs = {(row.of, row.to) for row in rows}
     for row in rows:
         figures = [_short(row.figures[side]) if side in row.figures else "" for side in sides]
-        table.add_row(row.what, row.unit, *figures, f"{row.ratio:.2f} ({row.of}/{row.to})", row.aim)
+        ratio = f"{row.ratio:.2f}" if len(pairs) == 1 else f"{row.ratio:.2f} ({row.of}/{row.to})"
+        table.add_row(row.what, row.unit, *figures, ratio, "" if row.aim is None else str(row.aim), _MET[row.met])
+    if len(pairs) == 1:
+        table.caption = "ratio: {} over {}".format(*pairs.pop())
     # Wider than a narrow terminal: a table that wraps its figures is worse than one that wraps its lines.
     Console(width=max(Console().width, _LEAST_WIDTH)).print(table)
+
+
+def _record(row: Row) -> dict[str, object]:
+    figures = {side: round(figure, 4) for side, figure in row.figures.items()}
+    told = {"what": row.what, "unit": row.unit, **figures, "ratio": round(row.ratio, 3), "of": row.of, "to": row.to}
+    return told if row.aim is None else told | {"aim": str(row.aim), "met": row.met}
 
 
 def _short(figure: float) -> str:

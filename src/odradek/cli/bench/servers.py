@@ -1,5 +1,6 @@
 """What is measured: `odradek serve` and librdkafka's mock cluster, each a process of its own on loopback."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from odradek.model import UnavailableError
 from odradek.testing.process import ServedBroker
 
 _STOP_SECONDS = 20
+_CLIENT_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +45,16 @@ def mock_server(name: str = "mock") -> Iterator[Server]:
         yield Server(name=name, bootstrap_servers=_ready(process, "ready: "), pid=process.pid)
 
 
-def run_client(workload: str, arguments: dict[str, object]) -> dict[str, float]:
-    """Run a workload of `workloads` in a process of its own and return its figures."""
-    import json
+def run_client(workload: str, arguments: Mapping[str, object]) -> dict[str, float]:
+    """Run a workload of `client.WORKLOADS` in a process of its own and return its figures.
 
-    done = subprocess.run(
-        [sys.executable, "-m", "odradek.cli.bench.client", workload, json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    Raises `UnavailableError`, with what it said last, if it failed or took too long.
+    """
+    command = [sys.executable, "-m", "odradek.cli.bench.client", workload, json.dumps(arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CLIENT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"the client of workload {workload!r} took over {_CLIENT_SECONDS} seconds") from None
     if done.returncode != 0:
         raise UnavailableError(f"the client of workload {workload!r} failed: {done.stderr.strip()[-500:]}")
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -61,10 +62,8 @@ def run_client(workload: str, arguments: dict[str, object]) -> dict[str, float]:
 
 
 @contextmanager
-def background_client(workload: str, arguments: dict[str, object]) -> Iterator[None]:
+def background_client(workload: str, arguments: Mapping[str, object]) -> Iterator[None]:
     """A workload that runs beside what is measured, until the block ends."""
-    import json
-
     with _process(["-m", "odradek.cli.bench.client", workload, json.dumps(arguments)]) as process:
         _ready(process, "started")
         yield

@@ -1,130 +1,170 @@
 """The loads, each a function that connects, measures with its own clock, and returns figures by name.
 
-They run in the client's process, never in the broker's. librdkafka is the client wherever both sides can serve it;
-`produce_batch` keeps Python out of its way.
+They run in the client's process, never in the broker's. librdkafka is the client, by its C functions where a record is
+not looked at; so both sides see the same requests, and Python is out of their way.
 """
 
-import asyncio
 import random
+import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from odradek.cli.bench.librdkafka import CConsumer, CProducer, Messages
+
 Figures = dict[str, float]
-_DEADLINE_SECONDS = 300
+DEADLINE_SECONDS = 300
+_LEADER_SECONDS = 30
+_SILENCE_SECONDS = 10.0
 _LATENCY_WARM_UP = 200
-_FETCH_BYTES = 8 * 1024 * 1024
-"""What every consumer asks of a partition at once; librdkafka asks for as much by itself, as it fills its queue."""
-_KERNEL_RUNS = 5
+_MESSAGES_AT_ONCE = 1000
+_MIB = 1024 * 1024
+_FETCH_QUEUE = {
+    "queued.min.messages": 1_000_000,
+    "queued.max.messages.kbytes": 256 * 1024,
+    # By default librdkafka asks for nothing more during a second after its queue was full.
+    "fetch.queue.backoff.ms": 0,
+}
 
 
 def produce(
-    bootstrap_servers: str, *, record_bytes: int, batch_bytes: int, total_bytes: int, acks: str = "1"
+    bootstrap_servers: str,
+    *,
+    record_bytes: int,
+    batch_bytes: int,
+    total_bytes: int,
+    acks: str = "1",
+    partitions: int = 0,
+    topic: str = "",
 ) -> Figures:
-    """Produce `total_bytes` of values as fast as librdkafka can; seconds from the first send to the last reply."""
-    from confluent_kafka import Producer
+    """Produce `total_bytes` of values as fast as librdkafka can; seconds from the first send to the last reply.
 
-    topic = f"bench-{uuid.uuid4().hex[:8]}"
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "acks": acks,
-            "batch.size": batch_bytes,
-            "batch.num.messages": 1_000_000,
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 256 * 1024,
-        }
-    )
-    _create(producer, topic)
-    messages = [{"value": b"x" * record_bytes}] * 1000
-    count = total_bytes // (record_bytes * len(messages))
-    started = time.perf_counter()
-    for _ in range(count):
-        _produce_all(producer, topic, messages)
-    left = producer.flush(_DEADLINE_SECONDS)
-    seconds = time.perf_counter() - started
-    assert left == 0, f"{left} records were not acknowledged"
-    mib = count * len(messages) * record_bytes / (1024 * 1024)
-    return {"mib": mib, "seconds": seconds, "mib_per_second": mib / seconds}
+    With `partitions` the topic has that many, which take turns, and is deleted afterwards; without, the server makes
+    the topic as its first use does. A `topic` that is given is there already, and stays.
+    """
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "acks": acks,
+        "batch.size": batch_bytes,
+        "batch.num.messages": 1_000_000,
+        "linger.ms": 5,
+        "queue.buffering.max.messages": 2_000_000,
+        "queue.buffering.max.kbytes": 256 * 1024,
+    }
+    messages = Messages([b"x" * record_bytes] * _MESSAGES_AT_ONCE)
+    batches = total_bytes // (record_bytes * messages.count)
+    with _topic(bootstrap_servers, topic, partitions) as name:
+        producer = CProducer(settings)
+        for partition in range(partitions or 1):
+            producer.end_offset(name, partition)  # it knows the leaders then
+        started = time.perf_counter()
+        for number in range(batches):
+            producer.produce(name, number % (partitions or 1), messages)
+        producer.flush(DEADLINE_SECONDS)
+        seconds = time.perf_counter() - started
+        _check_all_arrived(producer, name, partitions or 1, batches * messages.count)
+        producer.close()
+    mib = batches * messages.count * record_bytes / _MIB
+    return {"mib": mib, "seconds": seconds, "mib_per_second": mib / seconds, "records": batches * messages.count}
 
 
-def requests(bootstrap_servers: str, *, count: int) -> Figures:
+def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figures:
     """Produce one record a request, many requests in flight; requests per second."""
-    from confluent_kafka import Producer
-
-    topic = f"bench-{uuid.uuid4().hex[:8]}"
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "acks": "1",
-            "batch.num.messages": 1,
-            "linger.ms": 0,
-            "max.in.flight.requests.per.connection": 64,
-            "queue.buffering.max.messages": 1_000_000,
-        }
-    )
-    _create(producer, topic)
-    messages = [{"value": b"x" * 100}] * 100
-    started = time.perf_counter()
-    for _ in range(count // len(messages)):
-        _produce_all(producer, topic, messages)
-    assert producer.flush(_DEADLINE_SECONDS) == 0
-    seconds = time.perf_counter() - started
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "acks": "1",
+        "batch.num.messages": 1,
+        "linger.ms": 0,
+        "max.in.flight.requests.per.connection": 64,
+        "queue.buffering.max.messages": 1_000_000,
+    }
+    messages = Messages([b"x" * 100] * 100)
+    with _topic(bootstrap_servers, "", partitions) as name:
+        producer = CProducer(settings)
+        producer.end_offset(name, 0)
+        started = time.perf_counter()
+        for _ in range(count // messages.count):
+            producer.produce(name, 0, messages)
+        producer.flush(DEADLINE_SECONDS)
+        seconds = time.perf_counter() - started
+        _check_all_arrived(producer, name, 1, count // messages.count * messages.count)
+        producer.close()
     return {"requests": float(count), "seconds": seconds, "requests_per_second": count / seconds}
 
 
-def latency(bootstrap_servers: str, *, per_second: int, seconds: float) -> Figures:
+def fetch(bootstrap_servers: str, *, topic: str, partitions: int, records: int, record_bytes: int) -> Figures:
+    """Read `records` records of a topic from its beginning, and time it from the first answer to the last."""
+    consumer = CConsumer({"bootstrap.servers": bootstrap_servers, **_FETCH_QUEUE})
+    for partition in range(partitions):
+        consumer.start(topic, partition)
+    received = first = 0
+    started = ended = time.perf_counter()
+    while received < records:
+        count = consumer.consume(_SILENCE_SECONDS)
+        assert count, f"nothing came for {_SILENCE_SECONDS:.0f} seconds after {received} of {records} records"
+        ended = time.perf_counter()
+        if not received:
+            started, first = ended, count
+        received += count
+    consumer.close()
+    mib = received * record_bytes / _MIB
+    return {"mib": mib, "mib_per_second": (received - first) * record_bytes / _MIB / (ended - started)}
+
+
+def latency(bootstrap_servers: str, *, per_second: int, seconds: float, partitions: int = 0) -> Figures:
     """Send at a steady rate and receive in the same process; milliseconds from `produce` to `poll`'s return."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    topic = f"bench-{uuid.uuid4().hex[:8]}"
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "1", "linger.ms": 0})
-    _create(producer, topic)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": topic,
-            "fetch.wait.max.ms": 100,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    wanted = _LATENCY_WARM_UP + int(per_second * seconds)
-    waits: list[float] = []
-    started = time.perf_counter()
-    sent = received = 0
-    while received < wanted and time.perf_counter() - started < seconds * 5 + 30:
-        while sent < wanted and sent <= (time.perf_counter() - started) * per_second:
-            producer.produce(topic, repr(time.perf_counter()).encode(), partition=0)
-            sent += 1
-        producer.poll(0)
-        message = consumer.poll(1 / per_second / 2)
-        if message is not None and message.error() is None:
-            received += 1
-            if received > _LATENCY_WARM_UP:
-                waits.append((time.perf_counter() - float(message.value())) * 1000)
-    consumer.close()
-    producer.flush(10)
+    with _topic(bootstrap_servers, "", partitions) as topic:
+        producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "1", "linger.ms": 0})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": topic,
+                "fetch.wait.max.ms": 100,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        wanted = _LATENCY_WARM_UP + int(per_second * seconds)
+        waits: list[float] = []
+        started = time.perf_counter()
+        sent = received = 0
+        while received < wanted and time.perf_counter() - started < seconds * 5 + 30:
+            while sent < wanted and sent <= (time.perf_counter() - started) * per_second:
+                producer.produce(topic, repr(time.perf_counter()).encode(), partition=0)
+                sent += 1
+            producer.poll(0)
+            message = consumer.poll(1 / per_second / 2)
+            if message is not None and message.error() is None:
+                received += 1
+                if received > _LATENCY_WARM_UP:
+                    waits.append((time.perf_counter() - float(message.value())) * 1000)
+        consumer.close()
+        producer.flush(10)
     assert received == wanted, f"{received} of {wanted} records came back"
     waits.sort()
     return {"p50_ms": waits[len(waits) // 2], "p99_ms": waits[int(len(waits) * 0.99)]}
 
 
-def saturate(bootstrap_servers: str) -> Figures:
-    """Produce 1 KiB records without end, until the process is told to stop."""
-    from confluent_kafka import Producer
-
-    topic = f"bench-{uuid.uuid4().hex[:8]}"
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "1", "batch.size": 1_000_000, "linger.ms": 5})
-    _create(producer, topic)
-    messages = [{"value": b"x" * 1024}] * 1000
-    print("started", flush=True)
-    deadline = time.perf_counter() + _DEADLINE_SECONDS
-    while time.perf_counter() < deadline:
-        _produce_all(producer, topic, messages)
+def saturate(bootstrap_servers: str, *, partitions: int = 0) -> Figures:
+    """Produce 1 KiB records without end, until the process is told to stop; figures come only if nobody does."""
+    settings = {"bootstrap.servers": bootstrap_servers, "acks": "1", "batch.size": 1_000_000, "linger.ms": 5}
+    messages = Messages([b"x" * 1024] * _MESSAGES_AT_ONCE)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _topic(bootstrap_servers, "", partitions) as topic:
+            producer = CProducer(settings)
+            producer.end_offset(topic, 0)
+            print("started", flush=True)
+            deadline = time.perf_counter() + DEADLINE_SECONDS
+            while time.perf_counter() < deadline:
+                producer.produce(topic, 0, messages)
+    except KeyboardInterrupt:
+        pass
     return {}
 
 
@@ -139,168 +179,73 @@ def first_record(bootstrap_servers: str) -> Figures:
     return {"seconds": time.perf_counter() - started}
 
 
-class _Pace:
-    """Records per second after the first batch, which connecting, finding the topic and warming up belong to."""
-
-    def __init__(self) -> None:
-        self.received = 0
-        self._first: tuple[int, float] | None = None
-
-    def add(self, count: int) -> None:
-        assert count, "nothing came for ten seconds"
-        self.received += count
-        if self._first is None:
-            self._first = count, time.perf_counter()
-
-    def figures(self) -> Figures:
-        assert self._first is not None, "nothing was received"
-        count, since = self._first
-        assert self.received > count, "everything came in one batch: too few records to measure"
-        return {"records_per_second": (self.received - count) / (time.perf_counter() - since)}
-
-
-def consume_confluent(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
-    """Read `count` records with confluent-kafka's batch call, touching nothing but their number."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    pace = _Pace()
-    while pace.received < count:
-        messages = consumer.consume(10_000, timeout=10)
-        pace.add(len(messages))
-    consumer.close()
-    return pace.figures()
-
-
-def consume_aiokafka(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
-    """Read `count` records with aiokafka's `getmany`."""
-    return asyncio.run(_consume_aiokafka(bootstrap_servers, topic, count))
-
-
-async def _consume_aiokafka(bootstrap_servers: str, topic: str, count: int) -> Figures:
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=_FETCH_BYTES
-    )
-    await consumer.start()
-    consumer.assign([TopicPartition(topic, 0)])
-    pace = _Pace()
-    while pace.received < count:
-        batches = await consumer.getmany(timeout_ms=10_000, max_records=10_000)
-        pace.add(sum(len(records) for records in batches.values()))
-    await consumer.stop()
-    return pace.figures()
-
-
-def consume_arrow(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
-    """Read `count` records into Arrow batches with our consumer's `poll_arrow`."""
-    return asyncio.run(_consume_arrow(bootstrap_servers, topic, count))
-
-
-async def _consume_arrow(bootstrap_servers: str, topic: str, count: int) -> Figures:
-    from odradek.clients import Consumer
-    from odradek.model import TopicPartition
-
-    async with Consumer(
-        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=_FETCH_BYTES
-    ) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
-        pace = _Pace()
-        while pace.received < count:
-            batch = await consumer.poll_arrow(timeout_ms=10_000)
-            pace.add(0 if batch is None else batch.num_rows)
-        return pace.figures()
-
-
-def kernel(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
-    """Decode a topic that is in memory as raw record batches: our kernel alone, checksums included, no broker."""
-    from odradek.columns import iterate_columns
-
-    buffers = asyncio.run(_read_raw(bootstrap_servers, topic, count))
-    rates = []
-    for _ in range(_KERNEL_RUNS):
-        started = time.perf_counter()
-        rows = sum(piece.num_rows for buffer in buffers for piece in iterate_columns(buffer, topic=topic))
-        rates.append(rows / (time.perf_counter() - started))
-        assert rows == count, f"{rows} of {count} rows"
-    return {"records_per_second": max(rates)}
-
-
-async def _read_raw(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
-    from odradek.clients.cluster import open_cluster
-    from odradek.clients.reader import PartitionReader
-    from odradek.model import TopicPartition
-
-    async with open_cluster(bootstrap_servers) as cluster:
-        return [bytes(raw) async for raw in PartitionReader(cluster, TopicPartition(topic, 0), 0, count)]
-
-
-def spark_batch(bootstrap_servers: str, *, topic: str, runs: int = 3) -> Figures:
-    """Read a whole topic as a Spark batch, all columns, into nothing; the best of `runs`, since the JVM warms up."""
-    from odradek.spark.session import local_session, stop_session
-
-    started = time.perf_counter()
-    spark = local_session("odradek bench", keep_classes=False)
-    session_seconds = time.perf_counter() - started
-    source = (
-        spark.read.format("odradek").option("kafka.bootstrap.servers", bootstrap_servers).option("subscribe", topic)
-    )
-    rows = source.load().count()
-    rates = []
-    for _ in range(runs):
-        started = time.perf_counter()
-        source.load().write.format("noop").mode("overwrite").save()
-        rates.append(rows / (time.perf_counter() - started))
-    stop_session(spark)
-    return {"rows": float(rows), "rows_per_second": max(rates), "session_seconds": session_seconds}
-
-
 def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, compression: str = "none") -> Figures:
-    """Create `topic` with one partition and put `count` records into it."""
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "compression.type": compression, "linger.ms": 50})
-    _create(producer, topic)
+    """Let the server make `topic` and put `count` records into its first partition, a thousand different ones."""
     chance = random.Random(1)
-    messages = [
-        {"key": b"%08d" % number, "value": chance.randbytes(record_bytes // 2).hex().encode()} for number in range(1000)
-    ]
-    for _ in range(count // len(messages)):
-        _produce_all(producer, topic, messages, partition=0)
-    assert producer.flush(_DEADLINE_SECONDS) == 0
+    values = [chance.randbytes(record_bytes // 2).hex().encode() for _ in range(_MESSAGES_AT_ONCE)]
+    messages = Messages(values, keys=[b"%08d" % number for number in range(_MESSAGES_AT_ONCE)])
+    settings = {"bootstrap.servers": bootstrap_servers, "compression.type": compression, "linger.ms": 50}
+    with _topic(bootstrap_servers, topic, 0) as name:
+        producer = CProducer(settings)
+        for _ in range(count // messages.count):
+            producer.produce(name, 0, messages)
+        producer.flush(DEADLINE_SECONDS)
+        _check_all_arrived(producer, name, 1, count // messages.count * messages.count)
+        producer.close()
     return {}
 
 
-def _produce_all(producer: Any, topic: str, messages: list[dict[str, Any]], *, partition: int = 0) -> None:
-    """Hand all messages over; waits where librdkafka's queue is full."""
-    while messages:
-        taken = producer.produce_batch(topic, [dict(message) for message in messages], partition=partition)
-        messages = messages[taken:]
-        producer.poll(0.01 if messages else 0)
+def create_topic(bootstrap_servers: str, *, topic: str, partitions: int) -> Figures:
+    """Create a topic and wait until every partition has a leader."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        future.result()
+    _await_leaders(admin, topic)
+    return {}
 
 
-def _create(producer: Any, topic: str) -> None:
-    """Let the server create the topic, and wait until it has a leader."""
-    deadline = time.perf_counter() + 30
+def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
+    """Delete a topic; its files go when the server thinks fit."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.delete_topics([topic]).values():
+        future.result()
+    return {}
+
+
+@contextmanager
+def _topic(bootstrap_servers: str, topic: str, partitions: int) -> Iterator[str]:
+    """See `produce`."""
+    from confluent_kafka.admin import AdminClient
+
+    name = topic or f"bench-{uuid.uuid4().hex[:8]}"
+    if topic or not partitions:
+        _await_leaders(AdminClient({"bootstrap.servers": bootstrap_servers}), name)
+        yield name
+        return
+    create_topic(bootstrap_servers, topic=name, partitions=partitions)
+    try:
+        yield name
+    finally:
+        delete_topic(bootstrap_servers, topic=name)
+
+
+def _await_leaders(admin: Any, topic: str) -> None:
+    """Asking for a topic that is not there lets most servers make it."""
+    deadline = time.perf_counter() + _LEADER_SECONDS
     while time.perf_counter() < deadline:
-        seen = producer.list_topics(topic, timeout=10).topics.get(topic)
-        if seen is not None and seen.error is None and seen.partitions:
+        seen = admin.list_topics(topic, timeout=10).topics.get(topic)
+        found = seen.partitions.values() if seen is not None and seen.error is None else ()
+        if found and all(partition.leader >= 0 for partition in found):
             return
-    raise TimeoutError(f"topic {topic} has no leader after 30 seconds")
+        time.sleep(0.01)
+    raise TimeoutError(f"topic {topic} has no leader after {_LEADER_SECONDS} seconds")
 
 
-WORKLOADS: dict[str, Callable[..., Figures]] = {
-    "produce": produce,
-    "requests": requests,
-    "latency": latency,
-    "saturate": saturate,
-    "first_record": first_record,
-    "fill": fill,
-    "spark_batch": spark_batch,
-    "confluent-kafka": consume_confluent,
-    "aiokafka": consume_aiokafka,
-    "arrow": consume_arrow,
-    "kernel": kernel,
-}
+def _check_all_arrived(producer: CProducer, topic: str, partitions: int, count: int) -> None:
+    """Retries may have written a record twice, but none may be missing."""
+    there = sum(producer.end_offset(topic, partition) for partition in range(partitions))
+    assert there >= count, f"{there} of {count} records arrived"

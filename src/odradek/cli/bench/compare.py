@@ -1,0 +1,81 @@
+"""`odradek bench compare`: ours beside a peer, everything that DESIGN 6 has an aim for, a table for each.
+
+The rows are `comparisons`'; here is what the user says and sees. Progress goes to stderr.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+
+from odradek.cli.bench.comparisons import COMPARISONS, Bench
+from odradek.cli.bench.measure import Row, print_rows
+from odradek.cli.bench.sides import kafka_side, odradek_side
+
+PEERS = {"kafka": kafka_side}
+
+
+@click.command(name="compare")
+@click.option("--peer", type=click.Choice(list(PEERS)), default="kafka", show_default=True, help="The other side.")
+@click.option("--only", metavar="NAMES", help=f"Some of {', '.join(COMPARISONS)}; separated by commas.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Times each side runs.")
+@click.option("--mib", type=click.IntRange(8), default=256, show_default=True, help="What a throughput round moves.")
+@click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of a latency round.")
+@click.option("--warm-up", type=click.FloatRange(0), default=20.0, show_default=True, help="Seconds, for each side.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
+def command(
+    *, peer: str, only: str | None, rounds: int, mib: int, seconds: float, warm_up: float, as_json: bool
+) -> None:
+    """Everything beside a peer, on this machine, by the same client: figures of both, their ratio, the aim.
+
+    Sides take turns within each round, every other round backwards, and medians are shown. Both get the same
+    warm-up, since a JVM needs one; start and memory are taken without.
+    """
+    names = _chosen(only)
+    # Whoever ends this ends the brokers, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _progress() as say:
+        bench = Bench(
+            ours=odradek_side(),
+            peer=PEERS[peer](),
+            rounds=rounds,
+            mib=mib,
+            seconds=seconds,
+            warm_up_s=warm_up,
+            say=say,
+        )
+        try:
+            for name in names:
+                rows: list[Row] = []
+                try:
+                    rows.extend(COMPARISONS[name](bench))
+                finally:
+                    # What was measured is worth seeing, whatever came after it.
+                    title = f"{name}: medians of {rounds}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+                    print_rows(title, rows, as_json=as_json)
+        finally:
+            bench.close()
+
+
+def _chosen(only: str | None) -> list[str]:
+    if only is None:
+        return list(COMPARISONS)
+    wanted = [name.strip() for name in only.split(",")]
+    for name in wanted:
+        if name not in COMPARISONS:
+            raise click.BadParameter(f"there is no {name!r}, only {', '.join(COMPARISONS)}", param_hint="--only")
+    return [name for name in COMPARISONS if name in wanted]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what goes on; where stderr is no terminal, one for each thing."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: click.echo(text, err=True)
+        return
+    with console.status("starting") as status:
+        yield status.update

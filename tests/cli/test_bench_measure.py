@@ -1,0 +1,144 @@
+"""What `odradek bench` counts with: turns, medians, ratios, aims, and the C face of librdkafka."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.cli import main
+from odradek.cli.bench import compare, comparisons
+from odradek.cli.bench.librdkafka import CConsumer, CProducer, Messages
+from odradek.cli.bench.measure import Aim, Row, print_rows, rounds
+from odradek.cli.bench.sides import Side, odradek_side
+from odradek.cli.bench.workloads import create_topic
+from odradek.model import UnavailableError
+from odradek.testing import Cluster
+
+
+def row(ours: float, theirs: float, aim: Aim | None = None) -> Row:
+    return Row(what="speed", unit="MiB/s", figures={"us": ours, "them": theirs}, of="us", to="them", aim=aim)
+
+
+def test_sides_take_turns_and_every_other_round_goes_backwards():
+    order: list[str] = []
+    sides = {name: lambda name=name: (order.append(name), {"figure": 1.0})[1] for name in "ab"}
+    rounds(3, sides)
+    assert "".join(order) == "abbaab"
+
+
+def test_a_figure_is_the_median_of_its_rounds():
+    figures = iter([5.0, 100.0, 1.0])
+    assert rounds(3, {"a": lambda: {"figure": next(figures)}}) == {"a": {"figure": 5.0}}
+
+
+def test_who_runs_is_said_before_it_runs():
+    said: list[str] = []
+    rounds(1, {"a": lambda: {"said": float(len(said))}, "b": lambda: {"said": float(len(said))}}, say=said.append)
+    assert said == ["round 1 of 1, a", "round 1 of 1, b"]
+
+
+@pytest.mark.parametrize(
+    ("aim", "ratio", "met"),
+    [
+        (Aim(1.5), 1.5, True),
+        (Aim(1.5), 1.49, False),
+        (Aim(1.5), 1.496, True),
+        (Aim(0.5, at_most=True), 0.5, True),
+        (Aim(0.5, at_most=True), 0.51, False),
+    ],
+)
+def test_an_aim_goes_by_the_ratio_as_it_is_shown(aim, ratio, met):
+    assert row(ratio, 1.0, aim).met is met
+
+
+def test_a_row_without_an_aim_meets_none():
+    assert row(1.0, 2.0).met is None
+
+
+def test_a_row_as_json_has_both_figures_their_ratio_and_whether_the_aim_is_met(capsys):
+    print_rows("produce", [row(3.0, 2.0, Aim(1.5))], as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "title": "produce",
+        "what": "speed",
+        "unit": "MiB/s",
+        "us": 3.0,
+        "them": 2.0,
+        "ratio": 1.5,
+        "of": "us",
+        "to": "them",
+        "aim": "≥ 1.5",
+        "met": True,
+    }
+
+
+def test_a_table_says_which_aims_are_met(capsys):
+    print_rows("produce", [row(3.0, 2.0, Aim(1.5)), row(1.0, 2.0, Aim(1.5))], as_json=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "speed" in line]
+    assert ["yes" in lines[0], "no" in lines[1]] == [True, True]
+
+
+def test_what_c_produces_c_consumes():
+    pytest.importorskip("confluent_kafka")
+    with Cluster() as cluster:
+        create_topic(cluster.bootstrap_servers, topic="records", partitions=1)
+        settings = {"bootstrap.servers": cluster.bootstrap_servers}
+        producer = CProducer(settings)
+        producer.end_offset("records", 0)
+        producer.produce("records", 0, Messages([b"a", b"bb", b""], keys=[b"1", b"2", b"3"]))
+        producer.flush(30)
+        assert producer.end_offset("records", 0) == 3
+        producer.close()
+        consumer = CConsumer(settings)
+        consumer.start("records", 0)
+        received = 0
+        while received < 3:
+            count = consumer.consume(30)
+            assert count
+            received += count
+        consumer.close()
+    assert received in (3, 4)  # see `consume`
+
+
+def test_a_setting_that_librdkafka_does_not_know_is_named():
+    pytest.importorskip("confluent_kafka")
+    with pytest.raises(ValueError, match=r"no\.such\.key"):
+        CProducer({"no.such.key": 1})
+
+
+def test_a_comparison_that_is_not_there_is_answered_with_those_that_are():
+    result = CliRunner().invoke(main, ["bench", "compare", "--only", "produce,speed"])
+    assert result.exit_code == 2
+    assert "'speed'" in result.output
+    assert all(name in result.output for name in comparisons.COMPARISONS)
+
+
+def test_a_peer_out_of_reach_is_one_sentence(monkeypatch):
+    def unreachable() -> Side:
+        raise UnavailableError("there is no peer today")
+
+    monkeypatch.setitem(compare.PEERS, "kafka", unreachable)
+    result = CliRunner().invoke(main, ["bench", "compare"])
+    assert (result.exit_code, result.output.splitlines()[-1]) == (1, "odradek: there is no peer today")
+
+
+def test_a_comparison_runs_both_sides_and_leaves_nothing(monkeypatch, tmp_path):
+    """Ours stands in for the peer: what is tested is the harness, with real processes."""
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(comparisons, "_RECORDS", (1024,))
+    monkeypatch.setattr(comparisons, "_BATCHES", (16_384,))
+    monkeypatch.setattr(comparisons, "_PARTITIONS", (3,))
+    monkeypatch.setattr(comparisons, "_SETTLE_S", 0.0)
+    other = Side(name="other", make=odradek_side().make)
+    monkeypatch.setitem(compare.PEERS, "kafka", lambda: other)
+    asked = ["--only", "fetch,start", "--rounds", "1", "--mib", "8", "--warm-up", "0", "--json"]
+    result = CliRunner().invoke(main, ["bench", "compare", *asked], catch_exceptions=False)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [found["what"] for found in rows] == [
+        "start to the first acknowledged record",
+        "of that, until it serves",
+        "fetch, 1 KiB records, 16 KB batches, 3 partitions",
+        "fetch, 1 KiB records, 16 KB batches, 3 partitions",
+    ]
+    assert all(found["odradek"] > 0 and found["other"] > 0 for found in rows[:3])
+    assert list(tmp_path.iterdir()) == []

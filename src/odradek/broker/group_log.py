@@ -5,13 +5,13 @@ answered, which is then or after `offsets.commit.timeout.ms`, whichever comes fi
 """
 
 import asyncio
-import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.broker.partition import ACKS_ALL, Partition
 from odradek.groups import Replay
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.control_records import ControlType, decode_marker
 from odradek.protocol.record_batch import BatchHeader, iterate_batches
 from odradek.protocol.records import decode_records, encode_batch
 from odradek.runtime import Clock
@@ -20,8 +20,6 @@ GroupRecord = tuple[bytes, bytes | None]
 """Key and value; None for the value is a tombstone."""
 READ_BYTES: Final = 1 << 20
 """How much of a log is replayed in one turn of the event loop."""
-_CONTROL_KEY: Final = struct.Struct(">hh")
-_COMMIT: Final = 1
 
 _ANSWERS: Final = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
@@ -151,9 +149,9 @@ class _Write:
 
 def _replay_batch(replay: Replay, header: BatchHeader, batch: memoryview) -> None:
     if header.is_control:
-        for record in decode_records(batch):
-            if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
-                replay.end_transaction(header.producer_id, committed=_CONTROL_KEY.unpack_from(record.key)[1] == _COMMIT)
+        marker = decode_marker(batch)
+        if marker is not None:
+            replay.end_transaction(header.producer_id, committed=marker.type is ControlType.COMMIT)
         return
     producer_id = header.producer_id if header.is_transactional else -1
     for record in decode_records(batch):

@@ -1,25 +1,29 @@
-"""A file of sorted pairs of numbers, all of one size: what an offset index and a time index have in common.
+"""A file of sorted rows of numbers, all of one size: what the three indexes of a segment have in common.
 
-New pairs stay in memory until there is a page of them: an index need not survive a crash, because recovery rebuilds
+New rows stay in memory until there is a page of them: an index need not survive a crash, because recovery rebuilds
 those of every segment that was not flushed. What is in the file is searched where it is: a few small reads, no memory.
 """
 
 import struct
 from bisect import bisect_right
 from operator import itemgetter
-from typing import Final
+from typing import Final, Generic, TypeVar, cast
 
 from odradek.log.files import PooledFile
 from odradek.runtime import Disk
 
 Pair = tuple[int, int]
+Row = TypeVar("Row", bound=tuple[int, ...])
 
 PAGE_ENTRIES: Final = 512
-_COLUMNS: Final = (itemgetter(0), itemgetter(1))
+_COLUMNS: Final = tuple(map(itemgetter, range(5)))
 
 
-class IndexFile:
-    """Pairs that never fall, in either column; `layout` is how one is written. `stored` pairs are in `file` already."""
+class IndexFile(Generic[Row]):
+    """Rows that never fall in any column that is searched; `layout` is how one is written.
+
+    `stored` rows are in `file` already.
+    """
 
     __slots__ = ("_is_torn", "_last", "_layout", "_stored", "_tail", "file")
 
@@ -27,37 +31,43 @@ class IndexFile:
         self.file = file
         self._layout = layout
         self._stored = stored
-        self._tail: list[Pair] = []
-        self._last: Pair | None = None
+        self._tail: list[Row] = []
+        self._last: Row | None = None
         self._is_torn = False
 
     def __len__(self) -> int:
         return self._stored + len(self._tail)
 
-    def __getitem__(self, number: int) -> Pair:
+    def __getitem__(self, number: int) -> Row:
         if number >= self._stored:
             return self._tail[number - self._stored]
         return self._page(number, 1)[0]
 
     @property
-    def last(self) -> Pair | None:
-        """The last pair, or None if there is none."""
+    def last(self) -> Row | None:
+        """The last row, or None if there is none."""
         if self._last is None and len(self):
             self._last = self[len(self) - 1]
         return self._last
 
     @property
     def has_full_page(self) -> bool:
-        """Whether enough pairs are in memory to be worth a write."""
+        """Whether enough rows are in memory to be worth a write."""
         return len(self._tail) >= PAGE_ENTRIES
 
-    def append(self, pair: Pair) -> None:
-        """Add a pair that is not below the last one; in memory only."""
-        self._tail.append(pair)
-        self._last = pair
+    def append(self, row: Row) -> None:
+        """Add a row that is not below the last one; in memory only."""
+        self._tail.append(row)
+        self._last = row
+
+    def rows(self, first: int, count: int) -> list[Row]:
+        """Up to `count` rows from number `first` on, some if there are any. Raises `OSError`."""
+        if first >= self._stored:
+            return self._tail[first - self._stored : first - self._stored + count]
+        return self._page(first, min(count, self._stored - first))
 
     def find(self, value: int, column: int) -> int:
-        """The number of the last pair whose `column` is at most `value`, or -1. Raises `OSError`."""
+        """The number of the last row whose `column` is at most `value`, or -1. Raises `OSError`."""
         key = _COLUMNS[column]
         if self._tail and self._tail[0][column] <= value:
             return self._stored + bisect_right(self._tail, value, key=key) - 1
@@ -71,13 +81,13 @@ class IndexFile:
         return low + bisect_right(self._page(low, high - low), value, key=key) - 1
 
     def clear(self) -> None:
-        """Forget all pairs; the file is left as it is until `rewrite` or `replace`."""
+        """Forget all rows; the file is left as it is until `rewrite` or `replace`."""
         self._stored = 0
         self._tail.clear()
         self._last = None
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` pairs. Raises `OSError`."""
+        """Keep the first `count` rows. Raises `OSError`."""
         if count < self._stored:
             self.file.truncate(count * self._layout.size)
             self._stored = count
@@ -113,12 +123,12 @@ class IndexFile:
         self._is_torn = False
 
     def _packed(self) -> bytes:
-        return b"".join([self._layout.pack(*pair) for pair in self._tail])
+        return b"".join([self._layout.pack(*row) for row in self._tail])
 
-    def _page(self, first: int, count: int) -> list[Pair]:
-        """Pairs out of the file; fewer than `count` if the file is shorter than it should be."""
+    def _page(self, first: int, count: int) -> list[Row]:
+        """Rows out of the file; fewer than `count` if the file is shorter than it should be."""
         if not count:
             return []
         width = self._layout.size
         data = self.file.read(first * width, count * width)
-        return [(a, b) for a, b in self._layout.iter_unpack(data[: len(data) // width * width])]
+        return cast("list[Row]", list(self._layout.iter_unpack(data[: len(data) // width * width])))

@@ -1,13 +1,7 @@
 """What is in the files of a log, one value per batch, record, entry or line: for people who look, and for tests.
 
 Nothing here is needed to run a log. Files are only read, and may belong to a broker that runs. What a file has that it
-should not is a `Damage`, the last thing that is told of it. One format is read here only:
-
-```
-.txnindex    entry, 34 bytes    version int16 = 0 | producer_id int64 | first_offset int64 | last_offset int64
-                                last_stable_offset int64                                             big-endian
-```
-There is an entry for each transaction that was aborted, in the segment that its end is in, ordered by `last_offset`.
+should not is a `Damage`, the last thing that is told of it.
 """
 
 import json
@@ -20,16 +14,16 @@ from odradek.log import checkpoints, identity, leader_epochs, offset_index, time
 from odradek.log.checkpoints import decode_offset_lines, split_lines
 from odradek.log.errors import CutFileError, DamagedFileError
 from odradek.log.leader_epochs import LeaderEpochs
-from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, parse_folder, parse_offset_file
+from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, parse_folder, parse_offset_file
 from odradek.log.producer_snapshot import decode_snapshot
 from odradek.log.producer_state import last_sequence
 from odradek.log.scanning import scan_file
+from odradek.log.transaction_index import VERSION, decode_transactions
+from odradek.protocol.control_records import read_marker
 from odradek.protocol.record_batch import CorruptBatchError, verify_crc
 from odradek.protocol.records import Record, decode_records
 from odradek.runtime import Disk
 
-TRANSACTION_INDEX: Final = ".txnindex"
-TRANSACTION_ENTRY: Final = struct.Struct(">hqqqq")
 OFFSET_CHECKPOINTS: Final = (
     checkpoints.RECOVERY_POINTS,
     checkpoints.LOG_START_OFFSETS,
@@ -39,9 +33,6 @@ OFFSET_CHECKPOINTS: Final = (
 _SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 _PARTITION_FILES: Final = (leader_epochs.FILE_NAME, identity.PARTITION_METADATA)
 _DIRECTORY_FILES: Final = (identity.META_PROPERTIES, identity.CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
-_CONTROL_TYPE: Final = struct.Struct(">hh")
-_END_MARKER: Final = struct.Struct(">hi")
-_CONTROL_TYPES: Final = {0: "ABORT", 1: "COMMIT"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +246,8 @@ def _inspect(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
         for _, timestamp, relative in read_pairs(data, path, time_index.ENTRY):
             yield TimeIndexEntry(timestamp=timestamp, offset=base_offset + relative)
     elif suffix == TRANSACTION_INDEX:
-        for _, entry in read_transactions(data, path):
-            yield entry
+        for _, transaction in decode_transactions(data, path):
+            yield TransactionIndexEntry(version=VERSION, **transaction._asdict())
     elif suffix == SNAPSHOT:
         yield from inspect_snapshot(data, path)
 
@@ -317,10 +308,10 @@ def _records(data: memoryview, path: str, position: int) -> list[Record]:
 def _logged(record: Record, timestamp_type: str, sequence: int, *, is_control: bool) -> LoggedRecord:
     offset, timestamp, key, value, headers = record
     control_type = coordinator_epoch = None
-    if is_control and key is not None and len(key) >= _CONTROL_TYPE.size:
-        control_type = _CONTROL_TYPES.get(_CONTROL_TYPE.unpack_from(key)[1], "UNKNOWN")
-        if value is not None and len(value) >= _END_MARKER.size:
-            coordinator_epoch = _END_MARKER.unpack_from(value)[1]
+    if is_control:
+        marker = read_marker(record)
+        control_type = "UNKNOWN" if marker is None else marker.type.name
+        coordinator_epoch = None if marker is None else marker.coordinator_epoch
     return LoggedRecord(
         offset=offset,
         timestamp_type=timestamp_type,
@@ -348,28 +339,6 @@ def read_pairs(data: bytes, path: str, layout: struct.Struct) -> Iterator[Pair]:
     for byte in range(0, used, width):
         yield Pair(byte, *layout.unpack_from(data, byte))
     if used == end < len(data):
-        raise CutFileError(path, end, f"ends with {len(data) - end} bytes of an entry that has {width}")
-
-
-def read_transactions(data: bytes, path: str) -> Iterator[tuple[int, TransactionIndexEntry]]:
-    """`(byte, entry)` of a `.txnindex`. Raises `DamagedFileError` for another version, and if the last one is cut."""
-    width = TRANSACTION_ENTRY.size
-    end = len(data) - len(data) % width
-    for byte in range(0, end, width):
-        version, producer_id, first, last, stable = TRANSACTION_ENTRY.unpack_from(data, byte)
-        if version != 0:
-            raise DamagedFileError(path, byte, f"has an entry of version {version}; this release reads 0")
-        yield (
-            byte,
-            TransactionIndexEntry(
-                version=version,
-                producer_id=producer_id,
-                first_offset=first,
-                last_offset=last,
-                last_stable_offset=stable,
-            ),
-        )
-    if end < len(data):
         raise CutFileError(path, end, f"ends with {len(data) - end} bytes of an entry that has {width}")
 
 

@@ -25,6 +25,7 @@ from odradek.log.names import (
     SNAPSHOT,
     TEMPORARY,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     offset_file,
     parse_offset_file,
 )
@@ -32,6 +33,7 @@ from odradek.log.producer_snapshot import decode_snapshot
 from odradek.log.producer_state import ProducerState
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
 from odradek.model import StorageError
+from odradek.protocol.control_records import EndTransactionMarker, decode_marker
 from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header, verify_crc
 from odradek.runtime import Disk
 
@@ -39,6 +41,7 @@ _logger = logging.getLogger("odradek.log")
 _READ_BYTES: Final = 1 << 20
 _PROGRESS_BYTES: Final = 256 << 20
 _LEFT_OVER: Final = (DELETED, CLEANED, TEMPORARY)
+_INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,12 +86,15 @@ def load(
             segment.load_finished(following)
         else:
             _logger.warning("%s: its indexes are missing or damaged; they are built anew", segment.log.path)
-            _rebuild_indexes(segment, following, now_ms)
-    if segments and not (clean and segments[-1].load_end()):
+            _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment), now_ms)
+    if segments and not (clean and _has_valid_end(segments[-1])):
         first = min(first, len(segments) - 1)
     epochs = _load_epochs(pool, directory, segments[:first])
     is_clean = clean and bool(segments) and first == len(segments)
-    _recover(segments, first, epochs, now_ms)
+    producers = None
+    if first < len(segments):
+        producers = load_producers(pool, directory, segments[:first], segments[first])
+        _recover(segments, first, epochs, producers, now_ms)
     if segments and segments[-1].next_offset < log_start_offset:
         _logger.warning(
             "%s ends at offset %d and begins at %d: its records are gone",
@@ -99,6 +105,7 @@ def load(
         _remove(segments)
         epochs.truncate_from_end(0)
         segments.clear()
+        producers = None
     if not segments:
         segments.append(create_segment(pool, directory, log_start_offset, config, now_ms=now_ms))
         is_clean = False
@@ -109,7 +116,8 @@ def load(
     _remove_stray_snapshots(
         pool, directory, segments, synced_offset=segments[-1].next_offset if clean else recovery_point
     )
-    producers = load_producers(pool, directory, segments)
+    if producers is None:
+        producers = load_producers(pool, directory, segments)
     return LoadedLog(
         segments=segments,
         epochs=epochs,
@@ -127,12 +135,25 @@ def create_segment(pool: FilePool, directory: str, base_offset: int, config: Log
     return segment
 
 
-def load_producers(pool: FilePool, directory: str, segments: Sequence[Segment]) -> ProducerState:
-    """The producers as of the end of what is written: the newest snapshot that is valid, and the batches after it."""
+def _has_valid_end(active: Segment) -> bool:
+    """Learn where the log ends; whether its last segment is as a clean shutdown leaves it."""
+    return active.load_end() and active.has_valid_transactions(active.next_offset)
+
+
+def load_producers(
+    pool: FilePool, directory: str, segments: Sequence[Segment], following: Segment | None = None
+) -> ProducerState:
+    """The producers as of the end of `segments`: the newest snapshot that is valid, and the batches after it.
+
+    `following` is the segment after them, if there is one.
+    """
     disk = pool.disk
-    state, start = ProducerState(), segments[0].base_offset
+    end = segments[-1].next_offset if following is None else following.base_offset
+    state, start = ProducerState(), segments[0].base_offset if segments else end
     for offset in reversed(_snapshots(pool, directory)):
         path = offset_file(directory, offset, SNAPSHOT)
+        if offset > end:
+            continue
         if offset < start:
             break
         try:
@@ -144,9 +165,13 @@ def load_producers(pool: FilePool, directory: str, segments: Sequence[Segment]) 
             break
     for segment in segments:
         if segment.next_offset > start:
-            for _, header in segment.scan(segment.find(start) if start > segment.base_offset else 0):
-                state.replay(header)
+            for position, header in segment.scan(segment.find(start) if start > segment.base_offset else 0):
+                state.replay(header, _marker(segment, position, header))
     return state
+
+
+def _marker(segment: Segment, position: int, header: BatchHeader) -> EndTransactionMarker | None:
+    return decode_marker(segment.log.read(position, header.size)) if header.is_control else None
 
 
 def remove_snapshots(pool: FilePool, directory: str, *, after: int | None = None, before: int | None = None) -> None:
@@ -204,7 +229,7 @@ def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
     kept = []
     for name in names:
         stem, _, suffix = name.rpartition(".")
-        if name.endswith(_LEFT_OVER) or (f".{suffix}" in {INDEX, TIME_INDEX} and stem not in logs):
+        if name.endswith(_LEFT_OVER) or (f".{suffix}" in _INDEXES and stem not in logs):
             pool.disk.remove(f"{directory}/{name}")
         else:
             kept.append(name)
@@ -231,16 +256,17 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
     return epochs
 
 
-def _recover(segments: list[Segment], first: int, epochs: LeaderEpochs, now_ms: int) -> None:
-    """Check the segments from number `first` on; the log ends where something is wrong, and the rest is removed."""
-    if first >= len(segments):
-        return
+def _recover(segments: list[Segment], first: int, epochs: LeaderEpochs, producers: ProducerState, now_ms: int) -> None:
+    """Check the segments from number `first` on; the log ends where something is wrong, and the rest is removed.
+
+    `producers` are as of the first of them, and in the end as of the last.
+    """
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for number in range(first, len(segments)):
         segment = segments[number]
         is_wrong = segment.base_offset != expected
-        cut = 0 if is_wrong else _recover_segment(segment, epochs, now_ms)
+        cut = 0 if is_wrong else _recover_segment(segment, epochs, producers, now_ms)
         expected = segment.next_offset
         if is_wrong or cut:
             rest = segments[number if is_wrong else number + 1 :]
@@ -262,13 +288,16 @@ def _remove(segments: list[Segment]) -> None:
         segments[0].pool.disk.sync_directory(segments[0].directory)
 
 
-def _recover_segment(segment: Segment, epochs: LeaderEpochs, now_ms: int) -> int:
+def _recover_segment(segment: Segment, epochs: LeaderEpochs, producers: ProducerState, now_ms: int) -> int:
     """Check all batches, build the indexes anew, and cut the file after the last batch in order; how much was cut."""
     size = segment.written_size
     segment.clear_books()
-    for header in _valid_batches(segment, size):
+    for header, marker in _valid_batches(segment, size):
         segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
         epochs.assign(header.partition_leader_epoch, header.base_offset)
+        aborted = producers.replay(header, marker)
+        if aborted is not None:
+            segment.add_aborted(aborted)
     segment.written_size = segment.size
     if segment.size < size:
         segment.log.truncate(segment.size)
@@ -278,13 +307,19 @@ def _recover_segment(segment: Segment, epochs: LeaderEpochs, now_ms: int) -> int
     return size - segment.size
 
 
-def _rebuild_indexes(segment: Segment, next_offset: int, now_ms: int) -> None:
-    """Build the indexes of a segment that was synced. Its file is left alone, also where it is damaged."""
+def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState, now_ms: int) -> None:
+    """Build the indexes of a segment that was synced. Its file is left alone, also where it is damaged.
+
+    `producers` are as of the segment's beginning.
+    """
     size = segment.size
     segment.clear_books()
     try:
-        for _, header in segment.scan():
+        for position, header in segment.scan():
             segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
+            aborted = producers.replay(header, _marker(segment, position, header))
+            if aborted is not None:
+                segment.add_aborted(aborted)
     except CorruptBatchError as error:
         _logger.error("%s: what follows in this file cannot be found", error)
     segment.size = size
@@ -293,8 +328,8 @@ def _rebuild_indexes(segment: Segment, next_offset: int, now_ms: int) -> None:
     segment.replace_indexes()
 
 
-def _valid_batches(segment: Segment, size: int) -> Iterator[BatchHeader]:
-    """The batches of the file up to the first that may not be believed."""
+def _valid_batches(segment: Segment, size: int) -> Iterator[tuple[BatchHeader, EndTransactionMarker | None]]:
+    """The batches of the file up to the first that may not be believed, and the markers that are in them."""
     position, chunk, start = 0, b"", 0
     expected, epoch = segment.base_offset, -1
     reported = 0
@@ -316,7 +351,7 @@ def _valid_batches(segment: Segment, size: int) -> Iterator[BatchHeader]:
             chunk, start = segment.log.read(position, max(_READ_BYTES, header.size)), position
         if not verify_crc(chunk, position - start, header):
             return
-        yield header
+        yield header, decode_marker(memoryview(chunk)[position - start :]) if header.is_control else None
         position += header.size
         expected, epoch = header.next_offset, header.partition_leader_epoch
         if position - reported >= _PROGRESS_BYTES:

@@ -30,7 +30,8 @@ from odradek.log.validation import AppendInfo, check_batch
 from odradek.log.view import LogView
 from odradek.log.writing import WriteJob, WritePart
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import assign_offset, set_log_append_time
+from odradek.protocol.control_records import EndTransactionMarker, encode_marker
+from odradek.protocol.record_batch import assign_offset, read_header, set_log_append_time
 from odradek.runtime import Buffer, Disk
 
 _logger = logging.getLogger("odradek.log")
@@ -79,12 +80,21 @@ class Log(LogView):
 
     # ---- appending ----------------------------------------------------------------------------------------------
 
-    def append(self, batches: Buffer, *, leader_epoch: int, now_ms: int, from_client: bool = True) -> AppendInfo:
+    def append(
+        self,
+        batches: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        from_client: bool = True,
+        transactional: bool = False,
+    ) -> AppendInfo:
         """Take one batch, as its leader: check it, give it the next offset, and keep it to be written.
 
         `batches` is changed in place (copied if it is read-only) and must stay as it is until it is written. The
-        answer to a client, also for a duplicate, waits until `written_offset` is beyond `last_offset`. Raises
-        `KafkaError`; nothing has changed then (see `validation` and `producer_state` for the rules).
+        answer to a client, also for a duplicate, waits until `written_offset` is beyond `last_offset`. A client's batch
+        may only be of a transaction if the caller has made sure of that (`transactional`). Raises `KafkaError`; nothing
+        has changed then (see `validation` and `producer_state` for the rules).
         """
         if self._failure is not None:
             raise LogStorageError(self._failure)
@@ -92,9 +102,9 @@ class Log(LogView):
         if view.readonly:
             view = memoryview(bytearray(view))
         config = self.config
-        header = check_batch(view, config, now_ms, from_client=from_client)
+        header = check_batch(view, config, now_ms, from_client=from_client, transactional=transactional)
         if header.producer_id >= 0:
-            known = self.producers.check(header)
+            known = self.producers.check(header, has_sequence=from_client)
             if known is not None:
                 time_ms = known.timestamp if config.message_timestamp_type == LOG_APPEND_TIME else _NO_TIMESTAMP
                 return AppendInfo(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
@@ -104,9 +114,48 @@ class Log(LogView):
         if config.message_timestamp_type == LOG_APPEND_TIME:
             set_log_append_time(view, 0, header, now_ms)
             timestamp = append_time = now_ms
+        self._place(view, first, last, timestamp, leader_epoch, now_ms)
+        if header.producer_id >= 0:
+            self.producers.update(header, first, timestamp)
+        return AppendInfo(first, last, append_time, self.log_start_offset, False)
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendInfo:
+        """End a producer's transaction here, as the coordinator decided (KIP-98); none need be open.
+
+        Of a marker that is here already (`duplicate`), nobody knows where: the answer waits for all that is appended.
+        Raises `KafkaError`; nothing has changed then (see `producer_state` for the rules).
+        """
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+        offset = self.log_end_offset
+        if not self.producers.check_marker(marker, transaction_version=transaction_version, **producer):
+            return AppendInfo(offset - 1, offset - 1, _NO_TIMESTAMP, self.log_start_offset, True)
+        view = memoryview(encode_marker(marker, now_ms=now_ms, **producer))
+        append_time = _NO_TIMESTAMP
+        if self.config.message_timestamp_type == LOG_APPEND_TIME:
+            set_log_append_time(view, 0, read_header(view), now_ms)
+            append_time = now_ms
+        self._place(view, offset, offset, now_ms, leader_epoch, now_ms)
+        aborted = self.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
+        if aborted is not None and not self.config.discard_writes:
+            self._segments.active.add_aborted(aborted)
+        return AppendInfo(offset, offset, append_time, self.log_start_offset, False)
+
+    def _place(self, view: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
+        """Give a batch that is to be appended its offset, and its place among what waits to be written."""
         assign_offset(view, 0, first, leader_epoch)
         size = len(view)
-        if not config.discard_writes:
+        if not self.config.discard_writes:
             segment = self._segments.active
             if segment.must_roll(size, last, timestamp, now_ms):
                 segment = self._roll(now_ms)
@@ -117,9 +166,6 @@ class Log(LogView):
         self.log_end_offset = last + 1
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, first)
-        if header.producer_id >= 0:
-            self.producers.update(header, first, timestamp)
-        return AppendInfo(first, last, append_time, self.log_start_offset, False)
 
     def _roll(self, now_ms: int) -> Segment:
         """Begin a new segment at the log's end; its file is created when something is written to it.
@@ -274,7 +320,9 @@ class Log(LogView):
         self.log_end_offset = self.written_offset = offset
         self.epochs.truncate_from_end(offset)
         remove_snapshots(self._pool, self.directory, after=offset)
+        committed = min(self.producers.high_watermark, offset)
         self.producers = load_producers(self._pool, self.directory, self._segments)
+        self.producers.committed(committed)
 
     def advance_log_start_offset(self, offset: int, *, high_watermark: int | None = None) -> None:
         """Hide all records before `offset` (DeleteRecords). Raises `KafkaError` OFFSET_OUT_OF_RANGE beyond the end."""

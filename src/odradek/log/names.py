@@ -5,6 +5,7 @@
     00000000000000000042.log               batches from offset 42 on
     00000000000000000042.index             offset → position       (offset_index)
     00000000000000000042.timeindex         time → offset           (time_index)
+    00000000000000000042.txnindex          transactions that were aborted (transaction_index)
     00000000000000000042.snapshot          producers as of offset 42, exclusive (producer_snapshot)
     *.deleted                              retention took it; removed after file.delete.delay.ms
     leader-epoch-checkpoint, partition.metadata
@@ -21,6 +22,7 @@ from odradek.model import InvalidTopicError, TopicPartition, validate_topic_name
 LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"

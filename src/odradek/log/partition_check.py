@@ -8,11 +8,12 @@ from odradek.log import identity, leader_epochs
 from odradek.log.checkpoints import decode_lines
 from odradek.log.errors import CutFileError, DamagedFileError
 from odradek.log.findings import Finding, Report, Surroundings
-from odradek.log.inspection import TRANSACTION_INDEX, TransactionIndexEntry, inspect_snapshot, read_transactions
+from odradek.log.inspection import inspect_snapshot
 from odradek.log.leader_epochs import LeaderEpochs
-from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, offset_file, parse_offset_file
+from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, offset_file, parse_offset_file
 from odradek.log.scanning import scan_file
 from odradek.log.segment_check import Chain, EpochCheck, FileCheck, LogCheck, OffsetIndexCheck, TimeIndexCheck
+from odradek.log.transaction_index import AbortedTransaction, decode_transactions
 
 _PARTS: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 MAX_OFFSET: Final = 2**63 - 1
@@ -188,7 +189,7 @@ def check_transactions(report: Report, path: str, data: bytes | None, base_offse
     """Check a `.txnindex` of the segment from `base_offset` to `end`, if that is known."""
     check, before = FileCheck(path), -1
     try:
-        for byte, entry in read_transactions(data or b"", path):
+        for byte, entry in decode_transactions(data or b"", path):
             reason = _transaction_fault(entry, base_offset, end, before)
             if reason is not None:
                 check.fail(byte, f"has a transaction {reason}")
@@ -198,7 +199,7 @@ def check_transactions(report: Report, path: str, data: bytes | None, base_offse
     report.add(check)
 
 
-def _transaction_fault(entry: TransactionIndexEntry, base_offset: int, end: int | None, before: int) -> str | None:
+def _transaction_fault(entry: AbortedTransaction, base_offset: int, end: int | None, before: int) -> str | None:
     last = entry.last_offset
     if entry.first_offset > last:
         return f"from offset {entry.first_offset} to {last}"

@@ -6,8 +6,10 @@ entry    producer_id int64 | epoch int16 | last_sequence int32 | last_offset int
          timestamp int64 | coordinator_epoch int32 | current_txn_first_offset int64
 ```
 Big-endian. `offset_delta` is the last batch's last offset less its first. Only the last batch of each producer is in
-it; `last_sequence` -1 says that there is none. Valid if version, CRC and length are right; one that is not is
-removed, and an older one or none takes its place. Written at each roll, at clean shutdown and before a truncation.
+it; `last_offset` -1 says that there is none. `coordinator_epoch` is of the coordinator that ended the producer's last
+transaction, `current_txn_first_offset` where the one begins that is open; -1 for none. Valid if version, CRC and length
+are right; one that is not is removed, and an older one or none takes its place. Written at each roll and at clean
+shutdown.
 """
 
 import struct
@@ -60,8 +62,8 @@ def decode_snapshot(data: bytes, path: str) -> ProducerState:
     for fields in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields
         batches = []
-        if last != NO_SEQUENCE:
-            first = first_sequence(last, delta)
+        if last_offset != _NO_OFFSET:
+            first = NO_SEQUENCE if last == NO_SEQUENCE else first_sequence(last, delta)
             batches.append(AppendedBatch(first, last, last_offset - delta, last_offset, timestamp))
         entries[producer_id] = ProducerEntry(
             epoch,

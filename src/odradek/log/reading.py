@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from odradek.log.segment import Segment, TimestampOffset
 from odradek.log.segments import Segments
+from odradek.log.transaction_index import AbortedTransaction
 from odradek.protocol.records import decode_records
 
 
@@ -25,6 +26,31 @@ def read_batches(
         if position < end:
             return segment.read(position, max_bytes, end, at_least_one=at_least_one)
     return b""
+
+
+def collect_aborted(segments: Segments, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions with a record in `from_offset` to `to_offset`, exclusive, in the order of their ends."""
+    found: list[AbortedTransaction] = []
+    for number in range(segments.find(from_offset), len(segments)):
+        aborted = segments[number].aborted
+        if aborted is not None:
+            some, is_all = aborted.collect(from_offset, to_offset)
+            found += some
+            if is_all:
+                break
+    return found
+
+
+def size_between(segments: Segments, from_offset: int, to_offset: int) -> int:
+    """The bytes of the batches in `from_offset` to `to_offset`, exclusive."""
+    size = 0
+    for number in range(segments.find(from_offset), len(segments)):
+        segment = segments[number]
+        if segment.base_offset >= to_offset:
+            break
+        start = segment.find(from_offset) if from_offset > segment.base_offset else 0
+        size += segment.find(to_offset) - start
+    return size
 
 
 def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offset: int) -> TimestampOffset | None:

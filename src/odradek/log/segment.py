@@ -1,4 +1,4 @@
-"""One segment: batches from a base offset on in a `.log` file, and its two indexes.
+"""One segment: batches from a base offset on in a `.log` file, and its indexes.
 
 A segment keeps the books of what was appended (`add`), also of what waits to be written; the log writes the bytes and
 moves `written_size`. Nothing beyond that is read. In the books are the last hundred batches one by one, so that readers
@@ -14,14 +14,16 @@ rise.
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from odradek.log.files import FilePool
+from odradek.log.index_file import IndexFile
 from odradek.log.log_config import LogConfig
-from odradek.log.names import INDEX, LOG, TIME_INDEX, offset_file
+from odradek.log.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_file
 from odradek.log.offset_index import OffsetIndex
 from odradek.log.time_index import NO_TIMESTAMP, TimeIndex
+from odradek.log.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header
 from odradek.protocol.records import decode_records
 
@@ -42,7 +44,7 @@ class Segment:
     """See the module. Methods that read raise `OSError`, and `CorruptBatchError` where the file is not what it was.
 
     `size` and `next_offset` count what is pending; `written_size` does not. `max_timestamp` is that of all records, -1
-    without any. `is_created` says whether the `.log` file is there.
+    without any. `is_created` says whether the `.log` file is there. `aborted` is None until a transaction is.
     """
 
     def __init__(self, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> None:
@@ -58,6 +60,7 @@ class Segment:
         self.is_created = False
         self.log = pool.file(offset_file(directory, base_offset, LOG))
         self.pool = pool
+        self.aborted: TransactionIndex | None = None
         self._first_timestamp: int | None = None
         self._created_ms = now_ms
         self._since_entry = 0
@@ -74,6 +77,9 @@ class Segment:
         segment.size = segment.written_size = pool.disk.size(segment.log.path)
         segment.is_created = True
         segment._make_indexes(*segment.stored_index_bytes())
+        path = segment.log.path.removesuffix(LOG) + TRANSACTION_INDEX
+        if pool.disk.exists(path):
+            segment.aborted = TransactionIndex(pool.file(path), stored_bytes=pool.disk.size(path))
         return segment
 
     def _make_indexes(self, index_bytes: int, time_index_bytes: int) -> None:
@@ -139,36 +145,46 @@ class Segment:
         self.next_offset = last_offset + 1
         self.last_append_ms = now_ms
 
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """Note that the last batch ends a transaction that is aborted."""
+        if self.aborted is None:
+            self.aborted = TransactionIndex(self.pool.file(self.log.path.removesuffix(LOG) + TRANSACTION_INDEX))
+        self.aborted.append(transaction)
+
     def finish(self) -> None:
         """Nothing is appended any more: the time index gets its last entry."""
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset, at_end=True)
 
     def flush_full_pages(self) -> None:
         """Write index entries once there are enough of them."""
-        if self.offset_index.entries.has_full_page:
-            self.offset_index.entries.flush()
-        if self.time_index.entries.has_full_page:
-            self.time_index.entries.flush()
+        for entries in self._indexes():
+            if entries.has_full_page:
+                entries.flush()
 
     def flush_indexes(self) -> None:
         """Write all index entries; does not sync."""
-        self.offset_index.entries.flush()
-        self.time_index.entries.flush()
+        for entries in self._indexes():
+            entries.flush()
 
     def rewrite_indexes(self) -> None:
         """The same for a segment that the next start will recover again: not synced, and a crash may come between."""
-        self.offset_index.entries.rewrite()
-        self.time_index.entries.rewrite()
+        for entries in self._indexes():
+            entries.rewrite()
 
     def replace_indexes(self) -> None:
         """Make the index files what `add` made of them since `clear_books`; each whole or not at all, and synced."""
-        self.offset_index.entries.replace(self.pool.disk)
-        self.time_index.entries.replace(self.pool.disk)
+        for entries in self._indexes():
+            entries.replace(self.pool.disk)
+
+    def _indexes(self) -> tuple[IndexFile[Any], ...]:
+        if self.aborted is None:
+            return self.offset_index.entries, self.time_index.entries
+        return self.offset_index.entries, self.time_index.entries, self.aborted.entries
 
     @property
-    def paths(self) -> tuple[str, str, str]:
+    def paths(self) -> tuple[str, ...]:
         """The files of a segment, the log first."""
-        return self.log.path, self.offset_index.entries.file.path, self.time_index.entries.file.path
+        return self.log.path, *(entries.file.path for entries in self._indexes())
 
     @property
     def largest_timestamp(self) -> int:
@@ -264,15 +280,23 @@ class Segment:
             and self.offset_index.is_valid(index_bytes, self.size)
             and self.time_index.is_valid(time_index_bytes, end_offset)
             and (time_index_bytes > 0 or not self.size)
+            and self.has_valid_transactions(end_offset)
         )
+
+    def has_valid_transactions(self, end_offset: int) -> bool:
+        """Whether the file of aborted transactions may be believed, if there is one."""
+        if self.aborted is None:
+            return True
+        size = self.pool.disk.size(self.aborted.entries.file.path)
+        return self.aborted.is_valid(size, self.base_offset, end_offset)
 
     def clear_books(self) -> None:
         """Forget all that is known of the segment, indexes too: `add` begins anew, at the file's first byte.
 
         The index files stay until `replace_indexes`.
         """
-        self.offset_index.entries.clear()
-        self.time_index.entries.clear()
+        for entries in self._indexes():
+            entries.clear()
         self._forget_recent()
         self.size = 0
         self.next_offset = self.base_offset
@@ -286,6 +310,8 @@ class Segment:
         self.written_size = self.size
         self.offset_index.truncate(self.size)
         self.time_index.truncate(offset)
+        if self.aborted is not None:
+            self.aborted.truncate(offset)
         self._forget_recent()
         if not self.load_end():
             raise CorruptBatchError(f"{self.log.path} has no whole batches before offset {offset}")
@@ -294,8 +320,8 @@ class Segment:
     def close(self) -> None:
         """Give the descriptors back; the next use opens the files again."""
         self.log.close()
-        self.offset_index.entries.file.close()
-        self.time_index.entries.file.close()
+        for entries in self._indexes():
+            entries.file.close()
 
     def _forget_recent(self) -> None:
         self._recent_lasts.clear()

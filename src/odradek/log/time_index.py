@@ -13,7 +13,7 @@ import struct
 from typing import Final
 
 from odradek.log.files import PooledFile
-from odradek.log.index_file import IndexFile
+from odradek.log.index_file import IndexFile, Pair
 
 ENTRY: Final = struct.Struct(">qI")
 NO_TIMESTAMP: Final = -1
@@ -25,7 +25,7 @@ class TimeIndex:
     __slots__ = ("_base_offset", "entries", "limit")
 
     def __init__(self, file: PooledFile, base_offset: int, *, max_bytes: int, stored_bytes: int = 0) -> None:
-        self.entries = IndexFile(file, ENTRY, stored=stored_bytes // ENTRY.size)
+        self.entries: IndexFile[Pair] = IndexFile(file, ENTRY, stored=stored_bytes // ENTRY.size)
         self.limit = max_bytes // ENTRY.size
         self._base_offset = base_offset
 

@@ -36,12 +36,14 @@ class AppendInfo(NamedTuple):
     duplicate: bool
 
 
-def check_batch(batches: memoryview, config: LogConfig, now_ms: int, *, from_client: bool) -> BatchHeader:
+def check_batch(
+    batches: memoryview, config: LogConfig, now_ms: int, *, from_client: bool, transactional: bool = False
+) -> BatchHeader:
     """The header of the one batch in `batches`, which is as it must be.
 
     Raises `KafkaError` CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_TIMESTAMP or INVALID_TXN_STATE. Sizes and kinds of batches are a client's
-    rules: `from_client=False` is for what the broker itself writes.
+    rules: `from_client=False` is for what the broker itself writes. `transactional`: it may be of a transaction.
     """
     header = read_header(batches)
     size = header.size
@@ -55,7 +57,7 @@ def check_batch(batches: memoryview, config: LogConfig, now_ms: int, *, from_cli
                 ErrorCode.message_too_large,
                 f"the batch has {size} bytes; max.message.bytes is {config.max_message_bytes}",
             )
-        if header.attributes & _UNCOMMON:
+        if header.attributes & _UNCOMMON and (header.is_control or header.producer_id < 0 or not transactional):
             raise _not_for_clients(header)
     if size > config.segment_bytes:
         raise KafkaError(
@@ -112,4 +114,6 @@ def _wrong_size(header: BatchHeader, size: int) -> KafkaError:
 def _not_for_clients(header: BatchHeader) -> KafkaError:
     if header.is_control:
         return KafkaError(ErrorCode.invalid_record, "clients do not write control records")
+    if header.producer_id < 0:
+        return KafkaError(ErrorCode.invalid_record, "a transactional batch names no producer")
     return KafkaError(ErrorCode.invalid_txn_state, f"producer {header.producer_id} has no open transaction here")

@@ -5,10 +5,11 @@ from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool
 from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
-from odradek.log.reading import find_first_since, find_latest, read_batches
+from odradek.log.reading import collect_aborted, find_first_since, find_latest, read_batches, size_between
 from odradek.log.retention import Trash
 from odradek.log.segment import TimestampOffset
 from odradek.log.segments import Segments
+from odradek.log.transaction_index import AbortedTransaction
 from odradek.log.writing import PendingWrites, WriteJob
 from odradek.model import ErrorCode, KafkaError
 
@@ -97,6 +98,32 @@ class LogView:
             return read_batches(
                 self._segments, offset, max_bytes, limit=limit, written=written, at_least_one=at_least_one
             )
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction begins of which nobody knows yet how it ends, or not for sure; None without one.
+
+        How far what is appended is committed, `producers.committed` was told.
+        """
+        first = self.producers.first_unstable_offset
+        return None if first is None else max(first, self.log_start_offset)
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Those with a record in `from_offset` to `to_offset`, exclusive, in the order of their ends.
+
+        `to_offset` is at most the last stable offset: of what is open nobody knows.
+        """
+        try:
+            return collect_aborted(self._segments, from_offset, to_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def size_between(self, from_offset: int, to_offset: int) -> int:
+        """The bytes of the batches in `from_offset` to `to_offset`, exclusive, of which each begins one."""
+        try:
+            return size_between(self._segments, from_offset, to_offset)
         except OSError as error:
             raise self._unreadable(error) from error
 

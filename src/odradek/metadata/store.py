@@ -7,7 +7,7 @@
 
 A watch is a callback without arguments, called on the event loop after the node changed at least once since the last
 call: several changes may be one call, one call may be for nothing, and the callee reads what it needs. It stays until
-it is cancelled.
+it is cancelled, and holds from its session's next answer on: whoever sets it and then reads misses nothing.
 A session that was lost is begun anew by the store itself; `on_session_lost` says that all ephemeral nodes are gone.
 """
 

@@ -65,6 +65,27 @@ class Watches:
                 for watch in self._children.get(parent(path), ()):
                     watch.fire()
 
+    def fire_children(self, path: str) -> None:
+        """Call back whoever watches the children of `path`: some came or went."""
+        for watch in self._children.get(path, ()):
+            watch.fire()
+
+    def has_data(self, path: str) -> bool:
+        """Whether anybody watches the data of `path`."""
+        return path in self._data
+
+    def has_children(self, path: str) -> bool:
+        """Whether anybody watches the children of `path`."""
+        return path in self._children
+
+    def data_paths(self) -> list[str]:
+        """Every path whose data is watched."""
+        return list(self._data)
+
+    def children_paths(self) -> list[str]:
+        """Every path whose children are watched."""
+        return list(self._children)
+
     def fire_all(self) -> None:
         """Call back everybody: what changed is not known."""
         for table in (self._data, self._children):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from odradek.testing.loop import DeadlockError, LivelockError, VirtualLoop
     from odradek.testing.network import MemoryNetwork
     from odradek.testing.simulation import Simulation, simulated_runtime
+    from odradek.testing.zookeeper import ZookeeperServer
 
 _HOMES: Final = {
     "Cluster": "cluster",
@@ -25,6 +26,7 @@ _HOMES: Final = {
     "Simulation": "simulation",
     "Survival": "disk",
     "VirtualLoop": "loop",
+    "ZookeeperServer": "zookeeper",
     "eventually": "conditions",
     "simulated_runtime": "simulation",
 }
@@ -46,6 +48,7 @@ __all__ = [
     "Simulation",
     "Survival",
     "VirtualLoop",
+    "ZookeeperServer",
     "eventually",
     "simulated_runtime",
 ]

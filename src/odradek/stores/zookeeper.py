@@ -1,0 +1,438 @@
+"""The tree in a ZooKeeper ensemble, through kazoo: for clusters of several machines.
+
+kazoo keeps the connection on threads of its own; what they say is handed to the event loop, where all state of a store
+lives. A read that loses its connection is done again; a write is not, since nobody knows whether it was done.
+
+A watch is ZooKeeper's one-shot watch, set again before the callback is called, so that no change falls in between.
+There is one per path, however many callbacks there are.
+
+```
+connected ──► suspended ──► connected      the same session: every watch is set again, and called, for what it missed
+                        └─► expired ──► connected      another session: the same, and `on_session_lost` is called
+```
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from kazoo import exceptions as kazoo
+from kazoo.client import KazooClient, KazooState
+from kazoo.retry import KazooRetry
+
+from odradek.metadata.paths import parent
+from odradek.metadata.store import (
+    ANY_VERSION,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Result,
+    SessionExpired,
+    SetData,
+    StoreError,
+    Watch,
+)
+from odradek.model import ConfigurationError, StorageError, UnavailableError
+from odradek.runtime import Runtime
+from odradek.stores.semantics import ROOT, Change, check_path
+from odradek.stores.watches import Watches
+
+DEFAULT_PORT: Final = 2181
+DEFAULT_CONNECTION_TIMEOUT_MS: Final = 18_000
+_LOST_CONNECTION: Final = (kazoo.ConnectionLoss, kazoo.ConnectionClosedError, kazoo.OperationTimeoutError)
+_log = logging.getLogger("odradek.stores")
+
+
+def parse_zookeeper_url(url: str) -> tuple[str, str]:
+    """`(hosts, chroot)` of `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]`; the chroot is "" if there is none.
+
+    Raises `ConfigurationError`.
+    """
+    servers, slash, chroot = url.removeprefix("zookeeper://").partition("/")
+    hosts = []
+    for server in servers.split(","):
+        host, colon, port = server.strip().rpartition(":")
+        if not colon or port.endswith("]"):
+            host, port = server.strip(), str(DEFAULT_PORT)
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ConfigurationError(f"{server!r} in {url} is not HOST or HOST:PORT of a ZooKeeper server")
+        hosts.append(f"{host}:{port}")
+    chroot = f"/{chroot.rstrip('/')}" if slash and chroot.rstrip("/") else ""
+    try:
+        check_path(chroot or ROOT)
+    except StoreError:
+        raise ConfigurationError(f"{chroot!r} in {url} is no path of a ZooKeeper tree") from None
+    return ",".join(hosts), chroot
+
+
+class ZookeeperStore:
+    """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
+
+    It connects with its first call, and creates the chroot if it is not there. A call waits for a connection for
+    `connection_timeout_ms`, then raises `UnavailableError`; so does a write whose connection was lost under it.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        chroot: str,
+        runtime: Runtime,
+        *,
+        session_timeout_ms: int,
+        connection_timeout_ms: int = DEFAULT_CONNECTION_TIMEOUT_MS,
+    ) -> None:
+        self._hosts = hosts
+        self._chroot = chroot
+        self._clock = runtime.clock
+        self._connection_timeout_s = connection_timeout_ms / 1000
+        self._client = KazooClient(
+            hosts=hosts,
+            timeout=session_timeout_ms / 1000,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, max_jitter=0.5),
+            logger=_quiet_logger(),
+        )
+        self._client.add_listener(self._state_changed)
+        self._watches = Watches()
+        self._armed_data: set[str] = set()
+        self._armed_children: set[str] = set()
+        self._lost: list[Callable[[], None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session = 0
+        self._is_connected = asyncio.Event()
+        self._has_chroot = False
+        self._closed = False
+
+    @property
+    def session_id(self) -> int:
+        """See `Store`; 0 before the first call."""
+        return self._session
+
+    # ---- operations ---------------------------------------------------------------------------------------------
+
+    async def get(self, path: str) -> Node | None:
+        """See `Store`."""
+        return (await self.get_many((path,)))[0]
+
+    async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
+        """See `Store`."""
+        wanted = [check_path(path) for path in paths]
+        return list(await asyncio.gather(*(self._get(path) for path in wanted)))
+
+    async def _get(self, path: str) -> Node | None:
+        try:
+            data, stat = await self._read(lambda: self._client.get_async(path))
+        except kazoo.NoNodeError:
+            return None
+        return Node(data, stat.version, stat.ephemeralOwner, stat.czxid)
+
+    async def children(self, path: str) -> list[str]:
+        """See `Store`."""
+        check_path(path)
+        try:
+            return sorted(await self._read(lambda: self._client.get_children_async(path)))
+        except kazoo.NoNodeError:
+            raise NoNode(path) from None
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        """See `Store`."""
+        results = await self.multi([Create(path=path, data=data, ephemeral=ephemeral, sequence=sequence)])
+        return str(results[0])
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        """See `Store`."""
+        results = await self.multi([SetData(path=path, data=data, version=version)])
+        return int(results[0] or 0)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See `Store`."""
+        await self.multi([Delete(path=path, version=version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """See `Store`."""
+        for operation in operations:
+            check_path(operation.path)
+            if isinstance(operation, Delete) and operation.path == ROOT:
+                raise NotEmpty(ROOT)
+        if not operations:
+            return []
+        await self._connected()
+        results = await self._attempt(lambda: self._transaction(operations).commit_async())
+        for operation, result in zip(operations, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(
+                result, kazoo.RolledBackError | kazoo.RuntimeInconsistency
+            ):
+                raise await self._refusal(operation, result)
+        return [self._result(operation, result) for operation, result in zip(operations, results, strict=True)]
+
+    def _transaction(self, operations: Sequence[Operation]) -> Any:
+        transaction = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Create():
+                    transaction.create(
+                        operation.path,
+                        bytes(operation.data),
+                        ephemeral=operation.ephemeral,
+                        sequence=operation.sequence,
+                    )
+                case SetData():
+                    transaction.set_data(operation.path, bytes(operation.data), operation.version)
+                case Delete():
+                    transaction.delete(operation.path, operation.version)
+                case Check():
+                    transaction.check(operation.path, operation.version)
+        return transaction
+
+    def _result(self, operation: Operation, result: Any) -> Result:
+        match operation:
+            case Create():
+                return str(self._client.unchroot(result))
+            case SetData():
+                return int(result.version)
+        return None
+
+    async def _refusal(self, operation: Operation, error: Exception) -> Exception:
+        """What the interface calls the error of an operation."""
+        path = operation.path
+        match error:
+            case kazoo.NodeExistsError():
+                return NodeExists(path)
+            case kazoo.NoNodeError():
+                return NoNode(parent(path) if isinstance(operation, Create) else path)
+            case kazoo.NotEmptyError():
+                return NotEmpty(path)
+            case kazoo.NoChildrenForEphemeralsError():
+                return NoChildrenForEphemerals(parent(path))
+            case kazoo.BadVersionError() if not isinstance(operation, Create):
+                # The refusal doesn't tell it: a look a moment later does, for whoever reads the message.
+                node = await self.get(path)
+                return NoNode(path) if node is None else BadVersion(path, operation.version, node.version)
+        return StorageError(f"ZooKeeper refused an operation on {path}: {_describe(error)}")
+
+    # ---- watches ------------------------------------------------------------------------------------------------
+
+    def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
+        """See `Store`."""
+        watch = self._watches.add_data(check_path(path), callback)
+        self._start()
+        if self._is_connected.is_set():
+            self._arm_data(path)
+        return watch
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        """See `Store`."""
+        watch = self._watches.add_children(check_path(path), callback)
+        self._start()
+        if self._is_connected.is_set():
+            self._arm_children(path)
+        return watch
+
+    def on_session_lost(self, callback: Callable[[], None]) -> None:
+        """See `Store`."""
+        self._lost.append(callback)
+
+    def _arm_data(self, path: str) -> None:
+        if path not in self._armed_data:
+            self._armed_data.add(path)
+            self._client.exists_async(path, watch=lambda event: self._tell(self._data_changed, path, event.type))
+
+    def _arm_children(self, path: str) -> None:
+        """A node that is not there has no watch on its children: its creation is watched for meanwhile."""
+        if path not in self._armed_children:
+            self._armed_children.add(path)
+            result = self._client.get_children_async(
+                path, watch=lambda event: self._tell(self._children_changed, path, event.type)
+            )
+            result.rawlink(lambda done: self._tell(self._children_armed, path, done.exception))
+
+    def _data_changed(self, path: str, event_type: str) -> None:
+        self._armed_data.discard(path)
+        if event_type != "NONE":
+            if self._watches.has_data(path):
+                self._arm_data(path)
+            self._watches.fire([Change(path, existence=False)])
+
+    def _children_changed(self, path: str, event_type: str) -> None:
+        self._armed_children.discard(path)
+        if event_type != "NONE" and self._watches.has_children(path):
+            self._arm_children(path)
+            self._watches.fire_children(path)
+
+    def _children_armed(self, path: str, error: Exception | None) -> None:
+        if isinstance(error, kazoo.NoNodeError):
+            self._client.exists_async(path, watch=lambda event: self._tell(self._children_changed, path, event.type))
+        elif error is not None:
+            self._armed_children.discard(path)
+
+    # ---- the session --------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """See `Store`."""
+        if not self._closed:
+            self._closed = True
+            self._watches.clear()
+            self._lost.clear()
+            if self._loop is not None:
+                await asyncio.to_thread(self._stop_client)
+
+    def abandon(self) -> None:
+        """See `Store`; the ensemble buries the session when it was silent for too long."""
+        if self._closed:
+            return
+        self._closed = True
+        self._watches.clear()
+        self._lost.clear()
+        if self._loop is not None:
+            threading.Thread(target=self._drop_client, name="dropping ZooKeeper", daemon=True).start()
+
+    def _stop_client(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _drop_client(self) -> None:
+        """Go without a farewell. kazoo's only way to it is to lose the connection and not look for another."""
+        self._client._stopped.set()
+        with suppress(OSError, AttributeError):  # there is no connection to lose
+            self._client._connection._socket.shutdown(socket.SHUT_RDWR)
+        self._client._safe_close()
+        self._client.close()
+
+    def _start(self) -> None:
+        if self._closed:
+            raise StorageError("the metadata store is closed")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._client.start_async()
+
+    async def _connected(self) -> None:
+        """Wait for a connection. Raises `UnavailableError`, and `SessionExpired` if it is another session's by now."""
+        self._start()
+        session = self._session
+        try:
+            async with asyncio.timeout(self._connection_timeout_s):
+                while not self._is_connected.is_set():
+                    await self._is_connected.wait()
+        except TimeoutError:
+            raise UnavailableError(f"no ZooKeeper server answers at {self._hosts}") from None
+        self._notice_session()
+        if session not in (0, self._session):
+            raise SessionExpired
+        if not self._has_chroot:
+            await self._make_chroot()
+
+    async def _make_chroot(self) -> None:
+        """Create the chroot and what is above it, and from then on see nothing else."""
+        if self._chroot:
+            parts = self._chroot.split("/")[1:]
+            for count in range(1, len(parts) + 1):
+                path = "/" + "/".join(parts[:count])
+                with suppress(kazoo.NodeExistsError):
+                    await self._attempt(lambda path=path: self._client.create_async(path))  # type: ignore[misc]
+        if not self._has_chroot:
+            self._has_chroot = True
+            self._client.chroot = self._chroot
+            self._arm_all()
+
+    async def _read(self, start: Callable[[], Any]) -> Any:
+        while True:
+            await self._connected()
+            try:
+                return await self._await(start())
+            except _LOST_CONNECTION:
+                # The loop is told of the lost connection right after this; then the next round waits for another.
+                await asyncio.sleep(0)
+                continue
+            except kazoo.SessionExpiredError:
+                raise SessionExpired from None
+
+    async def _attempt(self, start: Callable[[], Any]) -> Any:
+        """One write, done once."""
+        try:
+            return await self._await(start())
+        except _LOST_CONNECTION:
+            raise UnavailableError(
+                f"the connection to ZooKeeper at {self._hosts} was lost; nobody knows whether the change was made"
+            ) from None
+        except kazoo.SessionExpiredError:
+            raise SessionExpired from None
+
+    async def _await(self, result: Any) -> Any:
+        """The outcome of one of kazoo's results, which a thread sets."""
+        assert self._loop is not None, "there is a loop as soon as there is a client"
+        outcome: asyncio.Future[None] = self._loop.create_future()
+
+        def finish() -> None:
+            if not outcome.done():
+                outcome.set_result(None)
+
+        result.rawlink(lambda _: self._tell(finish))
+        await outcome
+        return result.get_nowait()
+
+    def _tell(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call `function` on the event loop; called by kazoo's threads."""
+        assert self._loop is not None, "there is a loop as soon as there is a client"
+        with suppress(RuntimeError):  # the loop has ended, and nobody is there to be told
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _state_changed(self, state: str) -> None:
+        """The listener that kazoo calls on its thread."""
+        self._tell(self._connection_changed, state == KazooState.CONNECTED)
+
+    def _connection_changed(self, is_connected: bool) -> None:  # noqa: FBT001
+        if self._closed:
+            return
+        if not is_connected:
+            if self._is_connected.is_set():
+                _log.warning("the connection to ZooKeeper at %s is lost; looking for another", self._hosts)
+            self._is_connected.clear()
+            return
+        self._is_connected.set()
+        self._notice_session()
+        if self._has_chroot:
+            _log.info("connected to ZooKeeper at %s again", self._hosts)
+            self._arm_all()
+            self._watches.fire_all()
+
+    def _notice_session(self) -> None:
+        """Know which session the connection is of; another one than before has lost everything ephemeral."""
+        client_id = self._client.client_id
+        if client_id is None or client_id[0] == self._session:
+            return
+        before, self._session = self._session, client_id[0]
+        if before:
+            _log.warning("the session with ZooKeeper at %s expired; a new one has begun", self._hosts)
+            self._watches.fire_all()
+            for callback in self._lost:
+                asyncio.get_running_loop().call_soon(callback)
+
+    def _arm_all(self) -> None:
+        """Set every watch again: a lost connection takes them along."""
+        self._armed_data.clear()
+        self._armed_children.clear()
+        for path in self._watches.data_paths():
+            self._arm_data(path)
+        for path in self._watches.children_paths():
+            self._arm_children(path)
+
+
+def _quiet_logger() -> logging.Logger:
+    """Kazoo says a line per attempt to connect; the store says what matters of it."""
+    logger = logging.getLogger("odradek.stores.kazoo")
+    logger.setLevel(logging.CRITICAL)
+    return logger
+
+
+def _describe(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,178 @@
+"""What is ZooKeeper's alone (M9): addresses, the chroot, lost connections and lost sessions; beside a kazoo client."""
+
+import asyncio
+import itertools
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+from kazoo.client import KazooClient
+
+from odradek.metadata.store import Create, SessionExpired, SetData
+from odradek.model import ConfigurationError, StorageError, UnavailableError
+from odradek.runtime import system_runtime
+from odradek.stores import open_store
+from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
+
+pytestmark = pytest.mark.asyncio
+needs_zookeeper = pytest.mark.needs("zookeeper")
+_chroots = itertools.count()
+
+
+@pytest_asyncio.fixture
+async def begin(zookeeper) -> AsyncIterator[Callable[..., ZookeeperStore]]:
+    opened: list[ZookeeperStore] = []
+    chroot = f"/alone/{next(_chroots)}"
+
+    def make(hosts: str = "", **settings: int) -> ZookeeperStore:
+        settings = {"session_timeout_ms": 10_000, **settings}
+        opened.append(ZookeeperStore(hosts or zookeeper.address, chroot, system_runtime(), **settings))
+        return opened[-1]
+
+    make.chroot = chroot  # type: ignore[attr-defined]
+    yield make
+    for store in opened:
+        await store.close()
+
+
+class Heard:
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def __call__(self) -> None:
+        self._event.set()
+
+    async def once(self) -> None:
+        async with asyncio.timeout(30):
+            await self._event.wait()
+        self._event.clear()
+
+
+def _end_session_of(store: ZookeeperStore, address: str) -> None:
+    """What an ensemble does to a client that was silent: a connection that takes the session over ends it."""
+    thief = KazooClient(hosts=address, client_id=store._client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "chroot"),
+    [
+        ("zookeeper://one:2181/kafka", "one:2181", "/kafka"),
+        ("zookeeper://one", "one:2181", ""),
+        ("zookeeper://one:1,two:2,three/a/b/", "one:1,two:2,three:2181", "/a/b"),
+        ("zookeeper://[::1]:2181", "[::1]:2181", ""),
+        ("zookeeper://[::1]/x", "[::1]:2181", "/x"),
+    ],
+)
+async def test_an_address_has_servers_and_a_chroot(url, hosts, chroot) -> None:
+    assert parse_zookeeper_url(url) == (hosts, chroot)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["zookeeper://", "zookeeper:///x", "zookeeper://a:b", "zookeeper://a:0", "zookeeper://a,,b", "zookeeper://a/x//y"],
+)
+async def test_an_address_that_is_none_is_refused(url) -> None:
+    with pytest.raises(ConfigurationError, match="zookeeper://"):
+        open_store(url, system_runtime())
+
+
+async def test_no_server_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    store = ZookeeperStore(
+        f"127.0.0.1:{port}", "", system_runtime(), session_timeout_ms=1000, connection_timeout_ms=200
+    )
+    with pytest.raises(UnavailableError, match=f"no ZooKeeper server answers at 127.0.0.1:{port}"):
+        await store.get("/")
+    await store.close()
+    with pytest.raises(StorageError, match="closed"):
+        await store.get("/")
+
+
+@needs_zookeeper
+async def test_the_tree_is_below_a_chroot_that_the_first_call_makes(begin, zookeeper) -> None:
+    store = begin()
+    await store.create("/a", b"1", ephemeral=True)
+    other = KazooClient(hosts=zookeeper.address)
+    other.start()
+    data, stat = other.get(f"{begin.chroot}/a")
+    other.stop()
+    other.close()
+    assert (data, stat.ephemeralOwner) == (b"1", store.session_id)
+    assert (await store.get("/a")).owner == store.session_id
+
+
+@needs_zookeeper
+async def test_one_server_of_several_is_enough(begin, zookeeper) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = server.getsockname()[1]
+    store = begin(f"127.0.0.1:{nobody},{zookeeper.address}")
+    await store.create("/a")
+    assert await store.children("/") == ["a"]
+
+
+@needs_zookeeper
+async def test_after_a_lost_session_another_begins_and_everybody_hears_of_it(begin, zookeeper) -> None:
+    store, other = begin(), begin()
+    lost, data = Heard(), Heard()
+    await store.create("/a", ephemeral=True)
+    store.on_session_lost(lost)
+    store.watch_data("/a", data)
+    before = store.session_id
+    await asyncio.to_thread(_end_session_of, store, zookeeper.address)
+    await lost.once()
+    await data.once()
+    assert store.session_id not in (0, before)
+    assert await store.get("/a") is None
+    await store.get("/")
+    await other.create("/a")
+    await data.once()
+
+
+@needs_zookeeper
+async def test_an_operation_of_a_lost_session_is_not_done_in_the_next(begin, zookeeper) -> None:
+    store = begin()
+    await store.create("/a")
+    await asyncio.to_thread(_end_session_of, store, zookeeper.address)
+    with pytest.raises((SessionExpired, UnavailableError)):
+        # The one, or the other where the connection goes first: in no case is anything written.
+        for _ in range(1000):
+            await store.multi([SetData(path="/a", data=b"", version=0), Create(path="/b", ephemeral=True)])
+    assert (await store.get("/a")).version == 0
+
+
+@needs_zookeeper
+async def test_a_server_that_comes_back_finds_session_watches_and_readers(begin, zookeeper) -> None:
+    store, other = begin(session_timeout_ms=30_000), begin(session_timeout_ms=30_000)
+    lost, children = Heard(), Heard()
+    await store.create("/a", ephemeral=True)
+    store.on_session_lost(lost)
+    other.watch_children("/", children)
+    assert await other.children("/") == ["a"]
+    session = store.session_id
+    await asyncio.to_thread(zookeeper.kill)
+    reading = asyncio.create_task(other.get("/a"))
+    await asyncio.to_thread(zookeeper.start)
+    assert (await reading).owner == session == store.session_id
+    await children.once()
+    await other.children("/")
+    await store.create("/b")
+    await children.once()
+    assert await other.children("/") == ["a", "b"]
+    assert not lost._event.is_set()
+
+
+@needs_zookeeper
+async def test_a_session_that_is_abandoned_ends_when_its_time_is_up(begin) -> None:
+    store, other = begin(session_timeout_ms=400), begin()
+    heard = Heard()
+    await store.create("/a", ephemeral=True)
+    other.watch_data("/a", heard)
+    assert await other.get("/a") is not None
+    store.abandon()
+    await heard.once()
+    assert await other.get("/a") is None

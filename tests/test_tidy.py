@@ -41,6 +41,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/cluster.py": "a thread for the brokers' loop, beside blocking clients",
     "testing/conditions.py": "waits for other processes, which live in real time",
     "testing/process.py": "starts and kills brokers",
+    "testing/zookeeper.py": "starts and kills a ZooKeeper",
     "testing/disk.py": "os.strerror: the texts of error numbers",
 }
 """File or folder → why it may, too."""

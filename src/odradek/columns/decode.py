@@ -19,6 +19,7 @@ COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _MAX_COLUMN_BYTES: Final = (1 << 31) - 1
 _CHUNK_BYTES: Final = 8 << 20
+_MOST_DELTA: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +143,8 @@ def _sections(
         else:
             plain = decompress(header.codec, data, max_bytes=max_bytes)
             section = _Section(header, address(plain), plain)
+        if not -MAX_OFFSET + _MOST_DELTA <= header.base_offset <= MAX_OFFSET - _MOST_DELTA:
+            raise CorruptBatchError(f"a batch can't begin at offset {header.base_offset}")
         # A record has seven bytes at least, so a number that lies can't ask for much memory.
         if not 0 <= header.record_count * kernel.MIN_RECORD_BYTES <= len(section.data):
             raise CorruptBatchError(

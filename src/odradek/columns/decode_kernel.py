@@ -27,6 +27,8 @@ MIN_RECORD_BYTES: Final = 7
 
 _LOST: Final = 1 << 62
 _LOGICAL_SHIFT: Final = (1 << 63) - 1
+_MOST_DELTA: Final = 1 << 31
+_LAST_TIME: Final = (1 << 63) - 1
 
 
 def njit(function: Any) -> Any:
@@ -40,7 +42,7 @@ def njit(function: Any) -> Any:
 
 @njit
 def _varint(position: int, end: int) -> tuple[int, int]:
-    """`(value, position after it)`, zigzag, at most ten bytes."""
+    """`(value, position after it)`, zigzag, at most ten bytes and 64 bits."""
     if position >= end:
         return 0, _LOST
     byte = load(position)
@@ -55,8 +57,21 @@ def _varint(position: int, end: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if shift == 63 and byte > 1:
+                return 0, _LOST
             return ((value >> 1) & _LOGICAL_SHIFT) ^ -(value & 1), position
     return 0, _LOST
+
+
+@njit
+def _time(base: int, delta: int, factor: int) -> tuple[int, bool]:
+    """`(time in the unit of the column, whether it is beyond 64 bits in ms)`; a finer unit ends where it ends."""
+    time = base + delta
+    is_beyond = ((base ^ time) & (delta ^ time)) < 0  # it has another sign than both
+    if factor > 1:
+        last = _LAST_TIME // factor
+        time = min(max(time, -last), last) * factor
+    return time, is_beyond
 
 
 @njit
@@ -121,13 +136,14 @@ def decode(
                 return -1 - batch
             position = record_end
             offset = table[batch, BASE_OFFSET] + offset_delta
+            delta = 0 if table[batch, FIXED_TIMESTAMP] else timestamp_delta
+            timestamp, is_beyond = _time(table[batch, BASE_TIMESTAMP], delta, time_factor)
+            if is_beyond or offset_delta < -_MOST_DELTA or offset_delta >= _MOST_DELTA:
+                return -1 - batch
             if offset < first_wanted or offset >= first_unwanted:
                 continue
             offsets[row] = offset
-            timestamp = table[batch, BASE_TIMESTAMP]
-            if not table[batch, FIXED_TIMESTAMP]:
-                timestamp += timestamp_delta
-            timestamps[row] = timestamp * time_factor
+            timestamps[row] = timestamp
             if keys[1]:
                 key_size, added = _append(keys, row, key_size, key_at, key_length)
                 null_keys += added
@@ -137,7 +153,7 @@ def decode(
             if want_headers:
                 count, inside = _varint(headers_at, record_end)
                 # A header takes two bytes at least, so a number that lies can't ask for much memory.
-                if count < 0 or 2 * count > record_end - inside:
+                if count < 0 or count > (record_end - inside) >> 1:
                     return -1 - batch
                 header_places[row, 0] = headers_at
                 header_places[row, 1] = record_end

@@ -35,6 +35,12 @@ _MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
 _NULL: Final = encode_varint(-1)
 _ZERO: Final = b"\x00"
 _TABLE_SIZE: Final = len(VARINTS)
+_LONG_MIN: Final = -(1 << 63)
+_LONG_MAX: Final = (1 << 63) - 1
+_MOST_DELTA: Final = 1 << 31
+"""Of offsets, whose deltas have 32 bits."""
+_USUAL_TIMES: Final = range(_LONG_MIN + 64, _LONG_MAX - 64)
+"""From here, what a varint of one byte can say leads to none beyond 64 bits."""
 
 
 class Record(NamedTuple):
@@ -292,12 +298,18 @@ def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
     records: list[Record] = []
     if not 0 <= header.record_count <= len(data):
         raise CorruptBatchError(f"a batch of {len(data)} bytes can't have {header.record_count} records")
+    if not -_LONG_MAX + _MOST_DELTA <= header.base_offset <= _LONG_MAX - _MOST_DELTA:
+        raise CorruptBatchError(f"a batch can't begin at offset {header.base_offset}")
     try:
         position = _parse_records(header, data, records)
     except IndexError as error:
         raise CorruptBatchError(f"the batch at offset {header.base_offset} is malformed: {error}") from error
     if position != len(data):
         raise CorruptBatchError(f"the batch at offset {header.base_offset} has bytes after its last record")
+    if header.base_timestamp not in _USUAL_TIMES:
+        for record in records:
+            if not _LONG_MIN <= record.timestamp <= _LONG_MAX:
+                raise CorruptBatchError(f"the time of the record at offset {record.offset} is {record.timestamp}")
     return records
 
 
@@ -318,12 +330,16 @@ def _parse_records(header: BatchHeader, data: bytes, records: list[Record]) -> i
         else:
             n, position = read_varint(data, position + 1)
             timestamp = base_timestamp + n
+            if fixed_timestamp is None and not _LONG_MIN <= timestamp <= _LONG_MAX:
+                raise CorruptBatchError(f"a record's time is {timestamp}")
         if (n := data[position]) < 0x80:
             offset = base_offset + ((n >> 1) ^ -(n & 1))
             position += 1
         else:
             n, position = read_varint(data, position)
             offset = base_offset + n
+            if not -_MOST_DELTA <= n < _MOST_DELTA:
+                raise CorruptBatchError(f"a record's offset is {offset}, in a batch that begins at {base_offset}")
         if (n := data[position]) < 0x80:
             n = (n >> 1) ^ -(n & 1)
             position += 1

@@ -10,6 +10,7 @@ from odradek.protocol.compression import Buffer
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 
 MAX_VARINT_BYTES: Final = 10
+_TOO_LARGE: Final = 1 << 64
 MAX_UNSIGNED_VARINT_BYTES: Final = 5
 
 
@@ -60,7 +61,7 @@ def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """`(value, position after it)`. Raises `IndexError` past the end, `CorruptBatchError` after ten bytes."""
+    """`(value, position after it)`, of 64 bits. Raises `IndexError` past the end, `CorruptBatchError` for more bits."""
     value = data[position]
     if value < 0x80:
         return (value >> 1) ^ -(value & 1), position + 1
@@ -72,6 +73,6 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     for shift in range(14, 7 * MAX_VARINT_BYTES, 7):
         byte = data[position + shift // 7]
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < 0x80 and value < _TOO_LARGE:
             return (value >> 1) ^ -(value & 1), position + shift // 7 + 1
-    raise CorruptBatchError("a varint is longer than ten bytes")
+    raise CorruptBatchError("a varint has more than 64 bits")

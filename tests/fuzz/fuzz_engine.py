@@ -26,6 +26,9 @@ MODULES: Final = {
     "headers": "fuzz_wire",
     "messages": "fuzz_messages",
     "produce_and_fetch": "fuzz_messages",
+    "batches": "fuzz_batches",
+    "columns": "fuzz_columns",
+    "compression": "fuzz_batches",
 }
 """Target → the module whose `TARGETS` has it."""
 

@@ -6,12 +6,16 @@ import pytest
 from fuzz_engine import load
 from fuzz_messages import _APIS
 
+from odradek.columns import RecordColumns, decode_batches
 from odradek.protocol import headers
 from odradek.protocol.api import ApiKey
-from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 from odradek.protocol.messages import decode_request, encode_request, milliseconds
 from odradek.protocol.primitives import encode_tags
 from odradek.protocol.produce import decode_produce_response, encode_produce_response
+from odradek.protocol.record_batch import HEADER_SIZE, read_header, write_header
+from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.varint import encode_varint
 
 LONG_MAX = (1 << 63) - 1
 
@@ -58,3 +62,62 @@ def test_headers_of_apis_that_are_not_there_leave_nothing_behind():
     for number in range(2000):
         headers.decode_request_header(struct.pack(">hhih", 9999, number, 1, -1))
     assert headers.request_is_flexible.cache_info().currsize <= 1024
+
+
+# ---- record batches -------------------------------------------------------------------------------------------------
+
+
+def batch_of(*records: bytes, base_offset: int = 0, base_timestamp: int = 0) -> bytes:
+    """A batch of records that are given without their lengths; its CRC is right."""
+    batch = bytearray(HEADER_SIZE) + b"".join(encode_varint(len(record)) + record for record in records)
+    header = read_header(encode_batch([]))._replace(
+        base_offset=base_offset, base_timestamp=base_timestamp, max_timestamp=base_timestamp, record_count=len(records)
+    )
+    write_header(batch, header)
+    return bytes(batch)
+
+
+def record(time: int = 0, offset: int = 0, headers: bytes = b"\x00") -> bytes:
+    return b"\x00" + encode_varint(time) + encode_varint(offset) + b"\x01\x01" + headers
+
+
+def test_header_counts_whose_sum_or_double_has_more_than_64_bits_are_refused():
+    """The compiled walk let 2⁶² pass, since twice that is negative; four of them are 0 in sum. It then made room for no
+    header, and wrote the places of all that it found behind that room."""
+    lie = record(headers=encode_varint(1 << 62) + b"\x02a\x02b" * 3000)
+    batch = batch_of(lie, lie, lie, lie)
+    load("columns").check(batch)
+    with pytest.raises(CorruptBatchError):
+        decode_batches(batch)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        batch_of(record(time=1), base_timestamp=LONG_MAX),
+        batch_of(record(time=1000), base_timestamp=LONG_MAX - 500),
+        batch_of(record(time=-1), base_timestamp=-LONG_MAX - 1),
+        batch_of(record(offset=1 << 31)),
+        batch_of(record(offset=LONG_MAX)),
+        batch_of(record(), base_offset=LONG_MAX - 1),
+        batch_of(b"\x00" + b"\xff" * 9 + b"\x7f" + b"\x00\x01\x01\x00"),
+        batch_of(b"\x00\x00" + b"\x80" * 9 + b"\x02" + b"\x01\x01\x00"),
+    ],
+    ids=["time", "later time", "first time", "32 bits", "64 bits", "end of offsets", "70 bits", "65 bits"],
+)
+def test_numbers_beyond_those_of_kafka_are_refused_by_both_decoders(batch):
+    """Plain Python went on above 64 bits, compiled code began anew below zero."""
+    load("columns").check(batch)
+    with pytest.raises(CorruptBatchError):
+        decode_records(batch)
+    with pytest.raises(CorruptBatchError):
+        decode_batches(batch)
+
+
+def test_the_last_time_there_is_is_read_and_in_microseconds_it_is_the_last_too():
+    """It became one before 1970: a thousand times the largest number has lost its sign."""
+    batch = batch_of(record(), base_timestamp=LONG_MAX)
+    assert decode_records(batch)[0].timestamp == LONG_MAX
+    for unit, expected in (("ms", LONG_MAX), ("us", LONG_MAX // 1000 * 1000)):
+        columns = decode_batches(batch, RecordColumns(names=("timestamp",), timestamp_unit=unit))
+        assert columns["timestamp"].cast("int64").to_pylist() == [expected]

@@ -98,9 +98,9 @@ def _old_magic(records: bytearray) -> bytearray:
         (lambda good: b"", ErrorCode.invalid_record),
         (lambda good: good + good, ErrorCode.invalid_record),
         (_corrupt, ErrorCode.corrupt_message),
-        (lambda good: good[:-3], ErrorCode.corrupt_message),
-        (lambda good: good[:20], ErrorCode.corrupt_message),
-        (_old_magic, ErrorCode.unsupported_for_message_format),
+        (lambda good: good[:-3], ErrorCode.invalid_record),
+        (lambda good: good[:20], ErrorCode.invalid_record),
+        (_old_magic, ErrorCode.invalid_record),
     ],
     ids=["null", "empty", "two batches", "wrong crc", "cut", "cut header", "old format"],
 )

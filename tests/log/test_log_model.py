@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from odradek.log import Log, LogConfig
 from odradek.log.producer_state import REMEMBERED_BATCHES
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.record_batch import assign_offset, iterate_batches
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk, Survival
 
@@ -108,7 +108,9 @@ class LogModel(RuleBasedStateMachine):
         batch = numbered[-back]
         end = self.log.log_end_offset
         try:
-            info = self.log.append(bytearray(batch.data), leader_epoch=self.epoch, now_ms=self.now_ms)
+            data = bytearray(batch.data)
+            assign_offset(data, 0, 0, -1)
+            info = self.log.append(data, leader_epoch=self.epoch, now_ms=self.now_ms)
         except KafkaError as error:
             refusal = error.code
             assert refusal == ErrorCode.out_of_order_sequence_number

@@ -24,7 +24,7 @@ def append(log: Log, count: int, *, step_ms: int = 10) -> None:
     for _ in range(count):
         number = log.log_end_offset
         time_ms = NOW + number * step_ms if step_ms >= 0 else -1
-        data = encode_batch([(time_ms, None, b"x" * 50, ())], producer_id=8, producer_epoch=0, base_sequence=number)
+        data = encode_batch([(time_ms, b"", b"x" * 50, ())], producer_id=8, producer_epoch=0, base_sequence=number)
         log.append(data, leader_epoch=number // 3, now_ms=NOW)
     log.write()
 

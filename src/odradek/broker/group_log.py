@@ -60,7 +60,7 @@ class GroupLog:
         write = _Write(self, committed, answered)
         try:
             batch = encode_batch([(now_ms, key, value, ()) for key, value in records])
-            info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms)
+            info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
         except KafkaError as error:
             loop.call_soon(write.answer, _ANSWERS.get(error.code, error.code))
             return

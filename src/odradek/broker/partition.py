@@ -90,8 +90,10 @@ class Partition:
 
     # Appending
 
-    def append_records(self, records: memoryview, *, acks: int, now_ms: int) -> AppendInfo:
+    def append_records(self, records: memoryview, *, acks: int, now_ms: int, from_client: bool = True) -> AppendInfo:
         """Validate and take `records`, which must not change until they are written at the end of this turn or later.
+
+        `from_client=False` is for what the broker itself writes.
 
         Raises `KafkaError`: NOT_ENOUGH_REPLICAS for acks=all, or what the log has against them.
         """
@@ -102,7 +104,7 @@ class Partition:
                 ErrorCode.not_enough_replicas,
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas and needs {self.min_insync_replicas}",
             )
-        info = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        info = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=from_client)
         if not info.duplicate:
             self._writer.mark(self)
         return info

@@ -12,6 +12,8 @@ What deviates on purpose:
 | `offsets.topic.replication.factor` | 3 | 1 | one broker is the usual beginning; `odradek up` sets min(3, brokers) |
 | `queued.max.request.bytes` | -1, no limit | 256 MiB | memory is bounded by configuration |
 | `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
+| `log.validate.records` | - | `needed` | `all` looks into every batch, as Kafka does (docs/decisions/0005) |
+| `log.validate.max.bytes` | no limit | 100 MiB | memory is bounded by configuration |
 | `bench.discard.writes` | - | false | what a broker costs without its disk |
 """
 
@@ -128,6 +130,20 @@ class BrokerConfig:
         "How a topic's batches are compressed; producer leaves them.",
         choices=COMPRESSION_TYPES,
     )
+    compression_gzip_level: int = integer(
+        "compression.gzip.level",
+        -1,
+        "The level if compression.type is gzip; -1 is gzip's own default.",
+        minimum=-1,
+        maximum=9,
+        excluded=(0,),
+    )
+    compression_lz4_level: int = integer(
+        "compression.lz4.level", 9, "The level if compression.type is lz4.", minimum=1, maximum=17
+    )
+    compression_zstd_level: int = integer(
+        "compression.zstd.level", 3, "The level if compression.type is zstd.", minimum=-131_072, maximum=22
+    )
 
     # The log
     log_dirs: tuple[str, ...] = names("log.dirs", ("odradek-data",), "Directories of the partitions.")
@@ -185,6 +201,18 @@ class BrokerConfig:
     )
     log_message_timestamp_after_max_ms: int = long(
         "log.message.timestamp.after.max.ms", 3_600_000, "How far ahead of the broker's a time may be.", minimum=0
+    )
+    log_validate_records: str = text(
+        "log.validate.records",
+        "needed",
+        "needed looks into a batch where a rule of its topic asks for it; all looks into every batch.",
+        choices=("needed", "all"),
+    )
+    log_validate_max_bytes: int = integer(
+        "log.validate.max.bytes",
+        104_857_600,
+        "What a batch's records may take decompressed when the broker looks into them.",
+        minimum=1,
     )
     log_flush_mode: str = text(
         "log.flush.mode",

@@ -44,6 +44,7 @@ class Definition:
     doc: str
     minimum: float | None = None
     maximum: float | None = None
+    excluded: tuple[int, ...] = ()
     choices: tuple[str, ...] = ()
     nullable: bool = False
     internal: bool = False
@@ -90,6 +91,8 @@ class Definition:
             raise ConfigurationError(f"{self.name} is at least {self.minimum:,}, not {value:,}")
         if self.maximum is not None and value > self.maximum:
             raise ConfigurationError(f"{self.name} is at most {self.maximum:,}, not {value:,}")
+        if value in self.excluded:
+            raise ConfigurationError(f"{self.name} cannot be {value:,}")
 
     def _read(self, text: str) -> Value:
         match self.type:

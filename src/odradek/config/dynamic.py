@@ -20,7 +20,10 @@ from odradek.model import ConfigurationError
 
 DYNAMIC: Final = frozenset(
     {
+        "compression.gzip.level",
+        "compression.lz4.level",
         "compression.type",
+        "compression.zstd.level",
         "log.cleaner.delete.retention.ms",
         "log.cleaner.max.compaction.lag.ms",
         "log.cleaner.min.cleanable.ratio",

@@ -48,6 +48,31 @@ class TopicConfig:
         choices=COMPRESSION_TYPES,
         synonyms=_like("compression.type"),
     )
+    compression_gzip_level: int = integer(
+        "compression.gzip.level",
+        -1,
+        "The level if compression.type is gzip; -1 is gzip's own default.",
+        minimum=-1,
+        maximum=9,
+        excluded=(0,),
+        synonyms=_like("compression.gzip.level"),
+    )
+    compression_lz4_level: int = integer(
+        "compression.lz4.level",
+        9,
+        "The level if compression.type is lz4.",
+        minimum=1,
+        maximum=17,
+        synonyms=_like("compression.lz4.level"),
+    )
+    compression_zstd_level: int = integer(
+        "compression.zstd.level",
+        3,
+        "The level if compression.type is zstd.",
+        minimum=-131_072,
+        maximum=22,
+        synonyms=_like("compression.zstd.level"),
+    )
     delete_retention_ms: int = long(
         "delete.retention.ms",
         86_400_000,

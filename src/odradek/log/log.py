@@ -26,7 +26,7 @@ from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.retention import count_expired
 from odradek.log.segment import Segment
-from odradek.log.validation import AppendInfo, check_batch
+from odradek.log.validation import AppendInfo, MessageRules
 from odradek.log.view import LogView
 from odradek.log.writing import WriteJob, WritePart
 from odradek.model import ErrorCode, KafkaError
@@ -91,10 +91,11 @@ class Log(LogView):
     ) -> AppendInfo:
         """Take one batch, as its leader: check it, give it the next offset, and keep it to be written.
 
-        `batches` is changed in place (copied if it is read-only) and must stay as it is until it is written. The
-        answer to a client, also for a duplicate, waits until `written_offset` is beyond `last_offset`. A client's batch
-        may only be of a transaction if the caller has made sure of that (`transactional`). Raises `KafkaError`; nothing
-        has changed then (see `validation` and `producer_state` for the rules).
+        `batches` is changed in place (copied if it is read-only) and must stay as it is until it is written, unless
+        another was made of it (`compression.type`). The answer to a client, also for a duplicate, waits until
+        `written_offset` is beyond `last_offset`. A client's batch may only be of a transaction if the caller has made
+        sure of that (`transactional`). Raises `KafkaError`; nothing has changed then (see `validation` and
+        `producer_state` for the rules).
         """
         if self._failure is not None:
             raise LogStorageError(self._failure)
@@ -102,7 +103,7 @@ class Log(LogView):
         if view.readonly:
             view = memoryview(bytearray(view))
         config = self.config
-        header = check_batch(view, config, now_ms, from_client=from_client, transactional=transactional)
+        header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
         if header.producer_id >= 0:
             known = self.producers.check(header, has_sequence=from_client)
             if known is not None:
@@ -383,6 +384,7 @@ class Log(LogView):
     def update_config(self, config: LogConfig) -> None:
         """Let another configuration hold from now on."""
         self.config = config
+        self._rules = MessageRules(config)
         self._segments.active.update_config(config)
 
     # ---- the end ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a log has to know of the configuration: Kafka's topic keys, and three keys of the broker."""
+"""What a log has to know of the configuration: Kafka's topic keys, and a few keys of the broker."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,8 @@ class LogConfig:
     """Kafka's keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 keeps for ever.
 
     `flush_group` is `log.flush.mode=group`: every write is synced before it counts as written. `discard_writes` keeps
-    the books but not the records, to measure what a broker costs without its disk.
+    the books but not the records, to measure what a broker costs without its disk. `validate_all` is
+    `log.validate.records=all`: every client's batch is looked into, at most `validate_max_bytes` of it.
     """
 
     segment_bytes: int = 1_073_741_824
@@ -26,6 +27,10 @@ class LogConfig:
     cleanup_policy: tuple[str, ...] = ("delete",)
     file_delete_delay_ms: int = 60_000
     max_message_bytes: int = 1_048_588
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3_600_000
@@ -33,6 +38,8 @@ class LogConfig:
     flush_ms: int = LONG_MAX
     flush_group: bool = False
     producer_id_expiration_ms: int = 86_400_000
+    validate_all: bool = False
+    validate_max_bytes: int = 104_857_600
     discard_writes: bool = False
 
     @classmethod
@@ -49,6 +56,10 @@ class LogConfig:
             cleanup_policy=topic.cleanup_policy,
             file_delete_delay_ms=topic.file_delete_delay_ms,
             max_message_bytes=topic.max_message_bytes,
+            compression_type=topic.compression_type,
+            compression_gzip_level=topic.compression_gzip_level,
+            compression_lz4_level=topic.compression_lz4_level,
+            compression_zstd_level=topic.compression_zstd_level,
             message_timestamp_type=topic.message_timestamp_type,
             message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
             message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
@@ -56,5 +67,7 @@ class LogConfig:
             flush_ms=topic.flush_ms,
             flush_group=broker.log_flush_mode == "group",
             producer_id_expiration_ms=broker.producer_id_expiration_ms,
+            validate_all=broker.log_validate_records == "all",
+            validate_max_bytes=broker.log_validate_max_bytes,
             discard_writes=broker.bench_discard_writes,
         )

@@ -1,17 +1,22 @@
 """What a leader takes from a client: one record batch of format 2, whole, undamaged, within the topic's limits.
 
-Only the header is looked at, and the CRC over the rest: records stay opaque. The rules and their error codes are
-Kafka's, of `LogValidator` and of Produce version 3 and later.
+The header decides most of it. Into the records it looks where a rule needs it (`MessageRules`), since that costs far
+more than all else that a broker does with a batch (docs/decisions/0005). The rules and their error codes are Kafka's,
+of `LogValidator` and of Produce version 3 and later.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from odradek.log.log_config import LogConfig
+from odradek.config import LONG_MAX
+from odradek.log.batch_contents import RecordLimits, check_records, open_records, store_records
+from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.compression import Codec
 from odradek.protocol.record_batch import (
+    CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
-    LOG_APPEND_TIME,
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
@@ -21,6 +26,9 @@ from odradek.protocol.record_batch import (
 )
 
 _UNCOMMON: Final = CONTROL | TRANSACTIONAL
+_CODECS: Final = len(Codec)
+_AFTER_MAX_MS: Final = 3_600_000
+"""Kafka's default of `message.timestamp.after.max.ms`."""
 
 
 class AppendInfo(NamedTuple):
@@ -36,33 +44,80 @@ class AppendInfo(NamedTuple):
     duplicate: bool
 
 
-def check_batch(
-    batches: memoryview, config: LogConfig, now_ms: int, *, from_client: bool, transactional: bool = False
-) -> BatchHeader:
-    """The header of the one batch in `batches`, which is as it must be.
+class MessageRules:
+    """What one configuration of a topic says about batches; see the module.
 
-    Raises `KafkaError` CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-    UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_TIMESTAMP or INVALID_TXN_STATE. Sizes and kinds of batches are a client's
-    rules: `from_client=False` is for what the broker itself writes. `transactional`: it may be of a transaction.
+    The records are looked into if the topic is compacted (each needs a key), if its `compression.type` is another codec
+    than the batch's, if one of its limits on timestamps is tighter than Kafka's default, if the header alone breaks
+    one of them (which record does is to be told), or if `log.validate.records=all`.
     """
+
+    __slots__ = ("_codec", "_config", "_is_create_time", "_level", "_limits", "_looks_inside")
+
+    def __init__(self, config: LogConfig) -> None:
+        self._config = config
+        self._is_create_time = config.message_timestamp_type != LOG_APPEND_TIME
+        self._codec = _TARGETS[config.compression_type]
+        self._level = _LEVELS.get(self._codec, _no_level)(config)
+        needs_keys = "compact" in config.cleanup_policy
+        before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+        self._limits = RecordLimits(
+            needs_keys=needs_keys,
+            before_max_ms=before_ms if self._is_create_time else None,
+            after_max_ms=after_ms if self._is_create_time else None,
+            max_bytes=config.validate_max_bytes,
+        )
+        is_tight = self._is_create_time and (before_ms < LONG_MAX or after_ms < _AFTER_MAX_MS)
+        self._looks_inside = config.validate_all or needs_keys or is_tight
+
+    def admit(
+        self, batch: memoryview, now_ms: int, *, from_client: bool, transactional: bool = False
+    ) -> tuple[BatchHeader, memoryview]:
+        """The one batch in `batch` as it is to be stored, and its header: itself, mended in place, or another one.
+
+        Raises `KafkaError` CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+        INVALID_TIMESTAMP or INVALID_TXN_STATE; nothing has changed then. Kinds of batches and what is in them are a
+        client's rules: `from_client=False` is for what the broker itself writes. `transactional`: it may be of a
+        transaction.
+        """
+        header = check_batch(batch, self._config, from_client=from_client, transactional=transactional)
+        if not from_client:
+            return header, batch
+        is_other_codec = self._codec is not None and header.attributes & CODEC_MASK != self._codec
+        if not (self._looks_inside or is_other_codec or self._is_suspicious(header, now_ms)):
+            return header, batch
+        data = open_records(batch, header, max_bytes=self._limits.max_bytes)
+        contents = check_records(header, data, self._limits, now_ms)
+        codec = self._codec if self._codec is not None else header.codec
+        timestamp = contents.max_timestamp if self._is_create_time else header.max_timestamp
+        if codec == header.codec and contents.is_in_sequence and timestamp == header.max_timestamp:
+            return header, batch
+        stored = store_records(batch, header, data, contents, codec=codec, level=self._level, max_timestamp=timestamp)
+        check_size(len(stored), self._config)
+        return read_header(stored), stored
+
+    def _is_suspicious(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether a limit on timestamps is broken by what the header says, true or not."""
+        return self._is_create_time and header.max_timestamp - now_ms > self._config.message_timestamp_after_max_ms
+
+
+def check_batch(
+    batches: memoryview, config: LogConfig, *, from_client: bool, transactional: bool = False
+) -> BatchHeader:
+    """The header of the one batch in `batches`, which is as it must be, as far as a header tells.
+
+    Raises `KafkaError`; see `MessageRules.admit`.
+    """
+    if len(batches) < HEADER_SIZE:
+        raise KafkaError(ErrorCode.invalid_record, f"{len(batches)} bytes are no record batch")
     header = read_header(batches)
     size = header.size
     if header.magic != MAGIC:
         raise _wrong_magic(header)
     if size != len(batches):
         raise _wrong_size(header, len(batches))
-    if from_client:
-        if size > config.max_message_bytes:
-            raise KafkaError(
-                ErrorCode.message_too_large,
-                f"the batch has {size} bytes; max.message.bytes is {config.max_message_bytes}",
-            )
-        if header.attributes & _UNCOMMON and (header.is_control or header.producer_id < 0 or not transactional):
-            raise _not_for_clients(header)
-    if size > config.segment_bytes:
-        raise KafkaError(
-            ErrorCode.record_list_too_large, f"the batch has {size} bytes; segment.bytes is {config.segment_bytes}"
-        )
+    if not header.attributes & CONTROL:
+        check_size(size, config)
     if not verify_crc(batches, 0, header):
         raise CorruptBatchError("the batch's checksum is wrong: it was damaged on its way; send it again")
     count = header.record_count
@@ -73,42 +128,50 @@ def check_batch(
         )
     if header.producer_id >= 0 and (header.producer_epoch < 0 or (header.base_sequence < 0 and from_client)):
         raise KafkaError(ErrorCode.invalid_record, f"producer {header.producer_id} sent a batch without a sequence")
-    if config.message_timestamp_type == "CreateTime":
-        _check_timestamps(header, config, now_ms)
+    if from_client:
+        _check_clients_batch(header, transactional=transactional)
     return header
 
 
-def _check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """KIP-937, as far as a header tells: the first record may not be too old, none may be too far ahead."""
-    if header.attributes & LOG_APPEND_TIME:
+def check_size(size: int, config: LogConfig) -> None:
+    """Raise `KafkaError` MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE for a batch of too many bytes."""
+    if size > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.message_too_large,
+            f"the batch has {size} bytes; max.message.bytes is {config.max_message_bytes}",
+        )
+    if size > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.record_list_too_large, f"the batch has {size} bytes; segment.bytes is {config.segment_bytes}"
+        )
+
+
+def _check_clients_batch(header: BatchHeader, *, transactional: bool) -> None:
+    if header.base_offset != 0:
+        raise KafkaError(
+            ErrorCode.invalid_record, f"a batch to be appended has base offset 0, not {header.base_offset}"
+        )
+    if header.attributes & _UNCOMMON and (header.is_control or header.producer_id < 0 or not transactional):
+        raise _not_for_clients(header)
+    if header.attributes & CODEC_MASK >= _CODECS:
+        raise KafkaError(ErrorCode.invalid_record, f"there is no codec {header.attributes & CODEC_MASK}")
+    if header.is_log_append_time:
         raise KafkaError(ErrorCode.invalid_timestamp, "only a broker says that a timestamp is the time of the append")
-    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.invalid_timestamp,
-            f"timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms ahead; "
-            f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}",
-        )
-    if header.base_timestamp >= 0 and now_ms - header.base_timestamp > config.message_timestamp_before_max_ms:
-        raise KafkaError(
-            ErrorCode.invalid_timestamp,
-            f"timestamp {header.base_timestamp} is {now_ms - header.base_timestamp} ms old; "
-            f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}",
-        )
 
 
 def _wrong_magic(header: BatchHeader) -> KafkaError:
     if header.magic in (0, 1):
         return KafkaError(
-            ErrorCode.unsupported_for_message_format,
-            f"message format {header.magic} is older than all that is supported",
+            ErrorCode.invalid_record, f"message format {header.magic} is older than all that is supported"
         )
     return CorruptBatchError(f"the batch has the unknown magic {header.magic}")
 
 
 def _wrong_size(header: BatchHeader, size: int) -> KafkaError:
-    if HEADER_SIZE <= header.size < size:
-        return KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
-    return CorruptBatchError(f"the batch says that it has {header.size} bytes, and {size} are there")
+    said = f"the batch says that it has {header.size} bytes, and {size} are there"
+    if header.size < HEADER_SIZE:
+        return CorruptBatchError(said)
+    return KafkaError(ErrorCode.invalid_record, f"a partition's records must be exactly one batch: {said}")
 
 
 def _not_for_clients(header: BatchHeader) -> KafkaError:
@@ -117,3 +180,22 @@ def _not_for_clients(header: BatchHeader) -> KafkaError:
     if header.producer_id < 0:
         return KafkaError(ErrorCode.invalid_record, "a transactional batch names no producer")
     return KafkaError(ErrorCode.invalid_txn_state, f"producer {header.producer_id} has no open transaction here")
+
+
+def _no_level(config: LogConfig) -> None:
+    return None
+
+
+_TARGETS: Final = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LEVELS: Final[dict[Codec | None, Callable[[LogConfig], int | None]]] = {
+    Codec.GZIP: lambda config: config.compression_gzip_level,
+    Codec.LZ4: lambda config: config.compression_lz4_level,
+    Codec.ZSTD: lambda config: config.compression_zstd_level,
+}

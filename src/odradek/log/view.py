@@ -10,6 +10,7 @@ from odradek.log.retention import Trash
 from odradek.log.segment import TimestampOffset
 from odradek.log.segments import Segments
 from odradek.log.transaction_index import AbortedTransaction
+from odradek.log.validation import MessageRules
 from odradek.log.writing import PendingWrites, WriteJob
 from odradek.model import ErrorCode, KafkaError
 
@@ -33,6 +34,7 @@ class LogView:
         self._durability = Durability(
             pool.disk, directory, end_offset=self.log_end_offset, is_clean=loaded.is_clean, now_ms=now_ms
         )
+        self._rules = MessageRules(config)
         self._pending = PendingWrites()
         self._write: WriteJob | None = None
         self._failure: str | None = None

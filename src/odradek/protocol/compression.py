@@ -37,9 +37,15 @@ _LZ4_STORED: Final = 0x80000000
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_LEVEL: Final = 3
+_LZ4_LEVEL: Final = 9
+_LZ4_HIGH_LEVELS: Final = range(2, 13)
 _SKIPPABLE: Final = range(0x184D2A50, 0x184D2A60)
 _UINT32: Final = struct.Struct("<I")
 _INT32: Final = struct.Struct(">i")
+
+
+class DecompressedSizeError(CorruptBatchError):
+    """Data that takes more bytes once decompressed than its reader allows."""
 
 
 class Codec(IntEnum):
@@ -52,17 +58,20 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Codec, data: Buffer) -> Buffer:
-    """`data` in the codec's frame, at Kafka's default level. `NONE` gives `data` itself."""
+def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
+    """`data` in the codec's frame, at `level` of KIP-390 or at Kafka's default. `NONE` gives `data` itself.
+
+    Levels: gzip 1 to 9 and -1, its own default; lz4 1 to 17, of which 9 is the fast one, as in Kafka; zstd up to 22.
+    """
     if codec == Codec.NONE:
         return data
     if codec == Codec.GZIP:
-        return zlib.compress(data, wbits=31)
+        return zlib.compress(data, -1 if level is None else level, wbits=31)
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data)
-    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+        return _compress_lz4(data, _LZ4_LEVEL if level is None else level)
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
@@ -78,16 +87,21 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_
         if codec == Codec.SNAPPY:
             return _decompress_snappy(memoryview(data), max_bytes)
         if codec == Codec.LZ4:
-            return _decompress_into(cramjam.lz4, data, _lz4_bound(data, max_bytes))
-        return _decompress_into(cramjam.zstd, data, _zstd_bound(data, max_bytes))
+            return _decompress_into(cramjam.lz4, data, _lz4_bound(data), max_bytes)
+        return _decompress_into(cramjam.zstd, data, _zstd_bound(data), max_bytes)
     except (cramjam.DecompressionError, zlib.error, struct.error, IndexError, ValueError) as error:
         raise CorruptBatchError(f"the batch's {codec.name.lower()} data can't be decompressed: {error}") from error
 
 
-def _decompress_into(module: Any, data: Buffer, bound: int) -> memoryview:
-    """Decompress into `bound` bytes; the codec itself fails when they are too few."""
-    output = bytearray(bound)
-    return memoryview(output)[: module.decompress_into(data, output)]
+def _decompress_into(module: Any, data: Buffer, bound: int, max_bytes: int) -> memoryview:
+    """Decompress what takes at most `bound` bytes into `max_bytes`; the codec itself fails when they are too few."""
+    output = bytearray(min(bound, max_bytes))
+    try:
+        return memoryview(output)[: module.decompress_into(data, output)]
+    except cramjam.DecompressionError as error:
+        if bound > max_bytes:
+            raise _too_large(max_bytes) from error
+        raise
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
@@ -142,12 +156,12 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
     return output
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytes:
     view = memoryview(data)
     parts = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         block: Buffer = view[start : start + _LZ4_BLOCK_BYTES]
-        compressed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        compressed = _compress_lz4_block(block, level)
         if len(compressed) < len(block):
             parts += (_UINT32.pack(len(compressed)), compressed)
         else:
@@ -156,8 +170,24 @@ def _compress_lz4(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _lz4_bound(data: Buffer, max_bytes: int) -> int:
-    """An upper bound of the decompressed size, from the blocks' headers, at most `max_bytes`.
+def _compress_lz4_block(block: Buffer, level: int) -> bytes:
+    """One block that refers to no other.
+
+    cramjam's block compressor knows no levels, its frames do: a frame of its own for a block has just that block.
+    """
+    if level == _LZ4_LEVEL:
+        return bytes(cramjam.lz4.compress_block(block, store_size=False))
+    level = min(max(level, _LZ4_HIGH_LEVELS[0]), _LZ4_HIGH_LEVELS[-1])
+    frame = bytes(cramjam.lz4.compress(block, level=level))
+    start = len(_LZ4_HEADER) + _UINT32.size
+    (size,) = _UINT32.unpack_from(frame, len(_LZ4_HEADER))
+    if size & _LZ4_STORED:
+        return bytes(block)
+    return frame[start : start + size]
+
+
+def _lz4_bound(data: Buffer) -> int:
+    """An upper bound of the decompressed size, from the blocks' headers.
 
     Frames of Java's carry no content size. A block is full but for the last, so the bound is close.
     """
@@ -179,11 +209,11 @@ def _lz4_bound(data: Buffer, max_bytes: int) -> int:
             total += min(block_bytes, size * 255)
             position += 4 + size + (4 if flags & 0x10 else 0)
         position += 4 + (4 if flags & 0x04 else 0)
-    return min(total, max_bytes)
+    return total
 
 
-def _zstd_bound(data: Buffer, max_bytes: int) -> int:
-    """An upper bound of the decompressed size, from the frames' and blocks' headers, at most `max_bytes`."""
+def _zstd_bound(data: Buffer) -> int:
+    """An upper bound of the decompressed size, from the frames' and blocks' headers."""
     total = position = 0
     while position < len(data):
         (magic,) = _UINT32.unpack_from(data, position)
@@ -203,7 +233,7 @@ def _zstd_bound(data: Buffer, max_bytes: int) -> int:
         if size_bytes:
             bound = min(bound, content_size + 256 if size_bytes == 2 else content_size)
         total += bound
-    return min(total, max_bytes)
+    return total
 
 
 def _walk_zstd_blocks(data: Buffer, position: int) -> tuple[int, int]:
@@ -219,5 +249,5 @@ def _walk_zstd_blocks(data: Buffer, position: int) -> tuple[int, int]:
             return position, bound
 
 
-def _too_large(max_bytes: int) -> CorruptBatchError:
-    return CorruptBatchError(f"the batch's records take more than {max_bytes} bytes once decompressed")
+def _too_large(max_bytes: int) -> DecompressedSizeError:
+    return DecompressedSizeError(f"the batch's records take more than {max_bytes} bytes once decompressed")

@@ -35,7 +35,7 @@ _ATTRIBUTES_OFFSET: Final = 21
 _MAX_TIMESTAMP_OFFSET: Final = 35
 _LEADER_EPOCH_OFFSET: Final = 12
 
-_CODEC_MASK: Final = 0x07
+CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
@@ -77,7 +77,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> Codec:
         """How the records are compressed. Raises `CorruptBatchError` for a number that is no codec's."""
-        number = self.attributes & _CODEC_MASK
+        number = self.attributes & CODEC_MASK
         if number >= len(_CODECS):
             raise CorruptBatchError(f"the batch at offset {self.base_offset} has the unknown codec {number}")
         return _CODECS[number]
@@ -147,8 +147,13 @@ def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: in
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
     """Make `now_ms` the timestamp of all the batch's records, in place, with a new CRC (KIP-32)."""
-    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_OFFSET, now_ms)
     _CRC_AND_ATTRIBUTES.pack_into(buffer, position + _CRC_OFFSET, 0, header.attributes | LOG_APPEND_TIME)
+    set_max_timestamp(buffer, position, header, now_ms)
+
+
+def set_max_timestamp(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
+    """Say that `max_timestamp` (ms) is the greatest of the batch's records, in place, with a new CRC."""
+    _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_OFFSET, max_timestamp)
     _write_crc(buffer, position, position + header.size)
 
 
@@ -164,6 +169,7 @@ def _write_crc(buffer: bytearray | memoryview, position: int, end: int) -> None:
 
 
 __all__ = [
+    "CODEC_MASK",
     "CONTROL",
     "HEADER_SIZE",
     "LENGTH_OVERHEAD",
@@ -178,6 +184,7 @@ __all__ = [
     "iterate_batches",
     "read_header",
     "set_log_append_time",
+    "set_max_timestamp",
     "verify_crc",
     "write_header",
 ]

@@ -14,6 +14,7 @@ from odradek.broker.context import RequestContext
 from odradek.broker.handlers.produce_shortcut import ProduceShortcut
 from odradek.broker.partition import Partition
 from odradek.broker.responses import frame as response_frame
+from odradek.log.batch_contents import InvalidRecordsError
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec
 from odradek.protocol.produce import (
@@ -117,7 +118,16 @@ class _Produce(PendingReply):
             leader = self._broker.partitions.current_leader(topic, number)
             if leader is not None:
                 self._moved.add(leader[0])
-        responses.append(PartitionResponse(number, int(error.code), error_message=str(error), current_leader=leader))
+        record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
+        responses.append(
+            PartitionResponse(
+                number,
+                int(error.code),
+                record_errors=record_errors,
+                error_message=str(error),
+                current_leader=leader,
+            )
+        )
 
     def learn(self, frame: memoryview) -> None:
         """Let the next request like this one take the short road, if it is one that can."""

@@ -1,0 +1,136 @@
+"""What is in a batch that a client sent: opened within a limit, checked record by record, and packed anew if need be.
+
+`validation` decides when. Kafka's rules, of `LogValidator` (KIP-467, KIP-937): every record is whole, a compacted
+topic's records have keys, no timestamp is out of range, and the records fill the batch exactly. Records that are not
+numbered 0, 1, 2 … are numbered anew, and a greatest timestamp in the header that is none is corrected.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.compression import Codec, DecompressedSizeError, compress, decompress
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.produce import RecordError
+from odradek.protocol.record_batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    BatchHeader,
+    set_max_timestamp,
+    write_header,
+)
+from odradek.protocol.record_walk import renumber_records, walk_records
+
+NO_TIMESTAMP: Final = -1
+MAX_RECORD_ERRORS: Final = 1000
+"""So many bad records of a batch are named in an answer, which would otherwise be many times the request."""
+_LATEST: Final = 2**63 - 1
+_ANY_TIME: Final = 1 << 70
+"""Beyond what a base timestamp and a delta can add up to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLimits:
+    """What a topic wants of each record. The limits on timestamps, in ms, are None where records get the broker's time.
+
+    `max_bytes` is how much the records may take once decompressed.
+    """
+
+    needs_keys: bool
+    before_max_ms: int | None
+    after_max_ms: int | None
+    max_bytes: int
+
+
+class Contents(NamedTuple):
+    """What became known of records that are as they must be. `max_timestamp` in ms, -1 without any."""
+
+    max_timestamp: int
+    is_in_sequence: bool
+
+
+class InvalidRecordsError(KafkaError):
+    """Some of a batch's records were refused, and the batch with them; `record_errors` names them (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
+        super().__init__(code, message)
+        self.record_errors = tuple(record_errors)
+
+
+def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> bytes:
+    """The batch's records, decompressed.
+
+    Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes`, upon which clients split a batch, and
+    INVALID_RECORD for what is not the codec's: CORRUPT_MESSAGE would make them send it again, and its CRC is right.
+    """
+    try:
+        return bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
+    except DecompressedSizeError as error:
+        raise KafkaError(ErrorCode.message_too_large, f"{error}; log.validate.max.bytes allows no more") from error
+    except CorruptBatchError as error:
+        raise KafkaError(ErrorCode.invalid_record, str(error)) from error
+
+
+def check_records(header: BatchHeader, data: bytes, limits: RecordLimits, now_ms: int) -> Contents:
+    """Check all records of a client's batch. Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP."""
+    base_timestamp, needs_keys = header.base_timestamp, limits.needs_keys
+    earliest, latest = _range(limits, now_ms)
+    largest = NO_TIMESTAMP
+    is_in_sequence = True
+    bad: list[tuple[int, str]] = []
+    bad_count, has_bad_time, index = 0, False, 0
+    try:
+        for timestamp_delta, offset_delta, key_length in walk_records(data, header.record_count):
+            timestamp = base_timestamp + timestamp_delta
+            if needs_keys and key_length < 0:
+                bad_count += 1
+                if len(bad) < MAX_RECORD_ERRORS:
+                    bad.append((index, "a compacted topic's record needs a key"))
+            elif not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
+                bad_count += 1
+                has_bad_time = True
+                if len(bad) < MAX_RECORD_ERRORS:
+                    bad.append((index, f"timestamp {timestamp} is not within {earliest} to {latest}"))
+            elif timestamp > largest:
+                largest = timestamp
+            if offset_delta != index:
+                is_in_sequence = False
+            index += 1
+    except CorruptBatchError as error:
+        message = f"the batch cannot be read: {error}"
+        raise InvalidRecordsError(ErrorCode.invalid_record, message, [RecordError(index, str(error))]) from error
+    if bad:
+        code = ErrorCode.invalid_timestamp if has_bad_time else ErrorCode.invalid_record
+        message = f"{bad_count} of the batch's {index} records are invalid; record {bad[0][0]}: {bad[0][1]}"
+        raise InvalidRecordsError(code, message, [RecordError(*each) for each in bad])
+    return Contents(largest, is_in_sequence)
+
+
+def _range(limits: RecordLimits, now_ms: int) -> tuple[int, int]:
+    """The first and the last timestamp that a record may have; no time has more than 64 bits."""
+    if limits.before_max_ms is None or limits.after_max_ms is None:
+        return -_ANY_TIME, _ANY_TIME
+    return max(now_ms - limits.before_max_ms, -_LATEST - 1), min(now_ms + limits.after_max_ms, _LATEST)
+
+
+def store_records(
+    batch: memoryview,
+    header: BatchHeader,
+    data: bytes,
+    contents: Contents,
+    *,
+    codec: Codec,
+    level: int | None,
+    max_timestamp: int,
+) -> memoryview:
+    """The batch as it is to be stored: `batch` itself, changed in place, if only its greatest timestamp was wrong."""
+    if codec == header.codec and contents.is_in_sequence:
+        set_max_timestamp(batch, 0, header, max_timestamp)
+        return batch
+    records = data if contents.is_in_sequence else renumber_records(data, header.record_count)
+    packed = bytearray(HEADER_SIZE)
+    packed += compress(codec, records, level=level)
+    write_header(
+        packed, header._replace(attributes=header.attributes & ~CODEC_MASK | codec, max_timestamp=max_timestamp)
+    )
+    return memoryview(packed)

@@ -1,0 +1,106 @@
+"""A look at records that makes no object of them: what a broker needs to know of a batch, once it is decompressed.
+
+The format is drawn in `records`. The rules are those of Kafka's broker, which are stricter than a reader needs: a
+varint that Kafka reads as an int has five bytes at most, a record is exactly as long as it says, and so are all.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.varint import read_varint, varint
+
+MIN_RECORD_BYTES: Final = 7
+_INT_BYTES: Final = 5
+_INT: Final = range(-(2**31), 2**31)
+_LONG: Final = range(-(2**63), 2**63)
+
+
+def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:
+    """`(timestamp delta, offset delta, key length)` of each of `count` records; a negative length is a null key.
+
+    Raises `CorruptBatchError` at the first record that is not whole, and if `data` is not just `count` records.
+    """
+    if not 0 <= count * MIN_RECORD_BYTES <= len(data):
+        raise CorruptBatchError(f"{len(data)} bytes can't be {count} records")
+    position = 0
+    try:
+        for _ in range(count):
+            if (n := data[position]) < 0x80:
+                position += 1
+                end = position + ((n >> 1) ^ -(n & 1))
+            else:
+                n, position = _read_int(data, position)
+                end = position + n
+            # The byte at `position` is the record's attributes, which mean nothing so far.
+            if (n := data[position + 1]) < 0x80:
+                timestamp_delta = (n >> 1) ^ -(n & 1)
+                position += 2
+            else:
+                timestamp_delta, position = read_varint(data, position + 1)
+                if timestamp_delta not in _LONG:
+                    raise CorruptBatchError("a timestamp has more than 64 bits")
+            if (n := data[position]) < 0x80:
+                offset_delta = (n >> 1) ^ -(n & 1)
+                position += 1
+            else:
+                offset_delta, position = _read_int(data, position)
+            if (n := data[position]) < 0x80:
+                key_length = (n >> 1) ^ -(n & 1)
+                position += 1
+            else:
+                key_length, position = _read_int(data, position)
+            if key_length > 0:
+                position += key_length
+            if (n := data[position]) < 0x80:
+                n = (n >> 1) ^ -(n & 1)
+                position += 1
+            else:
+                n, position = _read_int(data, position)
+            if n > 0:
+                position += n
+            position = position + 1 if data[position] == 0 else _skip_headers(data, position)
+            # Positions only grow, so a part that leaves its record is found here.
+            if position != end:
+                raise CorruptBatchError("a record is not as long as it says")
+            yield timestamp_delta, offset_delta, key_length
+    except IndexError:
+        raise CorruptBatchError("a record is cut") from None
+    if position != len(data):
+        raise CorruptBatchError("there are bytes after the last record")
+
+
+def renumber_records(data: bytes, count: int) -> bytearray:
+    """The same records, which are whole, with offset deltas that count from 0."""
+    renumbered = bytearray()
+    position = 0
+    for number in range(count):
+        length, start = read_varint(data, position)
+        position = start + length
+        _, offset_at = read_varint(data, start + 1)
+        _, rest_at = read_varint(data, offset_at)
+        body = data[start:offset_at] + varint(number) + data[rest_at:position]
+        renumbered += varint(len(body))
+        renumbered += body
+    return renumbered
+
+
+def _read_int(data: bytes, position: int) -> tuple[int, int]:
+    value, after = read_varint(data, position)
+    if after - position > _INT_BYTES or value not in _INT:
+        raise CorruptBatchError("a length or an offset has more than 32 bits")
+    return value, after
+
+
+def _skip_headers(data: bytes, position: int) -> int:
+    """The position after a record's headers: a key is never null, a value may be."""
+    count, position = _read_int(data, position)
+    if count < 0:
+        raise CorruptBatchError(f"a record can't have {count} headers")
+    for _ in range(count):
+        length, position = _read_int(data, position)
+        if length < 0:
+            raise CorruptBatchError("a record header has no key")
+        length, position = _read_int(data, position + length)
+        position += max(length, 0)
+    return position

@@ -41,7 +41,7 @@ def njit(function: Any) -> Any:
 
 
 @njit
-def _varint(position: int, end: int) -> tuple[int, int]:
+def varint(position: int, end: int) -> tuple[int, int]:
     """`(value, position after it)`, zigzag, at most ten bytes and 64 bits."""
     if position >= end:
         return 0, _LOST
@@ -120,16 +120,16 @@ def decode(
         position = table[batch, SECTION]
         end = position + table[batch, SECTION_SIZE]
         for _ in range(table[batch, RECORD_COUNT]):
-            size, position = _varint(position, end)
+            size, position = varint(position, end)
             if size < MIN_RECORD_BYTES - 1 or size > end - position:
                 return -1 - batch
             record_end = position + size
-            timestamp_delta, position = _varint(position + 1, record_end)
-            offset_delta, position = _varint(position, record_end)
-            key_length, key_at = _varint(position, record_end)
+            timestamp_delta, position = varint(position + 1, record_end)
+            offset_delta, position = varint(position, record_end)
+            key_length, key_at = varint(position, record_end)
             if key_length > record_end - key_at:
                 return -1 - batch
-            value_length, value_at = _varint(key_at + max(key_length, 0), record_end)
+            value_length, value_at = varint(key_at + max(key_length, 0), record_end)
             headers_at = value_at + max(value_length, 0)
             # One byte at least is left: the number of headers.
             if value_length >= record_end - value_at or headers_at >= record_end:
@@ -151,7 +151,7 @@ def decode(
                 value_size, added = _append(values, row, value_size, value_at, value_length)
                 null_values += added
             if want_headers:
-                count, inside = _varint(headers_at, record_end)
+                count, inside = varint(headers_at, record_end)
                 # A header takes two bytes at least, so a number that lies can't ask for much memory.
                 if count < 0 or count > (record_end - inside) >> 1:
                     return -1 - batch
@@ -178,13 +178,13 @@ def decode_headers(header_places: Any, rows: int, list_ends: Any, keys: Any, val
     list_ends[0] = 0
     for row in range(rows):
         end = header_places[row, 1]
-        count, position = _varint(header_places[row, 0], end)
+        count, position = varint(header_places[row, 0], end)
         for _ in range(count):
-            length, position = _varint(position, end)
+            length, position = varint(position, end)
             if length < 0 or length > end - position:
                 return -1 - row
             key_size, added = _append(keys, header, key_size, position, length)
-            length, position = _varint(position + length, end)
+            length, position = varint(position + length, end)
             if length > end - position or position > end:
                 return -1 - row
             value_size, added = _append(values, header, value_size, position, length)

@@ -12,7 +12,8 @@ _LOGICAL_SHIFT: Final = (1 << 57) - 1
 
 
 @njit
-def _varint_size(value: int) -> int:
+def varint_size(value: int) -> int:
+    """How many bytes `write_varint` takes for it."""
     rest = (value << 1) ^ (value >> 63)
     size = 1
     while rest > 0x7F or rest < 0:
@@ -22,8 +23,8 @@ def _varint_size(value: int) -> int:
 
 
 @njit
-def _write_varint(place: int, value: int) -> int:
-    """The address after it."""
+def write_varint(place: int, value: int) -> int:
+    """Write a number, zigzag; the address after it."""
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F or rest < 0:
         store(place, rest & 0x7F | 0x80)
@@ -47,7 +48,7 @@ def _length(ends: Any, valid: int, first_bit: int, row: int) -> int:
 
 @njit
 def _write_bytes(place: int, length: int, source: int) -> int:
-    place = _write_varint(place, length)
+    place = write_varint(place, length)
     if length > 0:
         copy(place, source, length)
         place += length
@@ -88,14 +89,14 @@ def encode(
             bit = places[4, 2] + row
             if not places[4, 1] or (load(places[4, 1] + (bit >> 3)) >> (bit & 7)) & 1:
                 first_header, last_header = header_lists[row], header_lists[row + 1]
-        body = 1 + _varint_size(delta) + _varint_size(count)
-        body += _varint_size(key_length) + max(key_length, 0) + _varint_size(value_length) + max(value_length, 0)
-        body += _varint_size(last_header - first_header)
+        body = 1 + varint_size(delta) + varint_size(count)
+        body += varint_size(key_length) + max(key_length, 0) + varint_size(value_length) + max(value_length, 0)
+        body += varint_size(last_header - first_header)
         for header in range(first_header, last_header):
             for part in range(2):
                 length = _length(header_ends[part], places[2 + part, 1], places[2 + part, 2], header)
-                body += _varint_size(length) + max(length, 0)
-        needed = size + _varint_size(body) + body
+                body += varint_size(length) + max(length, 0)
+        needed = size + varint_size(body) + body
         if count and needed > max_bytes:
             break
         if needed > room:
@@ -103,13 +104,13 @@ def encode(
                 result[0] = needed
                 return 0
             break
-        place = _write_varint(output + size, body)
+        place = write_varint(output + size, body)
         store(place, 0)
-        place = _write_varint(place + 1, delta)
-        place = _write_varint(place, count)
+        place = write_varint(place + 1, delta)
+        place = write_varint(place, count)
         place = _write_bytes(place, key_length, places[0, 0] + (ends[0][row] if key_length > 0 else 0))
         place = _write_bytes(place, value_length, places[1, 0] + (ends[1][row] if value_length > 0 else 0))
-        place = _write_varint(place, last_header - first_header)
+        place = write_varint(place, last_header - first_header)
         for header in range(first_header, last_header):
             for part in range(2):
                 length = _length(header_ends[part], places[2 + part, 1], places[2 + part, 2], header)

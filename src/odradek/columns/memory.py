@@ -38,6 +38,18 @@ def load(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def load_word(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
+    """The eight bytes at an address, in the machine's order, as a uint64."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def store(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., Any]]:
     """Write an int64's low byte at an address."""
 

@@ -39,6 +39,7 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 _CODECS: Final = tuple(Codec)
 
 
@@ -96,6 +97,11 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Whether the record is a marker of a transaction's end, which no consumer gets to see."""
         return bool(self.attributes & CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` is the time from which compaction may take the batch's tombstones or its marker."""
+        return bool(self.attributes & DELETE_HORIZON)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -171,6 +177,7 @@ def _write_crc(buffer: bytearray | memoryview, position: int, end: int) -> None:
 __all__ = [
     "CODEC_MASK",
     "CONTROL",
+    "DELETE_HORIZON",
     "HEADER_SIZE",
     "LENGTH_OVERHEAD",
     "LOG_APPEND_TIME",

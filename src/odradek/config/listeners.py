@@ -20,7 +20,7 @@ class ListenerAddress(NamedTuple):
 def parse_host_port(text: str) -> tuple[str, int]:
     """`HOST:PORT` as two values; raises `ConfigurationError`. An empty host means every interface, as in Kafka."""
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
+    if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
         raise ConfigurationError(f"an address is HOST:PORT with a port from 0 to 65535, not {text!r}")
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1], int(port)

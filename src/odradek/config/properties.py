@@ -59,4 +59,10 @@ def _unescape(text: str) -> str:
             raise ConfigurationError(f"\\u needs four hexadecimal digits in {text!r}")
         return chr(int(escaped[1:], 16)) if escaped[:1] == "u" else _ESCAPES.get(escaped, escaped)
 
-    return _ESCAPE.sub(character, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    try:
+        # Java writes what is beyond 16 bits as two characters, each of which means nothing by itself.
+        return _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"half a character is escaped in {text!r}") from None

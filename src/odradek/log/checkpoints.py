@@ -14,6 +14,7 @@ A file is valid if the version is 0, the count is right and every line parses. I
 that is not there has no entries; one that is not valid is reported, and recovery does without it: it then reads more.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 _VERSION: Final = "0"
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 class Line(NamedTuple):
@@ -47,7 +49,7 @@ def decode_lines(data: bytes, path: str) -> list[Line]:
     if len(lines) < 2:
         raise DamagedFileError(path, len(data), "is cut after its version")
     count, content = lines[1], [line for line in lines[2:] if line.text.strip()]
-    if not count.text.strip().isdecimal() or int(count.text) != len(content):
+    if count.text.strip() != str(len(content)):
         raise DamagedFileError(
             path, count.byte, f"says that it has {count.text.strip()!r} lines, and has {len(content)}"
         )
@@ -60,6 +62,16 @@ def split_lines(data: bytes) -> Iterator[Line]:
     for line in data.splitlines(keepends=True):
         yield Line(byte, line.decode(errors="replace").rstrip("\r\n"))
         byte += len(line)
+
+
+def parse_number(text: str, bits: int = 64) -> int:
+    """A number in decimal digits that Java has room for in so many bits. Raises `ValueError` for any other text."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is no number")
+    number = int(text)
+    if not -1 << (bits - 1) <= number < 1 << (bits - 1):
+        raise ValueError(f"{text} has more than {bits} bits")
+    return number
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -78,7 +90,7 @@ def decode_offset_lines(data: bytes, path: str) -> list[tuple[int, TopicPartitio
     for byte, line in decode_lines(data, path):
         try:
             topic, partition, offset = line.split()
-            found.append((byte, TopicPartition(topic, int(partition)), int(offset)))
+            found.append((byte, TopicPartition(topic, parse_number(partition, 32)), parse_number(offset)))
         except ValueError:
             raise DamagedFileError(path, byte, f"has a line that is no topic, partition and offset: {line!r}") from None
     return found

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.config import parse_properties
-from odradek.log.checkpoints import split_lines
+from odradek.log.checkpoints import parse_number, split_lines
 from odradek.log.errors import DamagedFileError
 from odradek.model import ConfigurationError
 
@@ -56,7 +56,7 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
     if version not in {"0", "1"}:
         raise DamagedFileError(path, _line_of(data, "version"), f"has version {version}; this release reads 0 and 1")
     try:
-        number = None if broker_id is None else int(broker_id)
+        number = None if broker_id is None else parse_number(broker_id.strip(), 32)
     except ValueError:
         byte = _line_of(data, "broker.id", "node.id")
         raise DamagedFileError(path, byte, f"has the broker id {broker_id!r}, which is no number") from None

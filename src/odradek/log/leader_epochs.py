@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from odradek.log.checkpoints import decode_lines, encode_lines
+from odradek.log.checkpoints import decode_lines, encode_lines, parse_number
 from odradek.log.errors import DamagedFileError
 
 FILE_NAME: Final = "leader-epoch-checkpoint"
@@ -89,12 +89,13 @@ class LeaderEpochs:
         entries: list[EpochStart] = []
         for byte, line in decode_lines(data, path):
             try:
-                epoch, offset = map(int, line.split())
+                epoch, offset = line.split()
+                start = EpochStart(parse_number(epoch, 32), parse_number(offset))
             except ValueError:
                 raise DamagedFileError(path, byte, f"has a line that is no epoch and offset: {line!r}") from None
-            if entries and (epoch <= entries[-1].epoch or offset < entries[-1].start_offset):
+            if entries and (start.epoch <= entries[-1].epoch or start.start_offset < entries[-1].start_offset):
                 raise DamagedFileError(path, byte, f"has epochs that do not rise: {line!r} follows {entries[-1]}")
-            entries.append(EpochStart(epoch, offset))
+            entries.append(start)
         return cls(entries)
 
     def _changed(self) -> None:

@@ -7,15 +7,18 @@ they are there, and ignores what it does not know; a node that holds something e
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError, OdradekError, TopicPartition
 
 NO_LEADER: Final = -1
+_NUMBER: Final = re.compile("-?[0-9]{1,20}")
+_PARTITION: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
 class BrokenNodeError(OdradekError):
@@ -70,15 +73,15 @@ class BrokerNode:
         """Versions 1 to 5; version 1 has one plain endpoint."""
         fields = _Fields(path, data)
         texts = fields.texts("endpoints", default=())
+        if not texts:
+            texts = (str(ListenerAddress("PLAINTEXT", fields.text("host"), fields.integer("port"))),)
         try:
             endpoints = tuple(parse_listener(text) for text in texts)
         except ConfigurationError as error:
             raise BrokenNodeError(path, str(error)) from None
-        if not endpoints:
-            endpoints = (ListenerAddress("PLAINTEXT", fields.text("host"), fields.integer("port")),)
         return cls(
             endpoints=endpoints,
-            timestamp_ms=fields.integer("timestamp", default=0),
+            timestamp_ms=fields.integer("timestamp", default=0, bits=64),
             rack=fields.text("rack") if fields.has("rack") else None,
             protocols={
                 name: str(protocol) for name, protocol in fields.mapping("listener_security_protocol_map").items()
@@ -174,7 +177,7 @@ class ControllerNode:
     def decode(cls, path: str, data: bytes) -> "ControllerNode":
         """Versions 1 and 2."""
         fields = _Fields(path, data)
-        return cls(broker_id=fields.integer("brokerid"), timestamp_ms=fields.integer("timestamp", default=0))
+        return cls(broker_id=fields.integer("brokerid"), timestamp_ms=fields.integer("timestamp", default=0, bits=64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +232,7 @@ class ProducerIdBlockNode:
     def decode(cls, path: str, data: bytes) -> "ProducerIdBlockNode":
         """Version 1."""
         fields = _Fields(path, data)
-        first, last = fields.integer("block_start"), fields.integer("block_end")
+        first, last = fields.integer("block_start", bits=64), fields.integer("block_end", bits=64)
         return cls(broker_id=fields.integer("broker"), first=first, last=last)
 
 
@@ -309,9 +312,11 @@ class ConsumerNode:
         if pattern not in {"static", "white_list", "black_list"}:
             raise BrokenNodeError(path, f"its pattern is {pattern!r}")
         subscription = fields.mapping("subscription", required=True)
-        if not all(type(threads) is int for threads in subscription.values()):
+        if not all(_fits(threads, 32) for threads in subscription.values()):
             raise BrokenNodeError(path, "subscription does not map topics to numbers of threads")
-        return cls(subscription=subscription, pattern=pattern, timestamp_ms=fields.integer("timestamp", default=0))
+        return cls(
+            subscription=subscription, pattern=pattern, timestamp_ms=fields.integer("timestamp", default=0, bits=64)
+        )
 
 
 def encode_integer(value: int) -> bytes:
@@ -322,9 +327,17 @@ def encode_integer(value: int) -> bytes:
 def decode_integer(path: str, data: bytes) -> int:
     """The integer that a node holds. Raises `BrokenNodeError`."""
     try:
-        return int(data[:32])
+        number = int(data[:32])
     except ValueError:
-        raise BrokenNodeError(path, f"{data[:32]!r} is no integer") from None
+        number = None
+    if number is None or not _fits(number, 64):
+        raise BrokenNodeError(path, f"{data[:32]!r} is no integer")
+    return number
+
+
+def _fits(value: object, bits: int) -> TypeGuard[int]:
+    """Whether it is an integer, and messages can carry it: one that is larger would break every answer it is in."""
+    return type(value) is int and -1 << (bits - 1) <= value < 1 << (bits - 1)
 
 
 def _encode(fields: Mapping[str, Any]) -> bytes:
@@ -340,7 +353,9 @@ class _Fields:
         self._path = path
         if isinstance(data, bytes):
             try:
-                data = json.loads(data)
+                text, data = data, json.loads(data)
+                if b"\\ud" in text or b"\\uD" in text:
+                    json.dumps(data, ensure_ascii=False).encode()  # half a character is none, and can't be sent
             except (ValueError, RecursionError) as error:
                 raise BrokenNodeError(path, f"not JSON ({error})") from None
         if not isinstance(data, dict):
@@ -350,13 +365,13 @@ class _Fields:
     def has(self, name: str) -> bool:
         return self._fields.get(name) is not None
 
-    def integer(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None, *, bits: int = 32) -> int:
         """Also a number in a string, as timestamps and producer ids are."""
         value = self._fields.get(name, default)
-        if isinstance(value, str) and value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) <= 20:
-            return int(value)
-        if type(value) is not int:
-            raise self._broken(name, "an integer")
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = int(value)
+        if not _fits(value, bits):
+            raise self._broken(name, f"an integer of {bits} bits")
         return value
 
     def text(self, name: str) -> str:
@@ -373,7 +388,7 @@ class _Fields:
 
     def integers(self, name: str) -> tuple[int, ...]:
         value = self._fields.get(name)
-        if not isinstance(value, list) or not all(type(each) is int for each in value):
+        if not isinstance(value, list) or not all(_fits(each, 32) for each in value):
             raise self._broken(name, "a list of integers")
         return tuple(value)
 
@@ -387,7 +402,7 @@ class _Fields:
         """Partition numbers, which JSON makes strings, to replicas."""
         mapping = _Fields(self._path, self.mapping(name, required=required))
         keys = sorted(mapping._fields, key=lambda key: (len(key), key))
-        if not all(key.isascii() and key.isdigit() and len(key) <= 10 for key in keys):
+        if not all(_PARTITION.fullmatch(key) and _fits(int(key), 32) for key in keys):
             raise self._broken(name, "an object of partitions")
         return {int(key): mapping.integers(key) for key in keys}
 

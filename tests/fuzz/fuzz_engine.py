@@ -29,6 +29,9 @@ MODULES: Final = {
     "batches": "fuzz_batches",
     "columns": "fuzz_columns",
     "compression": "fuzz_batches",
+    "group_records": "fuzz_files",
+    "small_files": "fuzz_files",
+    "nodes": "fuzz_files",
 }
 """Target → the module whose `TARGETS` has it."""
 

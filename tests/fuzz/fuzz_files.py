@@ -1,0 +1,349 @@
+"""Targets: what lies around. Records of groups, the small files of a data directory, the nodes of the metadata tree.
+
+All of these may have been written by others, by an older release or by a failing disk; a decoder refuses them with its
+own error, which names the place, and what it takes can be used: a number that no message can carry would break every
+answer that it is in.
+"""
+
+import json
+import random
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
+from uuid import UUID
+
+from crc32c import crc32c
+from fuzz_engine import Target
+
+from odradek.config import ListenerAddress
+from odradek.log import checkpoints, identity
+from odradek.log.errors import DamagedFileError
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.producer_snapshot import decode_snapshot, encode_snapshot
+from odradek.log.producer_state import AppendedBatch, ProducerEntry, ProducerState
+from odradek.metadata import nodes
+from odradek.model import TopicPartition
+from odradek.protocol import consumer_protocol, group_records
+from odradek.protocol.errors import MalformedMessageError
+
+_TOPICS = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("topic.b", 2**31 - 1))
+_ID = UUID(int=7 << 100)
+_INT64 = range(-(1 << 63), 1 << 63)
+_INT32 = range(-(1 << 31), 1 << 31)
+
+# ---- records of groups, and what members tell each other ------------------------------------------------------------
+
+_SUBSCRIPTION = consumer_protocol.Subscription(
+    topics=("a", "é"), user_data=b"u", owned_partitions=_TOPICS, generation_id=5, rack_id="r"
+)
+_ASSIGNMENT = consumer_protocol.Assignment(partitions=_TOPICS, user_data=b"")
+_OFFSET = group_records.OffsetCommitValue(offset=9, metadata="m", commit_timestamp=5, leader_epoch=3)
+_MEMBER = group_records.MemberMetadata(
+    member_id="m", client_id="c", client_host="/h", session_timeout=10, subscription=b"s", assignment=b"a"
+)
+_GROUP = group_records.GroupMetadataValue(
+    protocol_type="consumer", generation=3, protocol="range", leader="m", members=(_MEMBER, _MEMBER)
+)
+_OFFSET_KEY = group_records.OffsetCommitKey(group="g", topic="t", partition=3)
+_GROUP_KEY = group_records.GroupMetadataKey(group="g")
+
+
+def check_group_records(data: bytes) -> None:
+    """A key, a value, a subscription or an assignment is refused, or is the same when it is written and read again."""
+    kind, content = data[:1], data[1:]
+    for view in (content, memoryview(content)):
+        try:
+            if kind == b"k":
+                key = group_records.decode_key(view)
+                if not isinstance(key, group_records.UnknownKey):
+                    assert group_records.decode_key(group_records.encode_key(key)) == key
+            elif kind in {b"o", b"g"}:
+                key = _OFFSET_KEY if kind == b"o" else _GROUP_KEY
+                value = group_records.decode_value(key, view)
+                version = struct.unpack_from(">h", content)[0]
+                assert group_records.decode_value(key, group_records.encode_value(value, version)) == value
+            elif kind == b"s":
+                subscription = consumer_protocol.decode_subscription(view)
+                encoded = consumer_protocol.encode_subscription(subscription)
+                again = consumer_protocol.decode_subscription(encoded)
+                assert sorted(again.owned_partitions) == sorted(subscription.owned_partitions)
+                assert _without(again, "owned_partitions") == _without(subscription, "owned_partitions")
+                assert len(subscription.topics) + len(subscription.owned_partitions) <= len(content)
+            else:
+                assignment = consumer_protocol.decode_assignment(view)
+                again_ = consumer_protocol.decode_assignment(consumer_protocol.encode_assignment(assignment))
+                assert sorted(again_.partitions) == sorted(assignment.partitions)
+                assert again_.user_data == assignment.user_data
+        except MalformedMessageError:
+            continue
+
+
+def _without(value: Any, name: str) -> list[Any]:
+    return [getattr(value, field.name) for field in fields(value) if field.name != name]
+
+
+def group_seeds() -> Iterator[bytes]:
+    """Each kind in each of its versions."""
+    yield b"k" + group_records.encode_key(_OFFSET_KEY)
+    yield b"k" + group_records.encode_key(_GROUP_KEY)
+    for version in range(5):
+        yield b"o" + group_records.encode_value(_OFFSET, version)
+        yield b"g" + group_records.encode_value(_GROUP, version)
+    for version in range(4):
+        yield b"s" + consumer_protocol.encode_subscription(_SUBSCRIPTION, version)
+        yield b"a" + consumer_protocol.encode_assignment(_ASSIGNMENT, version)
+
+
+# ---- the small files of a data directory ----------------------------------------------------------------------------
+
+_PRODUCERS = ProducerState(
+    {
+        1: ProducerEntry(2, [AppendedBatch(0, 4, 10, 14, 5)], last_timestamp=5),
+        7: ProducerEntry(0, last_timestamp=9, transaction_start=3),
+    }
+)
+
+
+def check_small_files(data: bytes) -> None:
+    """A file is damaged, at a byte that it has, or says the same when it is written and read again."""
+    kind, content = data[:1], data[1:]
+    check = _FILES.get(kind)
+    if check is None:
+        return
+    try:
+        check(content)
+    except DamagedFileError as error:
+        place = error.byte
+    else:
+        place = 0
+    assert 0 <= place <= len(content)
+
+
+def _check_offsets(content: bytes) -> None:
+    offsets = checkpoints.decode_offsets(content, "f")
+    assert all(offset in _INT64 and partition.partition in _INT32 for partition, offset in offsets.items())
+    assert checkpoints.decode_offsets(checkpoints.encode_offsets(offsets), "f") == offsets
+
+
+def _check_epochs(content: bytes) -> None:
+    epochs = LeaderEpochs.decode(content, "f")
+    assert all(epoch in _INT32 and offset in _INT64 for epoch, offset in epochs.entries)
+    assert LeaderEpochs.decode(epochs.encode(), "f").entries == epochs.entries
+
+
+def _check_snapshot(content: bytes) -> None:
+    if len(content) > 6:
+        # In every second try the checksum is right.
+        content = content if content[-1] & 1 else content[:2] + struct.pack(">I", crc32c(content[6:])) + content[6:]
+    producers = decode_snapshot(content, "f")
+    encoded = encode_snapshot(producers)
+    assert encode_snapshot(decode_snapshot(encoded, "f")) == encoded
+
+
+def _check_meta_properties(content: bytes) -> None:
+    found = identity.decode_meta_properties(content, "f")
+    if found.broker_id is not None and found.cluster_id is not None:
+        assert found.broker_id in _INT32
+        found.cluster_id.encode()
+
+
+def _check_partition_metadata(content: bytes) -> None:
+    topic_id = identity.decode_partition_metadata(content, "f")
+    assert identity.decode_partition_metadata(identity.encode_partition_metadata(topic_id), "f") == topic_id
+
+
+_FILES: Final[dict[bytes, Callable[[bytes], None]]] = {
+    b"o": _check_offsets,
+    b"e": _check_epochs,
+    b"s": _check_snapshot,
+    b"m": _check_meta_properties,
+    b"p": _check_partition_metadata,
+}
+
+
+def file_seeds() -> Iterator[bytes]:
+    """Each file as we write it, and as Kafka's KRaft brokers write theirs."""
+    yield b"o" + checkpoints.encode_offsets(dict.fromkeys(_TOPICS, 1500))
+    yield b"e" + b"0\n2\n0 0\n3 1500\n"
+    yield b"s" + encode_snapshot(_PRODUCERS)
+    yield b"s" + encode_snapshot(ProducerState())
+    yield b"m" + identity.encode_meta_properties(1, "mEgkBPdUTcyZ9uBFk7hDJQ")
+    yield b"m" + b"#\n#Sat Nov 21 2026\nnode.id=1\ndirectory.id=x\nversion=1\ncluster.id=\\u0041\\\n  b\n"
+    yield b"p" + identity.encode_partition_metadata(_ID)
+
+
+_NUMBERS = (
+    b"0",
+    b"\\ud83d\\ude00",
+    b"\\ud800",
+    b"-1",
+    b"9" * 19,
+    b"9" * 20,
+    b"1" * 5000,
+    b"+1",
+    b"1_0",
+    "٣".encode(),
+    b"1e3",
+    b"0x1",
+    b"",
+    b" 1",
+    b"2147483648",
+)
+
+
+def mutate_text(data: bytes, chance: random.Random) -> bytes | None:
+    """Put another number where one is; None for files that are no text."""
+    if data[:1] == b"s":
+        return None
+    places = [place for place in range(1, len(data)) if data[place : place + 1].isdigit()]
+    if not places:
+        return None
+    place = chance.choice(places)
+    end = place
+    while data[end : end + 1].isdigit():
+        end += 1
+    return data[:place] + chance.choice(_NUMBERS) + data[end:]
+
+
+# ---- the nodes of the metadata tree ---------------------------------------------------------------------------------
+
+_REPLICAS = {0: (1, 2), 1: (2, 1)}
+_NODES: Final[tuple[Any, ...]] = (
+    nodes.BrokerNode(
+        endpoints=(ListenerAddress("PLAINTEXT", "h", 9092), ListenerAddress("A", "::1", 1)),
+        timestamp_ms=5,
+        rack="r",
+        protocols={"A": "SSL"},
+    ),
+    nodes.TopicNode(replicas=_REPLICAS, topic_id=_ID, adding_replicas={0: (3,)}, removing_replicas={0: (1,)}),
+    nodes.PartitionStateNode(leader=1, leader_epoch=5, isr=(1, 2), controller_epoch=3, leader_recovery_state=1),
+    nodes.ControllerNode(broker_id=1, timestamp_ms=5),
+    nodes.ConfigNode(config={"retention.ms": "5"}),
+    nodes.ClusterIdNode(cluster_id="c"),
+    nodes.ProducerIdBlockNode(broker_id=1, first=1000, last=1999),
+    nodes.DeleteTopicsNode(topics=("a", "b")),
+    nodes.ReassignPartitionsNode(replicas={TopicPartition("a", 0): (1, 2)}),
+    nodes.PreferredReplicaElectionNode(partitions=_TOPICS),
+    nodes.ConsumerNode(subscription={"a": 1}, pattern="static", timestamp_ms=5),
+)
+
+
+def check_nodes(data: bytes) -> None:
+    """A node is broken, or is the same when it is written and read again; messages can carry what is in it."""
+    if not data:
+        return
+    kind, content = type(_NODES[data[0] % len(_NODES)]), data[1:]
+    try:
+        node = kind.decode("/path", content)
+    except nodes.BrokenNodeError:
+        pass
+    else:
+        again = kind.decode("/path", node.encode())
+        if isinstance(
+            node, nodes.BrokerNode
+        ):  # every listener's protocol is written, also those that go without saying
+            again = replace(again, protocols=node.protocols)
+        assert again == node
+        _check_value(node)
+    try:
+        number = nodes.decode_integer("/path", content)
+    except nodes.BrokenNodeError:
+        return
+    assert number in _INT64
+    assert nodes.decode_integer("/path", nodes.encode_integer(number)) == number
+
+
+_LONG = frozenset({"timestamp_ms", "first", "last"})
+
+
+def _check_value(value: Any, name: str = "") -> None:
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, int):
+        assert value in (_INT64 if name in _LONG else _INT32), f"{name} is {value}"
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            _check_value(key)
+            _check_value(each)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _check_value(getattr(value, field.name), field.name)
+    elif isinstance(value, tuple):
+        for each in value:
+            _check_value(each)
+
+
+def node_seeds() -> Iterator[bytes]:
+    """Each kind of node; and one as the first of Kafka's releases wrote it."""
+    for number, node in enumerate(_NODES):
+        yield bytes([number]) + node.encode()
+    yield b"\x00" + b'{"version":1,"host":"h","port":9092,"jmx_port":-1,"timestamp":"5"}'
+    yield b"\x00" + b"17"
+
+
+_ODD: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    "",
+    "x",
+    "\ud800",
+    "1" * 21,
+    "-5",
+    1 << 31,
+    1 << 63,
+    -1,
+    1.5,
+    [],
+    {},
+    [None],
+    [[1]],
+)
+_ODD_TEXTS: Final = (
+    "PLAINTEXT://h:0000001234567",
+    "h:" + "0" * 5000,
+    "A://[::1",
+    "\ud800://h:1",
+    "A://h:٣",
+    "//:1",
+    "0",
+)
+
+
+def mutate_node(data: bytes, chance: random.Random) -> bytes | None:
+    """Put something else somewhere in the JSON."""
+    try:
+        value = json.loads(data[1:])
+    except (ValueError, RecursionError):
+        return None
+    holder = {"": value}
+    places: list[tuple[Any, Any]] = [(holder, "")]
+    for place, key in places:
+        inside = place[key]
+        if isinstance(inside, dict | list) and len(places) < 1000:
+            places += [(inside, each) for each in (inside if isinstance(inside, dict) else range(len(inside)))]
+    place, key = chance.choice(places)
+    place[key] = chance.choice(_ODD + _ODD_TEXTS)
+    if isinstance(place, dict) and chance.random() < 0.2:
+        place[chance.choice(("0", "00", "9" * 10, "٣", "\ud800", "version"))] = place.pop(key)
+    return data[:1] + json.dumps(next(iter(holder.values()))).encode()
+
+
+TARGETS = {
+    "group_records": Target(
+        check=check_group_records,
+        seeds=group_seeds,
+        reaches={"odradek.protocol.group_records": 0.95, "odradek.protocol.consumer_protocol": 0.95},
+        runs=10000,
+    ),
+    "small_files": Target(
+        check=check_small_files,
+        seeds=file_seeds,
+        mutate=mutate_text,
+        reaches={"odradek.log.checkpoints": 0.9, "odradek.log.identity": 0.9, "odradek.log.producer_snapshot": 0.9},
+        runs=10000,
+    ),
+    "nodes": Target(
+        check=check_nodes, seeds=node_seeds, mutate=mutate_node, reaches={"odradek.metadata.nodes": 0.9}, runs=10000
+    ),
+}

@@ -1,0 +1,79 @@
+"""What the fuzzers found in files and nodes, as cases that run always."""
+
+import pytest
+
+from odradek.config import parse_host_port, parse_properties
+from odradek.log.checkpoints import decode_offsets
+from odradek.log.errors import DamagedFileError
+from odradek.log.identity import decode_meta_properties
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.metadata.nodes import (
+    BrokenNodeError,
+    BrokerNode,
+    ClusterIdNode,
+    ControllerNode,
+    PartitionStateNode,
+    ProducerIdBlockNode,
+    TopicNode,
+    decode_integer,
+)
+from odradek.model import ConfigurationError
+
+
+@pytest.mark.parametrize("number", ["9" * 19, "9" * 20, "1_0", "٣", "+1", "1" * 5000])
+def test_a_checkpoint_has_numbers_that_kafka_can_read(number):
+    """An offset beyond 64 bits went through, to fail wherever it was packed; 5,000 digits were no DamagedFileError."""
+    with pytest.raises(DamagedFileError):
+        decode_offsets(f"0\n1\nt 0 {number}\n".encode(), "f")
+    with pytest.raises(DamagedFileError):
+        decode_offsets(f"0\n{number}\nt 0 5\n".encode(), "f")
+    with pytest.raises(DamagedFileError):
+        LeaderEpochs.decode(f"0\n1\n{number} 5\n".encode(), "f")
+    with pytest.raises(DamagedFileError):
+        decode_meta_properties(f"version=0\nbroker.id={number}\n".encode(), "f")
+
+
+def test_half_a_character_is_none_and_two_halves_are_one():
+    """A cluster id with half a character was taken, and could not be sent to anybody."""
+    assert parse_properties(r"key=\ud83d\ude00") == {"key": "😀"}
+    with pytest.raises(ConfigurationError, match="half a character"):
+        parse_properties(r"key=\ud83d")
+    assert ClusterIdNode.decode("/p", rb'{"id":"\ud83d\ude00"}').cluster_id == "😀"
+    with pytest.raises(BrokenNodeError):
+        ClusterIdNode.decode("/p", rb'{"id":"\uD83D"}')
+
+
+@pytest.mark.parametrize("port", ["0000001234567", "0" * 5000, "65536", "٣"])
+def test_a_port_is_one_of_65536(port):
+    """Only its first six digits were looked at."""
+    with pytest.raises(ConfigurationError):
+        parse_host_port(f"host:{port}")
+
+
+STATE = '{"leader":%s,"leader_epoch":5,"isr":[%s],"controller_epoch":1,"version":1}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (PartitionStateNode, STATE % (1 << 31, 1)),
+        (PartitionStateNode, STATE % (1, 1 << 31)),
+        (ControllerNode, '{"brokerid":2147483648,"timestamp":"5"}'),
+        (ControllerNode, '{"brokerid":1,"timestamp":"9223372036854775808"}'),
+        (ProducerIdBlockNode, '{"broker":1,"block_start":"0","block_end":"9223372036854775808"}'),
+        (TopicNode, '{"partitions":{"2147483648":[1]}}'),
+        (TopicNode, '{"partitions":{"00":[1]}}'),
+        (BrokerNode, '{"host":"h","port":65536}'),
+        (BrokerNode, '{"host":"A://h:1","port":1}'),
+    ],
+)
+def test_a_node_has_numbers_and_names_that_messages_can_carry(kind, data):
+    """One foreign node with a large number made every answer fail that it was in."""
+    with pytest.raises(BrokenNodeError):
+        kind.decode("/path", data.encode())
+
+
+def test_an_integer_of_a_node_has_64_bits():
+    assert decode_integer("/p", b"9223372036854775807") == (1 << 63) - 1
+    with pytest.raises(BrokenNodeError):
+        decode_integer("/p", b"9223372036854775808")

@@ -43,6 +43,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/process.py": "starts and kills brokers",
     "testing/zookeeper.py": "starts and kills a ZooKeeper",
     "testing/disk.py": "os.strerror: the texts of error numbers",
+    "log/progress.py": "a lock: the threads of the disk tell it how far they are",
 }
 """File or folder → why it may, too."""
 

@@ -135,10 +135,6 @@ def test_a_new_log_goes_where_the_fewest_are() -> None:
     manager.close()
     manager = opened(disk, "/a", "/b")
     assert len(manager) == 5
-    manager.close()
-    disk.make_directories("/b/t-0")
-    with pytest.raises(StorageError, match="logs of the same partition"):
-        opened(disk, "/a", "/b")
 
 
 def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:

@@ -6,12 +6,13 @@ import signal
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from odradek.log import Log, LogConfig
-from odradek.log import loading as loading_module
+from odradek.log import recovery as recovery_module
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches
 from odradek.protocol.records import decode_records, encode_batch
@@ -204,9 +205,42 @@ def test_the_segment_that_was_recovered_is_recovered_again_until_it_is_flushed()
     disk = MemoryDisk()
     log = filled(disk, 9)
     log.close()
-    recovered = reopen(disk, recovery_point=log.log_end_offset)
+    end = log.log_end_offset
+    log = reopen(disk, clean=True)
+    log.append(batch(9), leader_epoch=3, now_ms=NOW)
+    log.write()
+    recovered = reopen(disk, recovery_point=end)
     assert recovered.recovery_point == recovered.segment_base_offsets[-1], "its index is not on the disk"
-    assert recovered.synced_offset == log.log_end_offset
+    assert recovered.synced_offset == end
+
+
+def test_a_log_that_ends_at_its_recovery_point_is_not_read() -> None:
+    """Nothing was written to it since it was closed; after `kill -9` that holds for most logs of a broker."""
+    disk = MemoryDisk()
+    log = filled(disk, 12)
+    log.close()
+    end, newest = log.log_end_offset, path(log.segment_base_offsets[-1])
+    content = bytearray(disk.read_file(newest))
+    content[HEADER_SIZE] ^= 1
+    overwrite(disk, newest, bytes(content))
+    untouched = reopen(copied(disk), recovery_point=end)
+    assert (untouched.log_end_offset, untouched.recovery_point) == (end, end)
+    assert untouched.append(batch(11), leader_epoch=3, now_ms=NOW).duplicate
+    assert reopen(copied(disk), recovery_point=end - 1).log_end_offset < end, "it is read when it is not synced"
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("rubbish", [b"\0" * 24, b"\xff" * 24, b"\1"])
+def test_a_log_that_ends_at_its_recovery_point_is_read_if_an_index_has_more(suffix: str, rubbish: bytes) -> None:
+    """What was appended and lost by a power cut may have left entries."""
+    disk = MemoryDisk()
+    log = filled(disk, 13, replace(SMALL, segment_bytes=5000))
+    log.close()
+    disk.open(path(0, suffix)).append([rubbish])
+    content = bytearray(disk.read_file(path(0)))
+    content[HEADER_SIZE] ^= 1
+    overwrite(disk, path(0), bytes(content))
+    assert reopen(disk, recovery_point=log.log_end_offset).log_end_offset == 0
 
 
 def test_recovery_is_the_same_when_it_is_repeated() -> None:
@@ -388,19 +422,24 @@ def test_an_empty_folder_is_an_empty_log() -> None:
     assert reopen(disk, clean=True).log_end_offset == 0
 
 
-def test_a_long_recovery_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(loading_module, "_PROGRESS_BYTES", 3 << 20)
-    monkeypatch.setattr(loading_module, "_READ_BYTES", 1 << 16)
+def test_batches_that_cross_a_piece_of_what_is_read_at_once_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the pieces are: smaller than a batch, than a header almost, or the size of a batch to the byte."""
     disk = MemoryDisk()
-    log = Log.open(disk, FOLDER, LogConfig(), now_ms=NOW)
-    for number in range(100):
-        log.append(batch(number, 100_000), leader_epoch=0, now_ms=NOW)
-    log.write()
-    with caplog.at_level(logging.INFO, "odradek.log"):
-        assert numbers(reopen(disk)) == list(range(100))
-    lines = [record.getMessage() for record in caplog.records if "MiB checked" in record.getMessage()]
-    assert len(lines) == 3
-    assert "of 9 MiB" in lines[0]
+    log = filled(disk, 9)
+    base, one = log.segment_base_offsets[-1], len(batch(8))
+    damaged = copied(disk)
+    content = bytearray(disk.read_file(path(base)))
+    content[-1] ^= 1
+    overwrite(damaged, path(base), bytes(content))
+    whole = reopen(copied(disk))
+    for size in (HEADER_SIZE, HEADER_SIZE + 1, one - 1, one, one + 1, one + HEADER_SIZE, 2 * one + 30):
+        monkeypatch.setattr(recovery_module, "_CHUNK_BYTES", size)
+        recovered = reopen(copied(disk))
+        assert numbers(recovered) == list(range(9)), size
+        assert recovered.epochs.entries == whole.epochs.entries
+        assert recovered.find_max_timestamp() == whole.find_max_timestamp()
+        assert recovered.append(batch(8), leader_epoch=9, now_ms=NOW).duplicate
+        assert numbers(reopen(copied(damaged))) == list(range(8)), size
 
 
 WRITER = """

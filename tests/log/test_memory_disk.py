@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from odradek.testing.disk import SECTOR_BYTES, MemoryDisk, PowerCutError, Survival
+from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+from odradek.testing.disk_contents import SECTOR_BYTES
 
 
 def disk_with(data: bytes, seed: int = 0) -> MemoryDisk:

@@ -9,10 +9,13 @@ kill    nothing of this: what kill -9 does, without the process
 It runs on any event loop and touches the outside through its `Runtime` and its `Store` only: the simulator has it too.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import IntEnum
 from functools import partial
+from typing import Final
 
 from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.controller_shell import ControllerShell, prepare_tree
@@ -26,6 +29,7 @@ from odradek.broker.server import Server
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.manager import LogManager
+from odradek.log.progress import LoadingStoppedError
 from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
@@ -33,6 +37,8 @@ from odradek.model import ErrorCode, KafkaError, StorageError
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
+_FEWEST_OPEN_FILES: Final = 16
+"""Half of what the process may open is for its logs' files, the other half for connections."""
 
 
 class Phase(IntEnum):
@@ -67,6 +73,7 @@ class Broker:
             broker_id=config.broker_id,
             entropy=runtime.entropy,
             config_for=lambda topic: self.partitions.log_config(topic),
+            max_open_files=max(runtime.disk.open_files_limit() // 2, _FEWEST_OPEN_FILES),
             note=note,
         )
         self.partitions = Partitions(config, runtime, self.logs)
@@ -94,7 +101,10 @@ class Broker:
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Serve. Raises `StorageError` or `ConfigurationError`, in one sentence, and is as if never started then."""
+        """Serve. Raises `StorageError` or `ConfigurationError`, in one sentence, and is as if never started then.
+
+        When it is cancelled while logs are recovered, what is recovered by then is not recovered again.
+        """
         self.logs.lock()
         try:
             await self.server.open()
@@ -124,8 +134,18 @@ class Broker:
             )
         self.logs.cluster_id = cluster_id
         # Recovery may take minutes, in which sessions are kept and probes answered.
-        load = partial(self.logs.load, self.runtime.clock.now_ms())
-        await self.runtime.disk.submit(load, background=True)
+        clock = self.runtime.clock
+        threads = self.config.num_recovery_threads_per_data_dir
+        load = partial(self.logs.load, clock.now_ms(), threads=threads, monotonic=clock.monotonic)
+        loading = self.runtime.disk.submit(load, background=True)
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            self.logs.stop_loading()
+            with suppress(LoadingStoppedError):
+                await loading
+            self.logs.close()
+            raise
 
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""

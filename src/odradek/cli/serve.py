@@ -135,12 +135,27 @@ async def _serve(config: BrokerConfig, metadata: str, metrics: tuple[str, int] |
     try:
         broker = Broker(config, runtime, store, note=f"odradek serve, process {os.getpid()}")
         async with _monitoring(broker, metrics):
-            await broker.start()
-            print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
-            await stopping.wait()
-            await broker.stop()
+            if await _started(broker, stopping):
+                print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
+                await stopping.wait()
+                await broker.stop()
     finally:
         await store.close()
+
+
+async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
+    """Start, unless the process is told to stop meanwhile: a recovery may take minutes. Whether the broker serves."""
+    starting, told = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        _log.info("told to stop before the broker served")
+        return False
+    return True
 
 
 @asynccontextmanager

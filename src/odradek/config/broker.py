@@ -50,7 +50,6 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
         "background.threads": "one event loop does this work",
         "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
         "num.network.threads": "one event loop serves all connections of a broker",
-        "num.recovery.threads.per.data.dir": "logs are recovered one after the other",
         "socket.receive.buffer.bytes": "the kernel sizes socket buffers",
         "socket.send.buffer.bytes": "the kernel sizes socket buffers",
         "zookeeper.connection.timeout.ms": "the metadata tree is named with --metadata",
@@ -212,6 +211,12 @@ class BrokerConfig:
         "log.validate.max.bytes",
         104_857_600,
         "What a batch's records may take decompressed when the broker looks into them.",
+        minimum=1,
+    )
+    num_recovery_threads_per_data_dir: int = integer(
+        "num.recovery.threads.per.data.dir",
+        2,
+        "Threads that open, and recover, the logs of one data directory when the broker starts.",
         minimum=1,
     )
     log_flush_mode: str = text(

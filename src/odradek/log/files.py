@@ -72,6 +72,11 @@ class PooledFile:
         self.is_recent = True
         return (self._file or self._opened()).read(offset, length)
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """See `File`."""
+        self.is_recent = True
+        return (self._file or self._opened()).read_into(offset, buffer)
+
     def append(self, buffers: Sequence[Buffer]) -> None:
         """See `File`."""
         (self._file or self._opened()).append(buffers)

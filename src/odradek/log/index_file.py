@@ -6,6 +6,7 @@ those of every segment that was not flushed. What is in the file is searched whe
 
 import struct
 from bisect import bisect_right
+from itertools import pairwise
 from operator import itemgetter
 from typing import Final, Generic, TypeVar, cast
 
@@ -54,6 +55,11 @@ class IndexFile(Generic[Row]):
     def has_full_page(self) -> bool:
         """Whether enough rows are in memory to be worth a write."""
         return len(self._tail) >= PAGE_ENTRIES
+
+    def is_sorted(self) -> bool:
+        """Whether the first column rises and the second does not fall; reads the whole file. Raises `OSError`."""
+        rows = [*self._page(0, self._stored), *self._tail]
+        return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(rows))
 
     def append(self, row: Row) -> None:
         """Add a row that is not below the last one; in memory only."""

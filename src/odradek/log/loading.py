@@ -9,9 +9,9 @@ be interrupted anywhere.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.log import leader_epochs
 from odradek.log.files import FilePool
@@ -31,22 +31,31 @@ from odradek.log.names import (
 )
 from odradek.log.producer_snapshot import decode_snapshot
 from odradek.log.producer_state import ProducerState
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.log.recovery import Watcher, recover_segment
+from odradek.log.segment import Segment
 from odradek.model import StorageError
 from odradek.protocol.control_records import EndTransactionMarker, decode_marker
-from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header, verify_crc
+from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
-_READ_BYTES: Final = 1 << 20
-_PROGRESS_BYTES: Final = 256 << 20
 _LEFT_OVER: Final = (DELETED, CLEANED, TEMPORARY)
 _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
+class Cut(NamedTuple):
+    """What recovery took away because it was not whole."""
+
+    size: int
+    segments: int
+
+
+NO_CUT: Final = Cut(0, 0)
+
+
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What was found: at least one segment, the last of which is appended to.
+    """What was found: at least one segment, the last of which is appended to. No file is open.
 
     `is_clean` says that all of it is on the disk as a clean shutdown left it.
     """
@@ -56,6 +65,7 @@ class LoadedLog:
     producers: ProducerState
     log_start_offset: int
     is_clean: bool
+    cut: Cut
 
 
 def load(
@@ -67,34 +77,23 @@ def load(
     clean: bool,
     recovery_point: int,
     log_start_offset: int,
+    watch: Watcher = lambda size: None,
 ) -> LoadedLog:
     """Open the log in `directory`, which is created if it is not there, and repair it. Raises `OSError`.
 
     `recovery_point` and `log_start_offset` are what the checkpoints say. With `clean` nothing should be amiss; what is
-    amiss even so is repaired.
+    amiss even so is repaired. `watch` is told what recovery reads.
     """
     pool.disk.make_directories(directory)
     names = _without_left_overs(pool, directory)
     bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
     segments = [Segment.open(pool, directory, base, config, now_ms=now_ms) for base in bases]
-    first = len(segments)
-    for number, segment in enumerate(segments[:-1]):
-        following = segments[number + 1].base_offset
-        if not clean and following > recovery_point:
-            first = min(first, number)
-        elif segment.has_valid_indexes(following):
-            segment.load_finished(following)
-        else:
-            _logger.warning("%s: its indexes are missing or damaged; they are built anew", segment.log.path)
-            _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment), now_ms)
-    if segments and not (clean and _has_valid_end(segments[-1])):
-        first = min(first, len(segments) - 1)
+    first = _load_synced(pool, directory, segments, now_ms, clean=clean, recovery_point=recovery_point)
     epochs = _load_epochs(pool, directory, segments[:first])
-    is_clean = clean and bool(segments) and first == len(segments)
-    producers = None
+    is_clean, producers, cut = bool(segments) and first == len(segments), None, NO_CUT
     if first < len(segments):
         producers = load_producers(pool, directory, segments[:first], segments[first])
-        _recover(segments, first, epochs, producers, now_ms)
+        cut = _recover(segments, first, epochs, producers, now_ms, watch)
     if segments and segments[-1].next_offset < log_start_offset:
         _logger.warning(
             "%s ends at offset %d and begins at %d: its records are gone",
@@ -110,21 +109,51 @@ def load(
         segments.append(create_segment(pool, directory, log_start_offset, config, now_ms=now_ms))
         is_clean = False
     log_start_offset = max(log_start_offset, segments[0].base_offset)
-    epochs.truncate_from_end(segments[-1].next_offset)
+    end_offset = segments[-1].next_offset
+    epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(log_start_offset)
-    remove_snapshots(pool, directory, after=segments[-1].next_offset)
-    _remove_stray_snapshots(
-        pool, directory, segments, synced_offset=segments[-1].next_offset if clean else recovery_point
-    )
+    remove_snapshots(pool, directory, after=end_offset)
+    _remove_stray_snapshots(pool, directory, segments, synced_offset=end_offset if clean else recovery_point)
     if producers is None:
         producers = load_producers(pool, directory, segments)
+    for segment in segments:
+        segment.close()
     return LoadedLog(
         segments=segments,
         epochs=epochs,
         producers=producers,
         log_start_offset=log_start_offset,
         is_clean=is_clean,
+        cut=cut,
     )
+
+
+def _load_synced(
+    pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
+) -> int:
+    """Learn the ends of the segments that are on the disk as they should be; how many these are, the others follow.
+
+    A log whose recovery point is its end was not written to since that was noted: all of it is synced.
+    """
+    for number, segment in enumerate(segments[:-1]):
+        following = segments[number + 1].base_offset
+        if not clean and following > recovery_point:
+            return number
+        if segment.has_valid_indexes(following):
+            segment.load_finished(following)
+        else:
+            _logger.warning("%s: its indexes are missing or damaged; they are built anew", segment.log.path)
+            _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment), now_ms)
+        segment.close()
+    if not segments:
+        return 0
+    last = segments[-1]
+    is_synced = clean or (
+        last.base_offset < recovery_point and last.has_valid_indexes(recovery_point) and last.has_sorted_indexes()
+    )
+    if is_synced and _has_valid_end(last) and (clean or last.next_offset == recovery_point):
+        return len(segments)
+    return len(segments) - 1
 
 
 def create_segment(pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
@@ -167,6 +196,7 @@ def load_producers(
         if segment.next_offset > start:
             for position, header in segment.scan(segment.find(start) if start > segment.base_offset else 0):
                 state.replay(header, _marker(segment, position, header))
+            segment.close()
     return state
 
 
@@ -251,12 +281,15 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
         for segment in synced:
             for _, header in segment.scan():
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
+            segment.close()
     except CorruptBatchError as error:
         _logger.error("%s: the leader epochs from there on are not known", error)
     return epochs
 
 
-def _recover(segments: list[Segment], first: int, epochs: LeaderEpochs, producers: ProducerState, now_ms: int) -> None:
+def _recover(
+    segments: list[Segment], first: int, epochs: LeaderEpochs, producers: ProducerState, now_ms: int, watch: Watcher
+) -> Cut:
     """Check the segments from number `first` on; the log ends where something is wrong, and the rest is removed.
 
     `producers` are as of the first of them, and in the end as of the last.
@@ -266,7 +299,8 @@ def _recover(segments: list[Segment], first: int, epochs: LeaderEpochs, producer
     for number in range(first, len(segments)):
         segment = segments[number]
         is_wrong = segment.base_offset != expected
-        cut = 0 if is_wrong else _recover_segment(segment, epochs, producers, now_ms)
+        cut = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
+        segment.close()
         expected = segment.next_offset
         if is_wrong or cut:
             rest = segments[number if is_wrong else number + 1 :]
@@ -275,9 +309,11 @@ def _recover(segments: list[Segment], first: int, epochs: LeaderEpochs, producer
                     "%s: %d bytes and %d segments after offset %d were not whole and are cut",
                     segment.directory, cut, len(rest), segments[number - 1].next_offset if is_wrong else expected,
                 )  # fmt: skip
+            lost = cut + sum(each.size for each in rest)
             _remove(rest)
             del segments[len(segments) - len(rest) :]
-            return
+            return Cut(lost, len(rest))
+    return NO_CUT
 
 
 def _remove(segments: list[Segment]) -> None:
@@ -286,25 +322,6 @@ def _remove(segments: list[Segment]) -> None:
         remove_segment_files(segment.pool, segment)
     if segments:
         segments[0].pool.disk.sync_directory(segments[0].directory)
-
-
-def _recover_segment(segment: Segment, epochs: LeaderEpochs, producers: ProducerState, now_ms: int) -> int:
-    """Check all batches, build the indexes anew, and cut the file after the last batch in order; how much was cut."""
-    size = segment.written_size
-    segment.clear_books()
-    for header, marker in _valid_batches(segment, size):
-        segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
-        epochs.assign(header.partition_leader_epoch, header.base_offset)
-        aborted = producers.replay(header, marker)
-        if aborted is not None:
-            segment.add_aborted(aborted)
-    segment.written_size = segment.size
-    if segment.size < size:
-        segment.log.truncate(segment.size)
-        segment.log.sync()
-    segment.finish()
-    segment.rewrite_indexes()
-    return size - segment.size
 
 
 def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState, now_ms: int) -> None:
@@ -326,34 +343,4 @@ def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerStat
     segment.next_offset = next_offset
     segment.finish()
     segment.replace_indexes()
-
-
-def _valid_batches(segment: Segment, size: int) -> Iterator[tuple[BatchHeader, EndTransactionMarker | None]]:
-    """The batches of the file up to the first that may not be believed, and the markers that are in them."""
-    position, chunk, start = 0, b"", 0
-    expected, epoch = segment.base_offset, -1
-    reported = 0
-    while position + HEADER_SIZE <= size:
-        if position + HEADER_SIZE > start + len(chunk):
-            chunk, start = segment.log.read(position, _READ_BYTES), position
-        header = read_header(chunk, position - start)
-        if (
-            header.magic != MAGIC
-            or header.size < HEADER_SIZE
-            or position + header.size > size
-            or header.base_offset < expected
-            or header.last_offset_delta < 0
-            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or header.partition_leader_epoch < epoch
-        ):
-            return
-        if position + header.size > start + len(chunk):
-            chunk, start = segment.log.read(position, max(_READ_BYTES, header.size)), position
-        if not verify_crc(chunk, position - start, header):
-            return
-        yield header, decode_marker(memoryview(chunk)[position - start :]) if header.is_control else None
-        position += header.size
-        expected, epoch = header.next_offset, header.partition_leader_epoch
-        if position - reported >= _PROGRESS_BYTES:
-            reported = position
-            _logger.info("recovering %s: %d of %d MiB checked", segment.log.path, position >> 20, size >> 20)
+    segment.close()

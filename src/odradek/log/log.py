@@ -24,6 +24,7 @@ from odradek.log.loading import create_segment, load, load_producers, remove_seg
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
+from odradek.log.recovery import Watcher
 from odradek.log.retention import count_expired
 from odradek.log.segment import Segment
 from odradek.log.validation import AppendInfo, MessageRules
@@ -54,10 +55,12 @@ class Log(LogView):
         clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        watch: Watcher = lambda size: None,
     ) -> "Log":
         """The log in `directory`, which is created if it is not there, recovered unless it was closed `clean`.
 
         The directory above is the caller's, and synced. A `FilePool` is shared by logs; the offsets are checkpoints'.
+        `watch` is told how many bytes recovery has read, and may end it by raising.
         """
         pool = disk if isinstance(disk, FilePool) else FilePool(disk)
         try:
@@ -69,6 +72,7 @@ class Log(LogView):
                 clean=clean,
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
+                watch=watch,
             )
         except OSError as error:
             raise LogStorageError(f"the log in {directory} cannot be opened: {error}") from error
@@ -415,6 +419,10 @@ class Log(LogView):
             return self._durability.begin_close(self._segments, self.epochs, end_offset=self.log_end_offset)
         except OSError as error:
             self._stop(f"{self.directory} could not be closed: {error}")
+
+    def close_files(self) -> None:
+        """Give all descriptors back; the next use opens the files again."""
+        self._segments.close()
 
     def abandon(self) -> None:
         """Give all descriptors back and write nothing, as if the process were killed."""

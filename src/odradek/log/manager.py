@@ -15,22 +15,26 @@ data directory/
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from odradek.log import identity
-from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets, encode_offsets
+from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, encode_offsets
 from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.files import DEFAULT_OPEN_FILES, FilePool, write_file
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
-from odradek.log.maintenance import MaintenanceJob, remove_tree
-from odradek.log.names import deleted_folder, is_deleted_folder, parent_of, parse_folder
+from odradek.log.maintenance import MaintenanceJob
+from odradek.log.names import deleted_folder, parent_of
+from odradek.log.ownership import Ownership
+from odradek.log.progress import LoadingStoppedError, Progress
+from odradek.log.startup import FoundLog, OpenedLog, explore, open_found, refuse_twins
 from odradek.model import StorageError, TopicPartition
-from odradek.runtime import Disk, DiskLock, Entropy, uuid4
+from odradek.runtime import Disk, Entropy, uuid4
 
 _logger = logging.getLogger("odradek.log")
-_PROGRESS_LOGS: Final = 100
+_FILES_OF_A_THREAD: Final = 4
 ConfigFor = Callable[[str], LogConfig]
 
 
@@ -52,13 +56,11 @@ class LogManager:
         """`config_for` tells a topic's configuration; `note` is what a second broker is told about this one."""
         self.directories = list(directories)
         self.broker_id = broker_id
-        self.cluster_id = cluster_id
         self.pool = FilePool(disk, max_open_files)
         self._disk = disk
         self._entropy = entropy
         self._config_for = config_for
-        self._note = note
-        self._locks: list[DiskLock] = []
+        self._ownership = Ownership(disk, self.directories, broker_id=broker_id, cluster_id=cluster_id, note=note)
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
         self._maintenance: MaintenanceJob | None = None
@@ -67,9 +69,23 @@ class LogManager:
         """What the checkpoint files hold, by path: they are written when that changes."""
         self._outdated: set[TopicPartition] = set()
         """What the checkpoints have and must not have when a new log of that name begins."""
+        self._unopened: dict[str, FoundLog] = {}
+        """The folders of logs that are not open, or not yet: what the checkpoints say of them is kept."""
+        self._offline: dict[TopicPartition, StorageError] = {}
+        self._progress: Progress | None = None
+        self._wants_stop = False
         self._is_open = False
 
     # ---- opening ------------------------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that the directories belong to, None if nobody has said it yet."""
+        return self._ownership.cluster_id
+
+    @cluster_id.setter
+    def cluster_id(self, cluster_id: str) -> None:
+        self._ownership.cluster_id = cluster_id
 
     def lock(self) -> None:
         """Take the directories, creating what is not there.
@@ -77,64 +93,72 @@ class LogManager:
         Raises `StorageError` that says which process has one, or whose directory it is. Sets `cluster_id` to what the
         directories say, if it was None.
         """
-        for directory in self.directories:
-            try:
-                self._make_directory(directory)
-                self._locks.append(self._disk.lock(f"{directory}/{identity.LOCK}", self._note))
-            except BlockingIOError as error:
-                self._unlock()
-                raise StorageError(
-                    f"the data directory {directory} is in use by {error}; stop it, or choose another --data-dir"
-                ) from None
-            except OSError as error:
-                self._unlock()
-                raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
-        try:
-            self._check_identity()
-        except StorageError:
-            self._unlock()
-            raise
+        self._ownership.take()
 
-    def _make_directory(self, path: str) -> None:
-        """Create a directory and those above it so that they outlast a power cut."""
-        if not self._disk.exists(path):
-            self._make_directory(parent_of(path))
-            self._disk.make_directories(path)
-            self._disk.sync_directory(parent_of(path))
-
-    def _check_identity(self) -> None:
-        for directory in self.directories:
-            path = f"{directory}/{identity.META_PROPERTIES}"
-            if not self._disk.exists(path):
-                continue
-            found = identity.decode_meta_properties(self._disk.read_file(path), path)
-            if found.broker_id is not None and found.broker_id != self.broker_id:
-                raise StorageError(
-                    f"the data directory {directory} is broker {found.broker_id}'s, and this one is {self.broker_id}"
-                )
-            if self.cluster_id is None:
-                self.cluster_id = found.cluster_id
-            elif found.cluster_id is not None and found.cluster_id != self.cluster_id:
-                raise StorageError(
-                    f"the data directory {directory} is of cluster {found.cluster_id}, and this is {self.cluster_id}"
-                )
-
-    def load(self, now_ms: int) -> None:
+    def load(self, now_ms: int, *, threads: int = 1, monotonic: Callable[[], float] = lambda: 0.0) -> None:
         """Open every log in the directories, which `lock` has taken; recover those that were not closed.
 
-        `cluster_id` must be known by now; it is written down.
+        `cluster_id` must be known by now; it is written down. Blocks, with so many `threads` at work on each directory;
+        `monotonic` is the clock of the lines that say how far it is. Raises `LoadingStoppedError` after `stop_loading`:
+        `close` keeps what was recovered by then.
         """
-        assert self._locks, "lock comes first"
-        assert self.cluster_id is not None, "a data directory belongs to a cluster"
+        assert self._ownership.is_held, "lock comes first"
         self._is_open = True
-        for directory in self.directories:
-            try:
-                path = f"{directory}/{identity.META_PROPERTIES}"
-                if not self._disk.exists(path):
-                    self._disk.replace_file(path, identity.encode_meta_properties(self.broker_id, self.cluster_id))
-                self._load_directory(directory, now_ms)
-            except OSError as error:
-                raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
+        found = [self._explore(directory) for directory in self.directories]
+        everything = [each for logs in found for each in logs]
+        self._unopened = {each.folder: each for each in everything}
+        self._offline = refuse_twins(everything)
+        for reason in self._offline.values():
+            _logger.error("%s; the partition is offline", reason)
+        self._progress = Progress(monotonic, logs=len(everything), size=sum(each.size for each in everything))
+        if self._wants_stop:
+            self._progress.stop()
+        configs = {topic: self._config_for(topic) for topic in {each.partition.topic for each in everything}}
+        lanes = [
+            [
+                partial(open_found, self.pool, each, configs[each.partition.topic], now_ms, self._progress)
+                for each in logs
+                if each.partition not in self._offline
+            ]
+            for logs in found
+        ]
+        # A thread has the files of one segment open at most: the pool, which is no thread's, has nothing to close.
+        threads = max(1, min(threads, self.pool.limit // _FILES_OF_A_THREAD // len(lanes)))
+        for opened in self._disk.run_lanes(lanes, threads=threads):
+            if opened is not None:
+                self._take(opened)
+        self._logs = dict(sorted(self._logs.items()))
+        if self._progress.is_stopped:
+            raise LoadingStoppedError
+        if everything:
+            self._progress.end()
+
+    def _explore(self, directory: str) -> list[FoundLog]:
+        try:
+            self._ownership.write_identity(directory)
+            explored = explore(self._disk, directory)
+        except OSError as error:
+            raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
+        self._outdated |= explored.outdated
+        return explored.logs
+
+    def stop_loading(self) -> None:
+        """Let `load`, which runs on another thread, end soon."""
+        self._wants_stop = True
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _take(self, opened: OpenedLog) -> None:
+        partition = opened.found.partition
+        if opened.log is None:
+            assert opened.error is not None
+            _logger.error("%s; the partition is offline", opened.error)
+            self._offline[partition] = opened.error
+            return
+        del self._unopened[opened.found.folder]
+        self._logs[partition] = opened.log
+        if opened.topic_id is not None:
+            self._topic_ids[partition] = opened.topic_id
 
     def open(self, now_ms: int) -> None:
         """`lock` and `load`, with a new cluster id if there is none."""
@@ -142,77 +166,6 @@ class LogManager:
         if self.cluster_id is None:
             self.cluster_id = new_cluster_id(self._entropy)
         self.load(now_ms)
-
-    def _load_directory(self, directory: str, now_ms: int) -> None:
-        disk = self._disk
-        mark = f"{directory}/{identity.CLEAN_SHUTDOWN}"
-        clean = disk.exists(mark)
-        if clean:
-            disk.remove(mark)
-            disk.sync_directory(directory)
-        recovery_points = self._read_checkpoint(directory, RECOVERY_POINTS)
-        start_offsets = self._read_checkpoint(directory, LOG_START_OFFSETS)
-        folders = []
-        for name in disk.list(directory):
-            partition = parse_folder(name)
-            if is_deleted_folder(name):
-                remove_tree(disk, f"{directory}/{name}")
-            elif partition is not None and disk.is_directory(f"{directory}/{name}"):
-                folders.append((partition, f"{directory}/{name}"))
-        self._outdated |= (recovery_points.keys() | start_offsets.keys()) - {partition for partition, _ in folders}
-        if folders and not clean:
-            _logger.warning("%s was not closed; its %d logs are recovered", directory, len(folders))
-        for number, (partition, folder) in enumerate(folders):
-            if partition in self._logs:
-                raise StorageError(f"{folder} and {self._logs[partition].directory} are logs of the same partition")
-            self._open_log(
-                partition,
-                folder,
-                now_ms,
-                clean=clean,
-                recovery_point=recovery_points.get(partition, 0),
-                log_start_offset=start_offsets.get(partition, 0),
-            )
-            if (number + 1) % _PROGRESS_LOGS == 0:
-                _logger.info("%s: %d of %d logs are open", directory, number + 1, len(folders))
-
-    def _read_checkpoint(self, directory: str, name: str) -> dict[TopicPartition, int]:
-        path = f"{directory}/{name}"
-        if not self._disk.exists(path):
-            return {}
-        try:
-            return decode_offsets(self._disk.read_file(path), path)
-        except StorageError as error:
-            _logger.warning("%s; recovery does without it and reads more", error)
-            return {}
-
-    def _open_log(
-        self,
-        partition: TopicPartition,
-        folder: str,
-        now_ms: int,
-        *,
-        clean: bool,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-    ) -> Log:
-        log = Log.open(
-            self.pool,
-            folder,
-            self._config_for(partition.topic),
-            now_ms=now_ms,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-        )
-        path = f"{folder}/{identity.PARTITION_METADATA}"
-        if self._disk.exists(path):
-            try:
-                self._topic_ids[partition] = identity.decode_partition_metadata(self._disk.read_file(path), path)
-            except StorageError as error:
-                _logger.warning("%s; it is written anew when the topic's id is known", error)
-        self._logs[partition] = log
-        return log
 
     # ---- logs ---------------------------------------------------------------------------------------------------
 
@@ -236,13 +189,20 @@ class LogManager:
         return self._topic_ids.get(partition)
 
     def get_or_create(self, partition: TopicPartition, *, topic_id: uuid.UUID | None, now_ms: int) -> Log:
-        """The partition's log; a new one goes into the directory that has the fewest."""
+        """The partition's log; a new one goes into the directory that has the fewest.
+
+        Raises `StorageError` if there is one that could not be opened.
+        """
         log = self._logs.get(partition)
         if log is None:
+            if partition in self._offline:
+                raise self._offline[partition]
             if partition in self._outdated:
                 self.checkpoint()
             directory = self._emptiest_directory()
-            log = self._open_log(partition, f"{directory}/{partition}", now_ms, clean=True)
+            folder = f"{directory}/{partition}"
+            log = Log.open(self.pool, folder, self._config_for(partition.topic), now_ms=now_ms, clean=True)
+            self._logs[partition] = log
         if topic_id is not None and partition not in self._topic_ids:
             path = f"{log.directory}/{identity.PARTITION_METADATA}"
             try:
@@ -271,21 +231,30 @@ class LogManager:
         log.truncate(offset)
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
-        """Take the partition's log away at once; its files follow after `file.delete.delay.ms`. Ignored without one."""
+        """Take the partition's log away at once; its files follow after `file.delete.delay.ms`. Ignored without one.
+
+        A log that could not be opened goes too. Raises `StorageError`.
+        """
         log = self._logs.pop(partition, None)
         self._topic_ids.pop(partition, None)
-        if log is None:
-            return
-        log.abandon()
-        self._outdated.add(partition)
-        directory = parent_of(log.directory)
-        target = f"{directory}/{deleted_folder(partition, uuid4(self._entropy).hex)}"
-        try:
-            self._disk.rename(log.directory, target)
-            self._disk.sync_directory(directory)
-        except OSError as error:
-            raise LogStorageError(f"{log.directory} cannot be deleted: {error}") from error
-        self._folders_to_remove.append((now_ms + log.config.file_delete_delay_ms, target))
+        self._offline.pop(partition, None)
+        folders = [found.folder for found in self._unopened.values() if found.partition == partition]
+        delay_ms = self._config_for(partition.topic).file_delete_delay_ms
+        if log is not None:
+            log.abandon()
+            folders.append(log.directory)
+            delay_ms = log.config.file_delete_delay_ms
+        for folder in folders:
+            self._unopened.pop(folder, None)
+            self._outdated.add(partition)
+            directory = parent_of(folder)
+            target = f"{directory}/{deleted_folder(partition, uuid4(self._entropy).hex)}"
+            try:
+                self._disk.rename(folder, target)
+                self._disk.sync_directory(directory)
+            except OSError as error:
+                raise LogStorageError(f"{folder} cannot be deleted: {error}") from error
+            self._folders_to_remove.append((now_ms + delay_ms, target))
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:
         """Ask `config_for` again, for the logs of these partitions of `topic`; those that are not here are ignored."""
@@ -360,6 +329,9 @@ class LogManager:
         logs = self._logs_in(directory)
         points = {tp: log.recovery_point for tp, log in logs.items()}
         starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
+        for found in self._unopened_in(directory):
+            points[found.partition] = found.recovery_point
+            starts[found.partition] = found.log_start_offset
         for name, offsets in ((RECOVERY_POINTS, points), (LOG_START_OFFSETS, starts)):
             path, data = f"{directory}/{name}", encode_offsets(offsets)
             if self._checkpoints.get(path) != data:
@@ -369,6 +341,9 @@ class LogManager:
 
     def _logs_in(self, directory: str) -> dict[TopicPartition, Log]:
         return {tp: log for tp, log in self._logs.items() if parent_of(log.directory) == directory}
+
+    def _unopened_in(self, directory: str) -> list[FoundLog]:
+        return [found for found in self._unopened.values() if parent_of(found.folder) == directory]
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -387,7 +362,7 @@ class LogManager:
 
     def _close_directory(self, directory: str) -> None:
         jobs: list[tuple[Log, FlushJob]] = []
-        is_clean = True
+        is_clean = not self._unopened_in(directory)
         for log in self._logs_in(directory).values():
             try:
                 job = log.begin_close()
@@ -415,12 +390,10 @@ class LogManager:
         self._topic_ids.clear()
         self._checkpoints.clear()
         self._maintenance = None
+        self._unopened.clear()
+        self._offline = {}
         self._is_open = False
-        self._unlock()
-
-    def _unlock(self) -> None:
-        while self._locks:
-            self._locks.pop().release()
+        self._ownership.give_back()
 
 
 def new_cluster_id(entropy: Entropy) -> str:

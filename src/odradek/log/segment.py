@@ -40,6 +40,20 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+class SegmentEnd(NamedTuple):
+    """The books of a segment that was read to its end. Timestamps in ms, sizes in bytes.
+
+    `first_timestamp` is the first batch's, None without one; `since_entry` is what came since the last index entry.
+    """
+
+    size: int
+    next_offset: int
+    first_timestamp: int | None
+    max_timestamp: int
+    max_timestamp_offset: int
+    since_entry: int
+
+
 class Segment:
     """See the module. Methods that read raise `OSError`, and `CorruptBatchError` where the file is not what it was.
 
@@ -128,8 +142,7 @@ class Segment:
             self.max_timestamp_offset = last_offset
         recent = self._recent_lasts
         if self._since_entry > self.config.index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.add_index_entries(last_offset, position, self.max_timestamp, self.max_timestamp_offset)
             self._since_entry = 0
         if not recent:
             self._recent_from = base_offset
@@ -150,6 +163,21 @@ class Segment:
         if self.aborted is None:
             self.aborted = TransactionIndex(self.pool.file(self.log.path.removesuffix(LOG) + TRANSACTION_INDEX))
         self.aborted.append(transaction)
+
+    def add_index_entries(self, last_offset: int, position: int, max_timestamp: int, timestamp_offset: int) -> None:
+        """Let both indexes know the batch at `position`, and the largest timestamp so far with its offset."""
+        self.offset_index.append(last_offset, position)
+        self.time_index.append(max_timestamp, timestamp_offset)
+
+    def set_books(self, end: SegmentEnd, now_ms: int) -> None:
+        """Take what recovery found instead of many `add`; the index entries are there already."""
+        self.size = self.written_size = end.size
+        self.next_offset = end.next_offset
+        self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
+        self.last_append_ms = now_ms
+        self._forget_recent()
+        self._first_timestamp = end.first_timestamp
+        self._since_entry = end.since_entry
 
     def finish(self) -> None:
         """Nothing is appended any more: the time index gets its last entry."""
@@ -289,6 +317,10 @@ class Segment:
             return True
         size = self.pool.disk.size(self.aborted.entries.file.path)
         return self.aborted.is_valid(size, self.base_offset, end_offset)
+
+    def has_sorted_indexes(self) -> bool:
+        """Whether all entries rise: a crash may leave parts of what was added after the indexes were synced."""
+        return self.offset_index.entries.is_sorted() and self.time_index.entries.is_sorted()
 
     def clear_books(self) -> None:
         """Forget all that is known of the segment, indexes too: `add` begins anew, at the file's first byte.

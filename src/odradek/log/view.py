@@ -19,7 +19,8 @@ class LogView:
     """What `Log` adds to; it alone changes these attributes.
 
     `log_start_offset` is the first offset that may be read, `log_end_offset` the next one to be appended,
-    `written_offset` the end of what may be read. `epochs` and `producers` are to be read only.
+    `written_offset` the end of what may be read. `epochs` and `producers` are to be read only. `cut` is what recovery
+    took away when the log was opened.
     """
 
     def __init__(self, pool: FilePool, directory: str, config: LogConfig, loaded: LoadedLog, *, now_ms: int) -> None:
@@ -27,6 +28,7 @@ class LogView:
         self.config = config
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.cut = loaded.cut
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self.written_offset = loaded.segments[-1].next_offset
         self._pool = pool

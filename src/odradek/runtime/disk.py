@@ -1,4 +1,4 @@
-"""Files, directories, locks, and two threads for what takes too long for the event loop.
+"""Files, directories, locks, and threads for what takes too long for the event loop.
 
 Everything here blocks; `Disk.submit` is how a caller on the event loop moves work off it: appends go to the writer
 thread, syncs of old segments and removals to the background thread, so that an fsync of a gigabyte does not make
@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -27,6 +28,12 @@ class File(Protocol):
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `offset`; how many bytes there were, fewer only at the end of the file.
+
+        For who reads much: fresh memory for each read costs more than the read.
+        """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers after the last byte. On `OSError` a part may have been written: `truncate` cuts it."""
@@ -117,6 +124,15 @@ class Disk(Protocol):
 
     def lock_holder(self, path: str) -> str | None:
         """What whoever holds `path` by `lock` left in it; None if nobody does. Touches nothing."""
+
+    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+        """Run everything, up to `threads` at a time of each lane; results as they come, an error ends it.
+
+        What has not begun when the caller takes no more does not begin. Blocks: not for the event loop's thread.
+        """
+
+    def open_files_limit(self) -> int:
+        """How many files and connections this process may have open at once."""
 
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """Run `work` on the writer thread, or on the background thread, after what was submitted there before.
@@ -224,6 +240,21 @@ class SystemDisk:
             return None
         return (note or "another process") if _is_locked(found, note) else None
 
+    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+        """See `Disk`."""
+        pools = [ThreadPoolExecutor(threads, thread_name_prefix="odradek-load") for _ in lanes]
+        try:
+            futures = [pool.submit(work) for pool, lane in zip(pools, lanes, strict=True) for work in lane]
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for pool in pools:
+                pool.shutdown(cancel_futures=True)
+
+    def open_files_limit(self) -> int:
+        """See `Disk`."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """See `Disk`."""
         name = "odradek-background" if background else "odradek-writer"
@@ -284,6 +315,9 @@ class _SystemFile:
 
     def read(self, offset: int, length: int) -> bytes:
         return os.pread(self._descriptor, length, offset)
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        return os.preadv(self._descriptor, [buffer], offset)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         for first in range(0, len(buffers), _MOST_BUFFERS):

@@ -22,30 +22,20 @@ import errno
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from odradek.runtime.disk import Buffer, DiskLock, DiskSpace, File, holder_note
+from odradek.testing.disk_contents import Content, Directory, Survival
 
 T = TypeVar("T")
-SECTOR_BYTES: Final = 512
-"""What a disk writes as a whole."""
 _BOUNDLESS_BYTES: Final = 1 << 50
+_OPEN_FILES_LIMIT: Final = 1024
 
 
 class PowerCutError(BaseException):
     """The simulated machine, or its process, is gone: nothing may handle this but the test that caused it."""
-
-
-class Survival(Enum):
-    """What a power cut does to what was not synced."""
-
-    KEEP = "all of it is there"
-    LOSE = "none of it is there"
-    TEAR = "parts of it are there"
-    ANY = "each file and directory draws one of the three"
 
 
 class MemoryDisk:
@@ -62,7 +52,7 @@ class MemoryDisk:
         self.delay_s: tuple[float, float] = (0.0, 0.0)
         self.process_id = process_id
         self._entropy = entropy or random.Random(0)
-        self._root = _Directory()
+        self._root = Directory()
         self._cut_at: int | None = None
         self._is_cut = False
         self._generation = 0
@@ -105,12 +95,12 @@ class MemoryDisk:
         self._check_power()
         directory, name = self._parent(path)
         node = directory.entries.get(name)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            node = _Content()
+            node = Content()
             self._change("create", path, partial(directory.put, name, node))
         return _MemoryFile(self, path, node, self._generation)
 
@@ -120,7 +110,7 @@ class MemoryDisk:
 
     def is_directory(self, path: str) -> bool:
         """See `Disk`."""
-        return isinstance(self._find(path), _Directory)
+        return isinstance(self._find(path), Directory)
 
     def size(self, path: str) -> int:
         """See `Disk`."""
@@ -146,7 +136,7 @@ class MemoryDisk:
         for name in _parts(path):
             whole = f"{parent}/{name}"
             if not self.exists(whole):
-                self._change("create", whole, partial(self._directory(parent).put, name, _Directory()))
+                self._change("create", whole, partial(self._directory(parent).put, name, Directory()))
             elif not self.is_directory(whole):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), whole)
             parent = whole
@@ -182,7 +172,7 @@ class MemoryDisk:
         """See `Disk`."""
         for path in paths:
             node = self._find(path)
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 self.sync_directory(path)
             elif node is not None:
                 self._sync(path, node)
@@ -218,6 +208,17 @@ class MemoryDisk:
         """See `Disk`."""
         return self._locks.get("/".join(_parts(path)))
 
+    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+        """See `Disk`; one after the other, in order."""
+        del threads
+        for lane in lanes:
+            for work in lane:
+                yield work()
+
+    def open_files_limit(self) -> int:
+        """See `Disk`; Linux's default."""
+        return _OPEN_FILES_LIMIT
+
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """See `Disk`: runs in the running loop, in the order of submission, after a time that `delay_s` bounds."""
         loop = asyncio.get_running_loop()
@@ -245,31 +246,31 @@ class MemoryDisk:
 
     # ---- paths and changes --------------------------------------------------------------------------------------
 
-    def _find(self, path: str) -> "_Directory | _Content | None":
-        node: _Directory | _Content | None = self._root
+    def _find(self, path: str) -> "Directory | Content | None":
+        node: Directory | Content | None = self._root
         for name in _parts(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 return None
             node = node.entries.get(name)
         return node
 
-    def _directory(self, path: str) -> "_Directory":
+    def _directory(self, path: str) -> "Directory":
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return node
 
-    def _content(self, path: str) -> "_Content":
+    def _content(self, path: str) -> "Content":
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if not isinstance(node, _Content):
+        if not isinstance(node, Content):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return node
 
-    def _parent(self, path: str) -> "tuple[_Directory, str]":
+    def _parent(self, path: str) -> "tuple[Directory, str]":
         parts = _parts(path)
         return self._directory("/".join(parts[:-1])), parts[-1]
 
@@ -300,7 +301,7 @@ class MemoryDisk:
                 raise OSError(fault.error_number, os.strerror(fault.error_number), path)
         return False
 
-    def _append(self, path: str, content: "_Content", data: bytes) -> None:
+    def _append(self, path: str, content: "Content", data: bytes) -> None:
         if self._is_due("append", path):
             content.data += data[: self._entropy.randint(0, len(data))]
             raise PowerCutError
@@ -309,7 +310,7 @@ class MemoryDisk:
         if room < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    def _sync(self, path: str, content: "_Content") -> None:
+    def _sync(self, path: str, content: "Content") -> None:
         try:
             self._change("sync", path, content.sync)
         except OSError:
@@ -327,98 +328,10 @@ class _Fault:
         self.count = count
 
 
-class _Content:
-    """A file: its bytes now, and what the disk has of it.
-
-    The disk has `data[:stable]` and then `old_tail`: files grow at their end, so nothing else needs to be kept.
-    """
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.stable = 0
-        self.old_tail = b""
-        self.is_forgotten = False
-
-    def truncate(self, size: int) -> None:
-        if size < self.stable:
-            self.old_tail = bytes(self.data[size : self.stable]) + self.old_tail
-            self.stable = size
-        if size <= self.stable:
-            self.is_forgotten = False
-        if size <= len(self.data):
-            del self.data[size:]
-        else:
-            self.data += bytes(size - len(self.data))
-
-    def sync(self) -> None:
-        if not self.is_forgotten:
-            self.stable = len(self.data)
-            self.old_tail = b""
-
-    def survive(self, survival: Survival, entropy: random.Random) -> None:
-        """Become what the disk has after a power cut."""
-        old, new = self.old_tail, bytes(self.data[self.stable :])
-        if survival is Survival.ANY:
-            survival = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
-        if old != new and survival is not Survival.KEEP:
-            tail = old if survival is Survival.LOSE else _torn(old, new, self.stable, entropy)
-            del self.data[self.stable :]
-            self.data += tail
-        self.is_forgotten = False
-        self.sync()
-
-    def used_bytes(self) -> int:
-        return len(self.data)
-
-
-class _Directory:
-    """Names now, the names that the disk has, and the changes between, in order."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, _Directory | _Content] = {}
-        self._durable: dict[str, _Directory | _Content] = {}
-        self._journal: list[Callable[[dict[str, Any]], object]] = []
-
-    def put(self, name: str, node: "_Directory | _Content") -> None:
-        self._log(lambda entries: entries.__setitem__(name, node))
-
-    def drop(self, name: str) -> None:
-        self._log(lambda entries: entries.pop(name, None))
-
-    def move(self, name: str, target: str) -> None:
-        self._log(lambda entries: entries.__setitem__(target, entries.pop(name)))
-
-    def _log(self, change: Callable[[dict[str, Any]], object]) -> None:
-        change(self.entries)
-        self._journal.append(change)
-
-    def sync(self) -> None:
-        self._durable = dict(self.entries)
-        self._journal.clear()
-
-    def survive(self, survival: Survival, entropy: random.Random) -> None:
-        """Become what the disk has after a power cut, and all that is in here likewise."""
-        mine = survival
-        if mine is Survival.ANY:
-            mine = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
-        count = {Survival.KEEP: len(self._journal), Survival.LOSE: 0}.get(mine)
-        if count is None:
-            count = entropy.randint(0, len(self._journal))
-        for change in self._journal[:count]:
-            change(self._durable)
-        self.entries = self._durable
-        self.sync()
-        for _, node in sorted(self.entries.items()):
-            node.survive(survival, entropy)
-
-    def used_bytes(self) -> int:
-        return sum(node.used_bytes() for node in self.entries.values())
-
-
 class _MemoryFile:
     """An open file of one process; useless once that process is gone."""
 
-    def __init__(self, disk: MemoryDisk, path: str, content: _Content, generation: int) -> None:
+    def __init__(self, disk: MemoryDisk, path: str, content: Content, generation: int) -> None:
         self._disk = disk
         self._path = path
         self._content = content
@@ -434,6 +347,11 @@ class _MemoryFile:
     def read(self, offset: int, length: int) -> bytes:
         self._check()
         return bytes(self._content.data[offset : offset + length])
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         self._check()
@@ -468,20 +386,6 @@ class _MemoryLock:
             del self._locks[self._key]
 
 
-def _torn(old: bytes, new: bytes, start: int, entropy: random.Random) -> bytes:
-    """What is left of a tail that was `old`, became `new` and was not synced; it begins at `start` in its file."""
-    shorter, longer = sorted((len(old), len(new)))
-    result = bytearray(entropy.randint(shorter, longer))
-    position = 0
-    while position < len(result):
-        end = min(len(result), position + SECTOR_BYTES - (start + position) % SECTOR_BYTES)
-        source = new if entropy.random() < 0.5 else old
-        piece = source[position:end]
-        result[position : position + len(piece)] = piece
-        position = end
-    return bytes(result)
-
-
 def _parts(path: str) -> list[str]:
     """The names in a path; the root and the working directory are one."""
     return [name for name in path.split("/") if name not in {"", "."}]
@@ -497,3 +401,6 @@ def _complete(future: "asyncio.Future[T]", work: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+__all__ = ["MemoryDisk", "PowerCutError", "Survival"]

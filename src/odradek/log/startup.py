@@ -1,0 +1,188 @@
+"""From a data directory to open logs: what is found in it, and the opening of one log on a thread of its own.
+
+What cannot be opened costs its partition and nothing else. Kafka gives up the whole data directory, or the broker, in
+these cases (`LogManager.loadLogs`):
+
+| found | here |
+|---|---|
+| an error of the disk, a file that may not be read, damage that recovery does not mend | the partition is offline |
+| two folders of one partition, in two data directories | the partition is offline; both are left alone |
+| a folder, or a file, that is no log's | left alone, and named in the log if it is a folder |
+| `{topic}-{partition}.{32 hex digits}-delete` | removed |
+| the same with `-stray` or `-future`, of a Kafka broker | left alone, and named in the log |
+"""
+
+import logging
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.log import identity
+from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
+from odradek.log.errors import LogStorageError
+from odradek.log.files import FilePool
+from odradek.log.log import Log
+from odradek.log.log_config import LogConfig
+from odradek.log.maintenance import remove_tree
+from odradek.log.names import LOG, is_deleted_folder, parse_folder, parse_offset_file
+from odradek.log.progress import LoadingStoppedError, Progress
+from odradek.model import KafkaError, StorageError, TopicPartition
+from odradek.runtime import Disk
+
+_logger = logging.getLogger("odradek.log")
+_NO_LOGS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
+"""Folders that Kafka's brokers keep beside their logs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLog:
+    """A log's folder, and what the checkpoints say of it. `size` is what recovery may have to read, in bytes."""
+
+    partition: TopicPartition
+    folder: str
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedLog:
+    """What became of it: a log, or why there is none."""
+
+    found: FoundLog
+    log: Log | None
+    topic_id: uuid.UUID | None = None
+    error: StorageError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """What is in a data directory. `outdated` are partitions that checkpoints tell of and that have no folder."""
+
+    logs: list[FoundLog]
+    outdated: set[TopicPartition]
+
+
+def explore(disk: Disk, directory: str) -> Directory:
+    """Find a directory's logs, remove deleted ones, and take the mark of a clean shutdown away. Raises `OSError`."""
+    mark = f"{directory}/{identity.CLEAN_SHUTDOWN}"
+    clean = disk.exists(mark)
+    if clean:
+        disk.remove(mark)
+        disk.sync_directory(directory)
+    recovery_points = _read_checkpoint(disk, directory, RECOVERY_POINTS)
+    start_offsets = _read_checkpoint(disk, directory, LOG_START_OFFSETS)
+    logs = []
+    for name in disk.list(directory):
+        folder, partition = f"{directory}/{name}", parse_folder(name)
+        if is_deleted_folder(name):
+            _remove(disk, folder)
+        elif name not in _NO_LOGS and disk.is_directory(folder):
+            if partition is None:
+                _logger.warning("%s is no log's folder, and is left alone", folder)
+                continue
+            recovery_point = recovery_points.get(partition, 0)
+            found = FoundLog(
+                partition=partition,
+                folder=folder,
+                clean=clean,
+                recovery_point=recovery_point,
+                log_start_offset=start_offsets.get(partition, 0),
+                size=0 if clean else _unsynced_bytes(disk, folder, recovery_point),
+            )
+            logs.append(found)
+    if logs and not clean:
+        size = sum(each.size for each in logs) >> 20
+        _logger.warning("%s was not closed: of its %d logs, %d MiB may have to be checked", directory, len(logs), size)
+    outdated = (recovery_points.keys() | start_offsets.keys()) - {each.partition for each in logs}
+    return Directory(logs=logs, outdated=outdated)
+
+
+def _remove(disk: Disk, folder: str) -> None:
+    try:
+        remove_tree(disk, folder)
+    except OSError as error:
+        _logger.warning("%s, which is deleted, could not be removed: %s", folder, error)
+
+
+def _read_checkpoint(disk: Disk, directory: str, name: str) -> dict[TopicPartition, int]:
+    path = f"{directory}/{name}"
+    if not disk.exists(path):
+        return {}
+    try:
+        return decode_offsets(disk.read_file(path), path)
+    except StorageError as error:
+        _logger.warning("%s; recovery does without it and reads more", error)
+        return {}
+
+
+def _unsynced_bytes(disk: Disk, folder: str, recovery_point: int) -> int:
+    """The size of the segments that do not end before the recovery point; 0 where that can't be found out."""
+    try:
+        parsed = [parse_offset_file(name) for name in disk.list(folder)]
+        bases = sorted(item[0] for item in parsed if item and item[1] == LOG)
+        first = max(sum(base <= recovery_point for base in bases) - 1, 0)
+        return sum(disk.size(f"{folder}/{base:020d}{LOG}") for base in bases[first:])
+    except OSError:
+        return 0  # opening it will fail, and say why
+
+
+def open_found(pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, progress: Progress) -> OpenedLog | None:
+    """Open a log and close its files again, on any thread; None if that is to stop. Raises nothing."""
+    if progress.is_stopped:
+        return None
+    checked = 0
+
+    def watch(size: int) -> None:
+        nonlocal checked
+        checked += size
+        progress.checked(size)
+
+    try:
+        log = Log.open(
+            pool,
+            found.folder,
+            config,
+            now_ms=now_ms,
+            clean=found.clean,
+            recovery_point=found.recovery_point,
+            log_start_offset=found.log_start_offset,
+            watch=watch,
+        )
+        topic_id = read_topic_id(pool.disk, found.folder)
+        log.close_files()
+    except LoadingStoppedError:
+        return None
+    except (StorageError, KafkaError, OSError) as error:
+        text = str(error) if found.folder in str(error) else f"the log in {found.folder} cannot be opened: {error}"
+        return OpenedLog(found=found, log=None, error=LogStorageError(text))
+    progress.opened(skipped=max(found.size - checked, 0), is_recovered=checked > 0, cut=log.cut)
+    return OpenedLog(found=found, log=log, topic_id=topic_id)
+
+
+def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
+    """The id of the topic that the log is of, None if its folder does not say. Raises `OSError`."""
+    path = f"{folder}/{identity.PARTITION_METADATA}"
+    try:
+        return identity.decode_partition_metadata(disk.read_file(path), path)
+    except FileNotFoundError:
+        return None
+    except StorageError as error:
+        _logger.warning("%s; it is written anew when the topic's id is known", error)
+        return None
+
+
+def refuse_twins(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]:
+    """Why the partitions are offline that have two folders."""
+    folders: dict[TopicPartition, list[str]] = {}
+    for found in logs:
+        folders.setdefault(found.partition, []).append(found.folder)
+    return {
+        partition: LogStorageError(
+            f"{' and '.join(twins)} are logs of the same partition: keep the one that is whole, and start again"
+        )
+        for partition, twins in folders.items()
+        if len(twins) > 1
+    }

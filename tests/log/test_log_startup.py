@@ -1,0 +1,295 @@
+"""How a broker opens its logs: several at a time, with lines that say how far it is, and despite what is damaged."""
+
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.log import Log, LogConfig, LogManager, LogStorageError
+from odradek.log.checkpoints import decode_offsets
+from odradek.log.progress import LoadingStoppedError
+from odradek.model import TopicPartition
+from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches
+from odradek.protocol.records import encode_batch
+from odradek.runtime import Disk, SystemDisk
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+TOPIC_ID = uuid.UUID(int=9)
+SMALL = LogConfig(segment_bytes=400)
+
+
+def new_manager(disk: Disk, *directories: str, max_open_files: int = 512) -> LogManager:
+    return LogManager(
+        disk,
+        directories or ("/data",),
+        broker_id=1,
+        entropy=random.Random(3),
+        config_for=lambda topic: SMALL,
+        max_open_files=max_open_files,
+    )
+
+
+def t(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+def append(log: Log, count: int) -> None:
+    for _ in range(count):
+        log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
+    log.write()
+
+
+def killed(disk: Disk, *directories: str, logs: int, batches: int = 5) -> None:
+    """A broker that wrote so many logs, and was killed."""
+    manager = new_manager(disk, *directories)
+    manager.open(NOW)
+    for number in range(logs):
+        append(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), batches)
+    manager.kill()
+
+
+def count(log: Log) -> int:
+    found, offset = 0, log.log_start_offset
+    while data := log.read(offset, 1 << 20):
+        headers = [header for _, header in iterate_batches(data)]
+        found, offset = found + len(headers), headers[-1].next_offset
+    return found
+
+
+class Ticks:
+    """A clock that goes on by so much whenever somebody looks, and calls back once at a moment."""
+
+    def __init__(self, step_s: float, *, at_s: float = 1e9, callback: Callable[[], None] = lambda: None) -> None:
+        self._now = 0.0
+        self._step_s = step_s
+        self._at_s = at_s
+        self._callback = callback
+
+    def __call__(self) -> float:
+        self._now += self._step_s
+        if self._now >= self._at_s:
+            self._at_s = 1e9
+            self._callback()
+        return self._now
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("max_open_files", [5, 16, 512])
+def test_threads_find_what_one_finds(tmp_path: Path, threads: int, max_open_files: int) -> None:
+    """M1: whatever runs at once, and however few files may be open."""
+    directories = f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/c"
+    killed(SystemDisk(), *directories, logs=60, batches=20)
+    manager = new_manager(SystemDisk(), *directories, max_open_files=max_open_files)
+    manager.lock()
+    manager.load(NOW, threads=threads)
+    assert list(manager) == sorted(t(number) for number in range(60))
+    assert {count(log) for log in manager.logs.values()} == {20}
+    assert {manager.topic_id(each) for each in manager} == {TOPIC_ID}
+    assert manager.pool.open_files <= max_open_files
+    manager.close()
+    manager = new_manager(SystemDisk(), *directories)
+    manager.lock()
+    manager.load(NOW, threads=threads)
+    assert manager.pool.open_files == 0, "a log that nobody reads has no file open"
+    assert {log.recovery_point for log in manager.logs.values()} == {20}
+    manager.kill()
+
+
+def test_a_long_start_says_how_far_it_is_and_in_the_end_what_was_cut(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    killed(disk, logs=20, batches=3)
+    disk.open(f"/data/t-7/{0:020d}.log").append([b"torn"])
+    manager = new_manager(disk)
+    manager.lock()
+    with caplog.at_level(logging.INFO, "odradek.log"):
+        manager.load(NOW, monotonic=Ticks(0.5))
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "/data was not closed: of its 20 logs, 0 MiB may have to be checked"
+    assert next(line for line in lines if " of 20 logs are open" in line).startswith(
+        "5 of 20 logs are open; 0 of 0 MiB checked in 5 s"
+    )
+    assert len(lines) == 7
+    assert lines[-1] == (
+        "20 logs are open after 20.5 s: 20 recovered, 0 MiB checked; 1 were not whole: 4 bytes and 0 segments are cut"
+    )
+
+
+def test_a_clean_start_says_no_more_than_how_long_it_took(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    manager.open(NOW)
+    append(manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW), 3)
+    manager.close()
+    manager = new_manager(disk)
+    manager.lock()
+    with caplog.at_level(logging.INFO, "odradek.log"):
+        manager.load(NOW, monotonic=Ticks(0.1))
+    assert [record.getMessage() for record in caplog.records] == ["1 logs are open after 0.2 s"]
+
+
+def test_a_start_that_is_stopped_keeps_what_it_recovered() -> None:
+    """M1: an operator who loses patience does not begin from nothing again."""
+    disk = MemoryDisk()
+    killed(disk, logs=20)
+    manager = new_manager(disk)
+    manager.lock()
+    with pytest.raises(LoadingStoppedError):
+        manager.load(NOW, monotonic=Ticks(1.0, at_s=16.0, callback=manager.stop_loading))
+    done = len(manager)
+    assert 4 < done < 16
+    manager.close()
+    assert not disk.exists("/data/.kafka_cleanshutdown"), "the others are not whole yet"
+    points = decode_offsets(disk.read_file("/data/recovery-point-offset-checkpoint"), "")
+    assert sorted(points.values()) == [0] * (20 - done) + [5] * done
+    manager = new_manager(disk)
+    manager.lock()
+    manager.load(NOW)
+    assert [count(log) for log in manager.logs.values()] == [5] * 20
+    assert sum(log.recovery_point == 5 for log in manager.logs.values()) == done, "these were not read again"
+    manager.close()
+    assert disk.exists("/data/.kafka_cleanshutdown")
+
+
+def test_a_start_that_is_stopped_before_it_begins_opens_nothing() -> None:
+    disk = MemoryDisk()
+    killed(disk, logs=3)
+    manager = new_manager(disk)
+    manager.lock()
+    manager.stop_loading()
+    with pytest.raises(LoadingStoppedError):
+        manager.load(NOW)
+    assert not len(manager)
+    manager.close()
+
+
+def test_a_start_that_is_stopped_forgets_no_deleted_records() -> None:
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    manager.open(NOW)
+    for number in range(4):
+        append(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), 5)
+        manager.logs[t(number)].advance_log_start_offset(2)
+    manager.close()
+    manager = new_manager(disk)
+    manager.lock()
+    with pytest.raises(LoadingStoppedError):
+        manager.load(NOW, monotonic=Ticks(1.0, at_s=3.0, callback=manager.stop_loading))
+    manager.close()
+    manager = new_manager(disk)
+    manager.open(NOW)
+    assert [log.log_start_offset for log in manager.logs.values()] == [2] * 4
+
+
+# ---- what is damaged costs its partition -----------------------------------------------------------------------------
+
+
+def with_trouble(cause: Callable[[Disk], object], caplog: pytest.LogCaptureFixture) -> tuple[LogManager, str]:
+    """Three logs, the middle one of which something is done to; the manager after the start, and what it said."""
+    disk = MemoryDisk()
+    manager = new_manager(disk, "/data", "/more")
+    manager.open(NOW)
+    for number in range(3):
+        append(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), 5)
+    manager.logs[t(1)].advance_log_start_offset(2)
+    manager.close()
+    cause(disk)
+    manager = new_manager(disk, "/data", "/more")
+    manager.open(NOW)
+    (error,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    return manager, error
+
+
+def replaced_by_folder(disk: Disk) -> None:
+    disk.remove(f"/more/t-1/{0:020d}.log")
+    disk.make_directories(f"/more/t-1/{0:020d}.log")
+
+
+def copied_to_the_other_directory(disk: Disk) -> None:
+    disk.make_directories("/data/t-1")
+
+
+def damaged_in_the_middle(disk: Disk) -> None:
+    """What recovery would mend, where a clean shutdown says that there is nothing to mend."""
+    path = f"/more/t-1/{0:020d}.log"
+    content = bytearray(disk.read_file(path))
+    content[8:12] = b"\0\0\0\0"
+    file = disk.open(path)
+    file.truncate(0)
+    file.append([content])
+    for name in disk.list("/more/t-1"):
+        if name.endswith(".snapshot"):
+            disk.remove(f"/more/t-1/{name}")
+
+
+@pytest.mark.parametrize("cause", [replaced_by_folder, copied_to_the_other_directory, damaged_in_the_middle])
+def test_a_log_that_cannot_be_opened_costs_its_partition_alone(
+    cause: Callable[[Disk], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    manager, error = with_trouble(cause, caplog)
+    assert "/more/t-1" in error
+    assert error.endswith("; the partition is offline")
+    assert list(manager) == [t(0), t(2)]
+    with pytest.raises(LogStorageError, match="/more/t-1"):
+        manager.get_or_create(t(1), topic_id=TOPIC_ID, now_ms=NOW)
+    append(manager.logs[t(2)], 1)
+    manager.maintain(NOW)
+    disk = manager.pool.disk
+    for name, offset in (("recovery-point", 5), ("log-start", 2)):
+        points = decode_offsets(disk.read_file(f"/more/{name}-offset-checkpoint"), "")
+        assert points[t(1)] == offset, "who repairs it by hand finds what was known"
+    manager.close()
+    assert disk.exists("/more/t-1")
+    assert not disk.exists("/more/.kafka_cleanshutdown")
+
+
+def test_a_log_that_cannot_be_opened_can_be_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    manager, _ = with_trouble(copied_to_the_other_directory, caplog)
+    manager.delete(t(1), NOW)
+    assert manager.get_or_create(t(1), topic_id=TOPIC_ID, now_ms=NOW).log_end_offset == 0
+    manager.maintain(NOW + 60_000)
+    disk = manager.pool.disk
+    assert [name for each in ("/data", "/more") for name in disk.list(each) if name.startswith("t-1")] == ["t-1"]
+
+
+def test_a_folder_that_is_no_logs_is_left_alone_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    killed(disk, logs=2)
+    strange = ["backup", "t-01", f"t-0.{'a' * 32}-stray", f"t-0.{'b' * 32}-future", "lost+found"]
+    for name in [*strange, "remote-log-index-cache"]:
+        disk.make_directories(f"/data/{name}")
+    disk.open("/data/t-5", create=True).append([b"a file"])
+    manager = new_manager(disk)
+    manager.open(NOW)
+    assert list(manager) == [t(0), t(1)]
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "left alone" in line] == [
+        f"/data/{name} is no log's folder, and is left alone" for name in sorted(strange)
+    ]
+    assert all(disk.exists(f"/data/{name}") for name in [*strange, "remote-log-index-cache", "t-5"])
+
+
+def test_a_crash_while_a_log_is_recovered_is_no_damage() -> None:
+    """Recovery is interrupted by its watcher in the middle of a log; what is there afterwards is as good as before."""
+    disk = MemoryDisk()
+    log = Log.open(disk, "/data/t-0", SMALL, now_ms=NOW)
+    append(log, 20)
+    files = sum(name.endswith(".log") for name in disk.list("/data/t-0"))
+    assert files > 3
+    for stop_at in range(1, files + 1):
+        pieces = 0
+
+        def watch(size: int, stop_at: int = stop_at) -> None:
+            nonlocal pieces
+            assert size >= HEADER_SIZE
+            pieces += 1
+            if pieces == stop_at:
+                raise LoadingStoppedError
+
+        with pytest.raises(LoadingStoppedError):
+            Log.open(disk, "/data/t-0", SMALL, now_ms=NOW, watch=watch)
+        disk.kill()
+    assert count(Log.open(disk, "/data/t-0", SMALL, now_ms=NOW)) == 20

@@ -123,6 +123,18 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
         },
         ApiKey.DESCRIBE_LOG_DIRS: {"topics": [{"topic": TOPIC, "partitions": [0]}]},
         ApiKey.ALTER_REPLICA_LOG_DIRS: {"dirs": []},
+        ApiKey.WRITE_TXN_MARKERS: {
+            "markers": [
+                {
+                    "producer_id": 1,
+                    "producer_epoch": 0,
+                    "transaction_result": False,
+                    "coordinator_epoch": 0,
+                    "transaction_version": 1,
+                    "topics": [{"name": TOPIC, "partition_indexes": [0]}],
+                }
+            ]
+        },
         ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": TOPIC}], "response_partition_limit": 10, "cursor": None},
         ApiKey.ELECT_LEADERS: {"election_type": 0, "topic_partitions": [], "timeout": 1000},

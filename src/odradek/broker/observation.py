@@ -5,7 +5,7 @@ It takes a few µs for each partition. On a broker that has not started there is
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from odradek import __version__
 from odradek.broker.lifecycle import Phase
@@ -18,6 +18,10 @@ from odradek.model import TopicPartition
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
     from odradek.metrics.catalog import Metric
+
+
+_LATENESS_MS: Final = 300_000
+"""What Kafka adds to the longest time that a transaction may take, before it counts as late."""
 
 
 def observe(broker: "Broker") -> list[Family]:
@@ -101,17 +105,21 @@ def _clients(broker: "Broker") -> Iterator[Family]:
 
 
 def _replicas(broker: "Broker") -> Iterator[Family]:
-    led = under_replicated = under_min_isr = 0
+    led = under_replicated = under_min_isr = late = 0
+    begun_before_ms = broker.runtime.clock.now_ms() - broker.config.transaction_max_timeout_ms - _LATENESS_MS
     for partition in broker.partitions:
         led += 1
         image = broker.image.partition(partition.topic_partition)
         under_replicated += image is not None and len(partition.isr) < len(image.replicas)
         under_min_isr += len(partition.isr) < partition.min_insync_replicas
+        oldest_ms = partition.log.producers.oldest_transaction_timestamp
+        late += oldest_ms is not None and 0 < oldest_ms < begun_before_ms
     yield _one(catalog.PARTITION_COUNT, len(_logs_of(broker)))
     yield _one(catalog.LEADER_COUNT, led)
     yield _one(catalog.UNDER_REPLICATED, under_replicated)
     yield _one(catalog.UNDER_MIN_ISR, under_min_isr)
     yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
+    yield _one(catalog.LATE_TRANSACTIONS, late)
     yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 
 
@@ -133,6 +141,16 @@ def _logs(broker: "Broker") -> Iterator[Family]:
     logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
     yield Family(catalog.LOG_START_OFFSET, [(labels, log.log_start_offset) for labels, log in logs])
     yield Family(catalog.LOG_END_OFFSET, [(labels, log.log_end_offset) for labels, log in logs])
+    yield Family(
+        catalog.STABLE_OFFSET_LAG,
+        [
+            (
+                (partition.topic_partition.topic, str(partition.topic_partition.partition)),
+                partition.last_stable_offset_lag,
+            )
+            for partition in broker.partitions
+        ],
+    )
     yield Family(catalog.LOG_SIZE, [(labels, log.size) for labels, log in logs])
     yield Family(catalog.LOG_SEGMENTS, [(labels, len(log.segment_base_offsets)) for labels, log in logs])
 

@@ -286,6 +286,15 @@ class BrokerConfig:
         "producer.id.expiration.check.interval.ms", 600_000, "How often silent producers are looked for.", minimum=1
     )
 
+    transaction_partition_verification_enable: bool = boolean(
+        "transaction.partition.verification.enable",
+        True,
+        "Whether a transactional batch needs a coordinator that knows of its transaction.",
+    )
+    transaction_max_timeout_ms: int = integer(
+        "transaction.max.timeout.ms", 900_000, "How long a transaction may be open; later ones are counted.", minimum=1
+    )
+
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Keys that somebody set, if only to their default; DescribeConfigs tells the two apart."""
     source: ConfigSource = field(default=ConfigSource.STATIC_BROKER_CONFIG, compare=False, repr=False)

@@ -46,6 +46,7 @@ DYNAMIC: Final = frozenset(
         "message.max.bytes",
         "min.insync.replicas",
         "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
         "unclean.leader.election.enable",
     }
 )

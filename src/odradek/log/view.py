@@ -114,6 +114,11 @@ class LogView:
         first = self.producers.first_unstable_offset
         return None if first is None else max(first, self.log_start_offset)
 
+    def has_aborted_transactions(self, from_offset: int) -> bool:
+        """Whether `aborted_transactions` may find any; False is quick to say."""
+        segments = self._segments
+        return any(segments[number].aborted for number in range(segments.find(from_offset), len(segments)))
+
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Those with a record in `from_offset` to `to_offset`, exclusive, in the order of their ends.
 

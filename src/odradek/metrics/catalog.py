@@ -121,6 +121,11 @@ UNDER_MIN_ISR: Final = _kafkas(
 OFFLINE_REPLICAS: Final = _kafkas(
     f"{_REPLICAS}OfflineReplicaCount", _G, "Logs here that can't be opened, or that stopped after an error of the disk."
 )
+LATE_TRANSACTIONS: Final = _kafkas(
+    f"{_REPLICAS}PartitionsWithLateTransactionsCount",
+    _G,
+    "Partitions led here with a transaction open for longer than transaction.max.timeout.ms and five minutes.",
+)
 PRODUCER_IDS: Final = _kafkas(f"{_REPLICAS}ProducerIdCount", _G, "Idempotent producers that logs here remember.")
 
 ACTIVE_CONTROLLER: Final = _kafkas(f"{_CONTROLLER}ActiveControllerCount", _G, "1 if this broker is the controller.")
@@ -137,6 +142,13 @@ ACTIVE_BROKERS: Final = _kafkas(
 
 LOG_START_OFFSET: Final = _kafkas(f"{_LOG}LogStartOffset", _G, "The first offset.", "topic", "partition")
 LOG_END_OFFSET: Final = _kafkas(f"{_LOG}LogEndOffset", _G, "The next offset.", "topic", "partition")
+STABLE_OFFSET_LAG: Final = _kafkas(
+    "kafka.cluster:type=Partition,name=LastStableOffsetLag",
+    _G,
+    "Offsets from the last stable one to the high watermark: what waits for a transaction to end.",
+    "topic",
+    "partition",
+)
 LOG_SIZE: Final = _kafkas(f"{_LOG}Size", _G, "Bytes of all segments.", "topic", "partition")
 LOG_SEGMENTS: Final = _kafkas(f"{_LOG}NumLogSegments", _G, "Segments.", "topic", "partition")
 
@@ -173,6 +185,7 @@ ALL: Final[tuple[Metric, ...]] = (
     UNDER_REPLICATED,
     UNDER_MIN_ISR,
     OFFLINE_REPLICAS,
+    LATE_TRANSACTIONS,
     PRODUCER_IDS,
     ACTIVE_CONTROLLER,
     OFFLINE_PARTITIONS,
@@ -181,6 +194,7 @@ ALL: Final[tuple[Metric, ...]] = (
     ACTIVE_BROKERS,
     LOG_START_OFFSET,
     LOG_END_OFFSET,
+    STABLE_OFFSET_LAG,
     LOG_SIZE,
     LOG_SEGMENTS,
     GROUPS,

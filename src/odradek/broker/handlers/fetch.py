@@ -2,11 +2,14 @@
 
 A fetch that finds less than `min_bytes` waits in the purgatory; every append to one of its partitions counts down what
 it misses, and the one that reaches zero answers it. At least one batch is given, however large, so that a reader always
-gets on (KIP-74). Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320),
-12 flexible, 13 topic ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
+gets on (KIP-74). Who reads committed transactions only gets what is before the last stable offset, waits for that
+offset to move, and is told which transactions in what it gets were aborted (KIP-98).
+
+Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 12 flexible, 13 topic
+ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -14,11 +17,13 @@ from odradek.broker.context import RequestContext
 from odradek.broker.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.partition import Partition
 from odradek.broker.responses import gathered_frame
+from odradek.log import Log
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.protocol.messages import decode_request, milliseconds, optional
 from odradek.protocol.produce import NodeEndpoint
+from odradek.protocol.record_batch import iterate_batches
 from odradek.wire import Buffers, PendingReply, Reply
 
 if TYPE_CHECKING:
@@ -93,7 +98,7 @@ class _Fetch(PendingReply):
         for key in self._fetched.targets:
             partition = self._broker.partitions.led(self._topic_name(key), key.partition)
             if partition is not None:
-                partition.add_reader(self)
+                partition.add_reader(self, read_committed=self._read_committed)
                 self._partitions.append(partition)
         self._broker.purgatory.park(self, wait_ms)
         return self
@@ -167,7 +172,7 @@ class _Fetch(PendingReply):
             high_watermark,
             partition.last_stable_offset,
             log.log_start_offset,
-            () if self._read_committed else None,
+            _aborted(log, offset, records) if self._read_committed else None,
             -1,
             records,
         )
@@ -231,6 +236,19 @@ class _Fetch(PendingReply):
             if (broker := self._broker.image.brokers.get(leader)) is not None
             and (endpoint := broker.endpoint(self._context.listener)) is not None
         ]
+
+
+def _aborted(log: Log, offset: int, records: bytes) -> Sequence[tuple[int, int]]:
+    """`(producer id, first offset)` of the aborted transactions that `records`, read from `offset` on, have a part of.
+
+    A client drops what such a producer wrote from there to its next marker.
+    """
+    if not records or not log.has_aborted_transactions(offset):
+        return ()
+    end = offset
+    for _, header in iterate_batches(records):
+        end = header.next_offset
+    return [(each.producer_id, each.first_offset) for each in log.aborted_transactions(offset, end)]
 
 
 def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:

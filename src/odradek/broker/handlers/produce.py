@@ -4,6 +4,10 @@ acks 1 is answered when the records are in the leader's file, acks -1 (all) when
 acks 0 there is no answer; an error then costs the connection, which makes the client look for the leader anew.
 Versions: 3 record batches only, 5 log start offset, 7 zstd, 8 record errors (KIP-467), 9 flexible, 10 the new leader
 (KIP-951), 12 transactions that begin here (KIP-890), 13 topic ids (KIP-516). 0 to 2 are refused (KIP-896).
+
+Whether a transaction is open its coordinator knows, and a batch that it does not know of would never be committed or
+aborted. There is no coordinator yet: a transactional id is refused, unless `transaction.partition.verification.enable`
+says that nobody is to be asked (KIP-890).
 """
 
 from functools import partial
@@ -33,7 +37,10 @@ if TYPE_CHECKING:
 _ADMIN_CLIENT: Final = "__admin_client"
 """The one client id that Kafka lets write to internal topics."""
 _ZSTD_FROM: Final = 7
-_NOT_AVAILABLE: Final = KafkaError(ErrorCode.transactional_id_authorization_failed, "this release has no transactions")
+_NO_COORDINATOR: Final = KafkaError(
+    ErrorCode.transactional_id_authorization_failed,
+    "this release has no coordinator that knows of the transaction; see transaction.partition.verification.enable",
+)
 
 
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
@@ -41,8 +48,10 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     version = context.header.api_version
     most_entries = broker.config.most_request_entries
     request = decode_produce_request(version, frame, context.header.body_offset, most_entries=most_entries)
-    produce = _Produce(broker, context, request.acks)
-    refusal = _refusal(request.acks, request.transactional_id)
+    transactional = request.transactional_id is not None
+    produce = _Produce(broker, context, request.acks, transactional=transactional)
+    is_verified = not transactional or not broker.config.transaction_partition_verification_enable
+    refusal = _refusal(request.acks, is_verified=is_verified)
     for name, topic_id, partitions in request.topics:
         responses = produce.add_topic(name, topic_id)
         for number, records in partitions:
@@ -56,11 +65,11 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     return produce.begin()
 
 
-def _refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
+def _refusal(acks: int, *, is_verified: bool) -> KafkaError | None:
     """What is wrong with the request as a whole."""
     if not -1 <= acks <= 1:
         return KafkaError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {acks}")
-    return _NOT_AVAILABLE if transactional_id is not None else None
+    return None if is_verified else _NO_COORDINATOR
 
 
 def _topic_name(broker: "Broker", context: RequestContext, name: str | None, topic_id: UUID | None) -> str:
@@ -77,10 +86,11 @@ def _topic_name(broker: "Broker", context: RequestContext, name: str | None, top
 class _Produce(PendingReply):
     """One request's partitions, as they become safe or fail."""
 
-    def __init__(self, broker: "Broker", context: RequestContext, acks: int) -> None:
+    def __init__(self, broker: "Broker", context: RequestContext, acks: int, *, transactional: bool) -> None:
         self._broker = broker
         self._context = context
         self._acks = acks
+        self._transactional = transactional
         self._now_ms = broker.runtime.clock.now_ms()
         self._last: tuple[Partition, memoryview] | None = None
         self._topics: list[TopicResponse] = []
@@ -100,7 +110,9 @@ class _Produce(PendingReply):
             raise KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
         if self._context.header.api_version < _ZSTD_FROM and records[22:23] and records[22] & 7 == Codec.ZSTD:
             raise KafkaError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7")
-        info = partition.append_records(records, acks=self._acks, now_ms=self._now_ms)
+        info = partition.append_records(
+            records, acks=self._acks, now_ms=self._now_ms, transactional=self._transactional
+        )
         responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))
         self._waiting += 1
         self._last = partition, records
@@ -131,7 +143,13 @@ class _Produce(PendingReply):
 
     def learn(self, frame: memoryview) -> None:
         """Let the next request like this one take the short road, if it is one that can."""
-        if self._last is None or self._acks == 0 or len(self._topics) != 1 or len(self._topics[0].partitions) != 1:
+        if (
+            self._last is None
+            or self._acks == 0
+            or self._transactional
+            or len(self._topics) != 1
+            or len(self._topics[0].partitions) != 1
+        ):
             return
         session = self._context.session
         if self._context.api_version >= _ZSTD_FROM:

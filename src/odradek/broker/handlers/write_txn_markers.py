@@ -1,0 +1,97 @@
+"""WriteTxnMarkers: a transaction's end is written into its partitions, as its coordinator decided (KIP-98).
+
+Each partition of each marker has its own answer, which leaves when the marker is committed there. Administrators send
+it too, to end a transaction that no coordinator knows any more (KIP-664). Version 2 says which version of transactions
+the marker is of (KIP-1228), which decides on the epochs it may have; see `log.producer_state`. Kafka asks for ALTER or
+CLUSTER_ACTION on the cluster; here nobody is asked for anything yet.
+"""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.broker.partition import ACKS_ALL
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or what an append fails with.
+
+    Ends of several transactions of one producer are answered together, as in Kafka.
+    """
+    del context
+    writes = _Writes(broker)
+    for marker in message.markers:
+        for topic in marker.topics:
+            for number in topic.partition_indexes:
+                writes.begin(marker, TopicPartition(topic.name, number))
+    results = await writes.finished()
+    return {
+        "markers": [
+            {"producer_id": producer_id, "topics": _by_topic(errors)} for producer_id, errors in results.items()
+        ]
+    }
+
+
+class _Writes:
+    """The markers of one request on their way into their logs."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._now_ms = broker.runtime.clock.now_ms()
+        self._results: dict[int, dict[TopicPartition, ErrorCode]] = {}
+        self._waiting = 0
+        self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin(self, marker: Any, topic_partition: TopicPartition) -> None:
+        """Append one marker to one partition."""
+        errors = self._results.setdefault(marker.producer_id, {})
+        errors[topic_partition] = ErrorCode.none
+        try:
+            if marker.producer_id < 0 or marker.producer_epoch < 0:
+                raise KafkaError(ErrorCode.invalid_request)
+            partition = self._broker.partitions.leader(*topic_partition)
+            info = partition.append_marker(
+                EndTransactionMarker(
+                    ControlType.COMMIT if marker.transaction_result else ControlType.ABORT, marker.coordinator_epoch
+                ),
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_version=optional(marker, "transaction_version", 0),
+                now_ms=self._now_ms,
+            )
+        except KafkaError as error:
+            errors[topic_partition] = error.code
+        else:
+            self._waiting += 1
+            partition.when_acknowledged(
+                info, acks=ACKS_ALL, waiter=partial(self._acknowledged, errors, topic_partition)
+            )
+
+    async def finished(self) -> dict[int, dict[TopicPartition, ErrorCode]]:
+        """What became of each producer's, once all of them are committed, or failed."""
+        if self._waiting:
+            await self._finished
+        return self._results
+
+    def _acknowledged(
+        self, errors: dict[TopicPartition, ErrorCode], topic_partition: TopicPartition, error: KafkaError | None
+    ) -> None:
+        if error is not None:
+            errors[topic_partition] = error.code
+        self._waiting -= 1
+        if not self._waiting and not self._finished.done():
+            self._finished.set_result(None)
+
+
+def _by_topic(errors: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, number), error in errors.items():
+        topics.setdefault(topic, []).append({"partition_index": number, "error_code": error})
+    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]

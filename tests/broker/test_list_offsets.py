@@ -6,14 +6,15 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.protocol.compression import Codec
 
 NOW_MS = 1_700_000_000_000
 
 
-async def ask(client: Any, timestamp: int, version: int = 7, **more: Any) -> Any:
+async def ask(client: Any, timestamp: int, version: int = 7, replica_id: int = -1, **more: Any) -> Any:
     partition = {"partition_index": 0, "timestamp": timestamp, **more}
     message = {
-        "replica_id": -1,
+        "replica_id": replica_id,
         "isolation_level": more.get("isolation_level", 0),
         "topics": [{"name": "t", "partitions": [partition]}],
         "timeout": 0,
@@ -68,5 +69,56 @@ def test_wrong_questions_have_their_errors(play: Any) -> None:
         message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [partition] * 2}]}
         answer = await client.ask(ApiKey.LIST_OFFSETS, 7, message)
         assert [each.error_code for each in answer.topics[0].partitions] == [ErrorCode.invalid_request] * 2
+
+    play(scene)
+
+
+def test_replicas_and_debuggers_see_what_is_not_committed(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a", b"b"))
+        broker.partitions.leader("t", 0).high_watermark = 1
+        assert (await ask(client, -1)).offset == 1
+        assert (await ask(client, NOW_MS + 1)).offset == -1, "it is there, and not to be seen"
+        assert (await ask(client, -3)).offset == -1
+        for replica in (0, -2):
+            assert (await ask(client, -1, replica_id=replica)).offset == 2
+            assert (await ask(client, NOW_MS + 1, replica_id=replica)).offset == 1
+
+    play(scene)
+
+
+def test_an_empty_partition_begins_in_the_leaders_epoch_and_has_no_times(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        for timestamp in (-1, -2, -4):
+            answer = await ask(client, timestamp, version=8)
+            assert (answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch) == (0, 0, -1, 0)
+        for timestamp in (-3, 0, NOW_MS):
+            answer = await ask(client, timestamp)
+            assert (answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch) == (0, -1, -1, -1)
+
+    play(scene)
+
+
+def test_the_latest_record_is_the_first_of_those_with_the_largest_time(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        for _ in range(2):
+            await client.produce("t", world.batch(b"a", b"b", b"c", codec=Codec.GZIP))
+        answer = await ask(client, -3)
+        assert (answer.offset, answer.timestamp, answer.leader_epoch) == (2, NOW_MS + 2, 0)
+        deleted = {"name": "t", "partitions": [{"partition_index": 0, "offset": 3}]}
+        await client.ask(ApiKey.DELETE_RECORDS, 2, {"topics": [deleted], "timeout": 1000})
+        answer = await ask(client, -3)
+        assert (answer.offset, answer.timestamp) == (5, NOW_MS + 2)
+        assert (await ask(client, 0)).offset == 3
+        assert (await ask(client, -2)).offset == 3
 
     play(scene)

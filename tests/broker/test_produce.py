@@ -9,6 +9,10 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.protocol.compression import Codec
+from odradek.protocol.produce import ProduceTopic, encode_produce_request
+from odradek.protocol.record_batch import read_header
+from odradek.protocol.records import encode_batch
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -285,5 +289,55 @@ def test_a_broker_stops_while_clients_go_on_producing(play: Any) -> None:
         await world.broker()
         client = await world.client()
         assert (await client.fetch("t", 0)).high_watermark >= len(kept)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_bad_records_are_named_and_the_other_partitions_are_left_alone(play: Any, version: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        compacted = await client.create_topic("c", config={"cleanup.policy": "compact"})
+        plain = await client.create_topic("p")
+        topics = [
+            ProduceTopic(None, made.topic_id, [(0, world.batch(b"a", b"b"))])
+            if version >= 13
+            else ProduceTopic(name, None, [(0, world.batch(b"a", b"b"))])
+            for name, made in (("c", compacted), ("p", plain))
+        ]
+        pieces = encode_produce_request(version, topics, acks=-1, timeout_ms=1000)
+        client.send(ApiKey.PRODUCE, version, b"".join(pieces))
+        bad, good = (topic.partitions[0] for topic in (await client.answer(ApiKey.PRODUCE, version)).topics)
+        assert (bad.error_code, bad.base_offset) == (ErrorCode.invalid_record, -1)
+        assert (good.error_code, good.base_offset, list(good.record_errors)) == (0, 0, [])
+        if version >= 8:
+            assert [each.batch_index for each in bad.record_errors] == [0, 1]
+            assert all("key" in each.message for each in bad.record_errors)
+            assert "2 of the batch's 2 records" in bad.error_message
+
+    play(scene)
+
+
+def test_the_rules_of_a_topic_change_while_it_is_written(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+        changes = {"message.timestamp.before.max.ms": "1000", "compression.type": "zstd", "compression.zstd.level": "9"}
+        configs = [{"name": key, "config_operation": 0, "value": value} for key, value in changes.items()]
+        resource = {"resource_type": 2, "resource_name": "t", "configs": configs}
+        message = {"resources": [resource], "validate_only": False}
+        assert (await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, message)).responses[0].error_code == 0
+        await world.pass_time(1)
+        old = await client.produce("t", world.batch(b"b"))
+        assert (old.error_code, [each.batch_index for each in old.record_errors]) == (ErrorCode.invalid_timestamp, [0])
+        now_ms = world.clients.clock.now_ms()
+        fresh = encode_batch([(now_ms, None, b"c", ())])
+        assert (await client.produce("t", fresh)).base_offset == 1
+        records = (await client.fetch("t", 1)).records
+        assert read_header(records).codec == Codec.ZSTD
+        assert world.values(records) == [b"c"]
 
     play(scene)

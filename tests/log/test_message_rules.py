@@ -105,8 +105,10 @@ def judged(header: BatchHeader, section: bytes, config: LogConfig) -> Kept:
         elif config.message_timestamp_type == "CreateTime" and timestamp != -1:
             too_old = NOW - timestamp > config.message_timestamp_before_max_ms
             too_new = timestamp - NOW > config.message_timestamp_after_max_ms
-            if too_old or too_new or not -(2**63) <= timestamp < 2**63:
+            if too_old or too_new:
                 errors.add(ErrorCode.invalid_timestamp)
+        if not -(2**63) <= timestamp < 2**63 and not (key is None and "compact" in config.cleanup_policy):
+            errors.add(ErrorCode.invalid_timestamp)
         timestamps.append(timestamp)
     if stream.read():
         raise Refused(ErrorCode.invalid_record)

@@ -12,7 +12,7 @@ from odradek.log.log import AppendInfo, Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.manager import LogManager, new_cluster_id
-from odradek.log.segment import TimestampOffset
+from odradek.log.time_lookup import TimestampOffset
 from odradek.log.writing import WriteJob
 
 __all__ = [

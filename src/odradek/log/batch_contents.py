@@ -24,9 +24,9 @@ from odradek.protocol.record_walk import renumber_records, walk_records
 NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
 """So many bad records of a batch are named in an answer, which would otherwise be many times the request."""
+MAX_RECORDS: Final = 1 << 20
+"""More records than this are not looked at one by one: it takes a second, and no client puts so many into a batch."""
 _LATEST: Final = 2**63 - 1
-_ANY_TIME: Final = 1 << 70
-"""Beyond what a base timestamp and a delta can add up to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,13 @@ class InvalidRecordsError(KafkaError):
 def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> bytes:
     """The batch's records, decompressed.
 
-    Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes`, upon which clients split a batch, and
-    INVALID_RECORD for what is not the codec's: CORRUPT_MESSAGE would make them send it again, and its CRC is right.
+    Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes` or `MAX_RECORDS`, upon which clients split a batch,
+    and INVALID_RECORD for what is not the codec's: CORRUPT_MESSAGE would make them send it again, and its CRC is right.
     """
+    if header.record_count > MAX_RECORDS:
+        raise KafkaError(
+            ErrorCode.message_too_large, f"the batch has {header.record_count} records; {MAX_RECORDS} are the most"
+        )
     try:
         return bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
     except DecompressedSizeError as error:
@@ -109,7 +113,7 @@ def check_records(header: BatchHeader, data: bytes, limits: RecordLimits, now_ms
 def _range(limits: RecordLimits, now_ms: int) -> tuple[int, int]:
     """The first and the last timestamp that a record may have; no time has more than 64 bits."""
     if limits.before_max_ms is None or limits.after_max_ms is None:
-        return -_ANY_TIME, _ANY_TIME
+        return -_LATEST - 1, _LATEST
     return max(now_ms - limits.before_max_ms, -_LATEST - 1), min(now_ms + limits.after_max_ms, _LATEST)
 
 

@@ -1,14 +1,10 @@
-"""Reading a log's segments: batches from an offset on, and records by time as ListOffsets asks for them.
+"""Reading a log's segments: batches from an offset on, and what of aborted transactions is among them.
 
 Only what is written is found, and nothing that is deleted. All of it raises `OSError` when a file cannot be read.
 """
 
-from collections.abc import Sequence
-
-from odradek.log.segment import Segment, TimestampOffset
 from odradek.log.segments import Segments
 from odradek.log.transaction_index import AbortedTransaction
-from odradek.protocol.records import decode_records
 
 
 def read_batches(
@@ -51,40 +47,3 @@ def size_between(segments: Segments, from_offset: int, to_offset: int) -> int:
         start = segment.find(from_offset) if from_offset > segment.base_offset else 0
         size += segment.find(to_offset) - start
     return size
-
-
-def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offset: int) -> TimestampOffset | None:
-    """The record with the lowest offset among those that are not earlier than `timestamp` (ms)."""
-    for segment in segments:
-        if segment.max_timestamp >= timestamp:
-            found = segment.find_time(timestamp, log_start_offset)
-            if found is not None:
-                return found
-    return None
-
-
-def find_latest(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
-    """The first of the records with the largest timestamp (KIP-734), or None if no record has a timestamp."""
-    largest = max(segment.max_timestamp for segment in segments)
-    if largest < 0:
-        return None
-    found = find_first_since(segments, largest, log_start_offset)
-    if found is not None:
-        return found
-    # The record that has it is not written yet, or it is deleted and its segment is not.
-    largest = max((_latest(segment, log_start_offset) for segment in segments), default=-1)
-    return find_first_since(segments, largest, log_start_offset) if largest >= 0 else None
-
-
-def _latest(segment: Segment, log_start_offset: int) -> int:
-    """The largest timestamp of what is written from `log_start_offset` on, -1 if there is none; reads all headers."""
-    largest = -1
-    for position, header in segment.scan():
-        if header.last_offset < log_start_offset or header.max_timestamp <= largest:
-            continue
-        if header.base_offset >= log_start_offset or header.is_log_append_time:
-            largest = header.max_timestamp
-        else:
-            records = decode_records(segment.log.read(position, header.size))
-            largest = max(largest, *(each.timestamp for each in records if each.offset >= log_start_offset))
-    return largest

@@ -25,19 +25,10 @@ from odradek.log.offset_index import OffsetIndex
 from odradek.log.time_index import NO_TIMESTAMP, TimeIndex
 from odradek.log.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header
-from odradek.protocol.records import decode_records
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _SCAN_BYTES: Final = 8192
 _MOST_RECENT: Final = 128
-
-
-class TimestampOffset(NamedTuple):
-    """A record that a look-up by time found. `timestamp` in ms."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
 
 
 class SegmentEnd(NamedTuple):
@@ -260,21 +251,6 @@ class Segment:
                 raise CorruptBatchError(f"there is no batch at byte {position} of {self.log.path}")
             yield position, header
             position += header.size
-
-    def find_time(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
-        """The first record from `from_offset` on that is not earlier than `timestamp`, among those written."""
-        start = self.offset_index.position_below(max(self.time_index.offset_below(timestamp), from_offset))
-        for position, header in self.scan(start):
-            if header.max_timestamp < timestamp or header.last_offset < from_offset:
-                continue
-            if header.is_log_append_time:
-                return TimestampOffset(
-                    header.max_timestamp, max(header.base_offset, from_offset), header.partition_leader_epoch
-                )
-            for record in decode_records(self.log.read(position, header.size)):
-                if record.timestamp >= timestamp and record.offset >= from_offset:
-                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-        return None
 
     # ---- opening and cutting ------------------------------------------------------------------------------------
 

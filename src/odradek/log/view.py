@@ -5,10 +5,10 @@ from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool
 from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
-from odradek.log.reading import collect_aborted, find_first_since, find_latest, read_batches, size_between
+from odradek.log.reading import collect_aborted, read_batches, size_between
 from odradek.log.retention import Trash
-from odradek.log.segment import TimestampOffset
 from odradek.log.segments import Segments
+from odradek.log.time_lookup import TimestampOffset, find_first_since, find_latest
 from odradek.log.transaction_index import AbortedTransaction
 from odradek.log.validation import MessageRules
 from odradek.log.writing import PendingWrites, WriteJob

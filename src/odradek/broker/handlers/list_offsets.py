@@ -27,6 +27,8 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _READ_COMMITTED: Final = 1
+_CONSUMER: Final = -1
+"""The replica id of those that are no replica. -2 is a debugger's."""
 
 
 class _Found(NamedTuple):
@@ -42,6 +44,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
     read_committed = optional(message, "isolation_level", 0) == _READ_COMMITTED
+    is_consumer = message.replica_id == _CONSUMER
     topics = []
     for topic in message.topics:
         partitions = []
@@ -52,7 +55,8 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
                     raise KafkaError(ErrorCode.invalid_request)
                 partition = broker.partitions.leader(topic.name, number)
                 partition.check_leader_epoch(optional(wanted, "current_leader_epoch", -1))
-                found = _find(partition, wanted.timestamp, context.api_version, read_committed=read_committed)
+                end = _end(partition, is_consumer=is_consumer, read_committed=read_committed)
+                found = _find(partition, wanted.timestamp, context.api_version, end)
             except KafkaError as error:
                 partitions.append({"partition_index": number, "error_code": error.code})
             else:
@@ -61,16 +65,24 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     return {"topics": topics}
 
 
-def _find(partition: Partition, timestamp: int, version: int, *, read_committed: bool) -> _Found:
+def _end(partition: Partition, *, is_consumer: bool, read_committed: bool) -> int:
+    """Where the asker's view of the partition ends: replicas and debuggers see what is not committed, too."""
+    if not is_consumer:
+        return partition.log.written_offset
+    return partition.last_stable_offset if read_committed else partition.high_watermark
+
+
+def _find(partition: Partition, timestamp: int, version: int, end: int) -> _Found:
     if timestamp < 0 and version < _SINCE.get(timestamp, 1):
         raise KafkaError(ErrorCode.unsupported_version)
     log, epoch = partition.log, partition.leader_epoch
-    end = partition.last_stable_offset if read_committed else partition.high_watermark
     match timestamp:
         case -1:
             return _Found(offset=end, leader_epoch=epoch)
         case -2 | -4:
-            return _Found(offset=log.log_start_offset, leader_epoch=log.epochs.epoch_at(log.log_start_offset))
+            start = log.log_start_offset
+            # What comes first into an empty log will be of this leader.
+            return _Found(offset=start, leader_epoch=epoch if start == end else log.epochs.epoch_at(start))
         case -5 | -6:
             return _Found()
         case -3:

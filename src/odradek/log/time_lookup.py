@@ -1,0 +1,96 @@
+"""Records by time, as ListOffsets asks for them: the first one since a time, and the latest one of all.
+
+Only what is written is found, and nothing that is deleted. The headers say in which batch to look, and a batch that was
+never looked into may say anything (docs/decisions/0005): where its records cannot be read, its header is believed, so
+that one producer's batch stands in nobody's way. All of it raises `OSError` when a file cannot be read.
+"""
+
+from collections.abc import Iterator, Sequence
+from heapq import nlargest
+from typing import Final, NamedTuple
+
+from odradek.log.batch_contents import MAX_RECORDS
+from odradek.log.segment import Segment
+from odradek.protocol.compression import decompress
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.record_batch import HEADER_SIZE, BatchHeader
+from odradek.protocol.record_walk import walk_records
+
+_NO_TIMESTAMP: Final = -1
+_MOST_LIES: Final = 64
+
+
+class TimestampOffset(NamedTuple):
+    """A record that a look-up by time found. `timestamp` in ms."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offset: int) -> TimestampOffset | None:
+    """The record with the lowest offset among those that are not earlier than `timestamp` (ms)."""
+    for segment in segments:
+        if segment.max_timestamp >= timestamp:
+            found = _first_in_segment(segment, timestamp, log_start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def find_latest(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
+    """The first of the records with the largest timestamp (KIP-734), or None if no record has a timestamp."""
+    largest = max(segment.max_timestamp for segment in segments)
+    if largest < 0:
+        return None
+    found = find_first_since(segments, largest, log_start_offset)
+    # Else the record that has it is not written yet, or is deleted while its segment is not, or a header lied.
+    return found if found is not None else _latest(segments, log_start_offset)
+
+
+def _first_in_segment(segment: Segment, timestamp: int, from_offset: int) -> TimestampOffset | None:
+    start = segment.offset_index.position_below(max(segment.time_index.offset_below(timestamp), from_offset))
+    for position, header in segment.scan(start):
+        if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
+            for time, offset in _times(segment, position, header, from_offset):
+                if time >= timestamp:
+                    return TimestampOffset(time, offset, header.partition_leader_epoch)
+    return None
+
+
+def _latest(segments: Sequence[Segment], from_offset: int) -> TimestampOffset | None:
+    """The first of those with the largest timestamp from `from_offset` on; reads all headers of a segment or two."""
+    found = TimestampOffset(_NO_TIMESTAMP, -1, -1)
+    for segment in sorted(segments, key=lambda each: -each.max_timestamp):
+        if segment.max_timestamp < max(found.timestamp, 0):
+            break
+        visible = (each for each in segment.scan() if each[1].last_offset >= from_offset)
+        # Mostly the first one says the truth. After so many lies, what is true among them must do.
+        for position, header in nlargest(_MOST_LIES, visible, key=lambda each: (each[1].max_timestamp, -each[0])):
+            if header.max_timestamp < max(found.timestamp, 0):
+                break
+            for time, offset in _times(segment, position, header, from_offset):
+                if (time, -offset) > (found.timestamp, -found.offset):
+                    found = TimestampOffset(time, offset, header.partition_leader_epoch)
+    return found if found.offset >= 0 else None
+
+
+def _times(segment: Segment, position: int, header: BatchHeader, from_offset: int) -> Iterator[tuple[int, int]]:
+    """`(timestamp, offset)` of a batch's records from `from_offset` on; if they can't be read, what its header says."""
+    base_offset, base_timestamp, count = header.base_offset, header.base_timestamp, header.record_count
+    if header.is_log_append_time and count == header.last_offset_delta + 1:
+        yield header.max_timestamp, max(base_offset, from_offset)
+        return
+    try:
+        if count > MAX_RECORDS:
+            raise CorruptBatchError(f"{count} records are too many to look at")
+        data = segment.log.read(position, header.size)
+        limit = segment.config.validate_max_bytes
+        for timestamp_delta, offset_delta, _ in walk_records(
+            bytes(decompress(header.codec, memoryview(data)[HEADER_SIZE:], max_bytes=limit)), count
+        ):
+            offset = base_offset + offset_delta
+            if offset >= from_offset:
+                yield (header.max_timestamp if header.is_log_append_time else base_timestamp + timestamp_delta), offset
+    except CorruptBatchError:
+        yield header.max_timestamp, max(base_offset, from_offset)

@@ -1,0 +1,199 @@
+"""Looking up records by time, against a search through all of them; and in batches whose headers lie. Row M1."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.log import Log, LogConfig
+from odradek.log.batch_contents import MAX_RECORDS
+from odradek.protocol.compression import Codec
+from odradek.protocol.record_batch import HEADER_SIZE, read_header, write_header
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+
+
+class Kept(NamedTuple):
+    """One record, as the test remembers it."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class Remembered:
+    """A log, and the list of what is in it."""
+
+    def __init__(self, **config: object) -> None:
+        self.disk = MemoryDisk()
+        self.settings = LogConfig(segment_ms=10**12, message_timestamp_after_max_ms=10**12, **config)  # type: ignore[arg-type]
+        self.log = Log.open(self.disk, "/data/t-0", self.settings, now_ms=NOW)
+        self.records: list[Kept] = []
+        self.batches: list[int] = []
+
+    def append(self, times: list[int], codec: Codec, epoch: int, append_time: int | None) -> None:
+        kind = "CreateTime" if append_time is None else "LogAppendTime"
+        self.log.update_config(LogConfig(**{**self._fields(), "message_timestamp_type": kind}))
+        batch = encode_batch([(time, b"k", b"v" * 20, ()) for time in times], codec=codec)
+        info = self.log.append(batch, leader_epoch=epoch, now_ms=NOW if append_time is None else append_time)
+        self.log.write()
+        self.batches.append(info.first_offset)
+        self.records += [
+            Kept(time if append_time is None else append_time, info.first_offset + number, epoch)
+            for number, time in enumerate(times)
+        ]
+
+    def reopen(self, *, clean: bool) -> None:
+        if clean:
+            self.log.close()
+        self.log = Log.open(
+            self.disk,
+            "/data/t-0",
+            self.settings,
+            now_ms=NOW,
+            clean=clean,
+            recovery_point=self.log.recovery_point,
+            log_start_offset=self.log.log_start_offset,
+        )
+
+    def truncate(self, offset: int) -> None:
+        end = max((each for each in self.batches if each <= offset), default=self.log.log_start_offset)
+        if end < self.log.log_start_offset:
+            return
+        self.log.truncate(end)
+        self.batches = [each for each in self.batches if each < end]
+        self.records = [each for each in self.records if each.offset < end]
+
+    def delete(self, offset: int) -> None:
+        self.log.advance_log_start_offset(offset)
+        self.records = [each for each in self.records if each.offset >= self.log.log_start_offset]
+
+    def agrees(self) -> None:
+        known = {each.timestamp for each in self.records}
+        for timestamp in {0, NOW, *(time + step for time in known for step in (-1, 0, 1))} - {-1, -2}:
+            due = next((each for each in self.records if each.timestamp >= timestamp), None)
+            assert self.log.find_offset(timestamp) == due, timestamp
+        latest = max((each for each in self.records if each.timestamp >= 0), key=lambda e: e.timestamp, default=None)
+        assert self.log.find_max_timestamp() == latest
+
+    def _fields(self) -> dict[str, object]:
+        return {name: getattr(self.settings, name) for name in LogConfig.__slots__}
+
+
+_TIMES = st.one_of(st.just(-1), st.integers(NOW, NOW + 8), st.sampled_from([0, NOW + 500, NOW - 500]))
+_APPENDS = st.tuples(
+    st.just("append"),
+    st.lists(_TIMES, min_size=1, max_size=4),
+    st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]),
+    st.booleans(),
+    st.one_of(st.none(), st.none(), st.integers(NOW, NOW + 8)),
+)
+_CHANGES = st.tuples(
+    st.sampled_from(["truncate", "delete", "reopen clean", "reopen", "delete segments"]), st.integers(0, 30)
+)
+
+
+@given(
+    steps=st.lists(st.one_of(_APPENDS, _APPENDS, _APPENDS, _CHANGES), min_size=1, max_size=25),
+    segment_bytes=st.sampled_from([200, 500, 5000]),
+    interval=st.sampled_from([0, 150, 4096]),
+)
+def test_a_record_is_found_by_its_time_wherever_a_search_through_all_finds_it(
+    steps: list[tuple[object, ...]], segment_bytes: int, interval: int
+) -> None:
+    world = Remembered(segment_bytes=segment_bytes, index_interval_bytes=interval)
+    epoch = 0
+    for step in steps:
+        match step:
+            case "append", list() as times, Codec() as codec, bool() as new_leader, append_time:
+                epoch += new_leader
+                world.append(times, codec, epoch, append_time)  # type: ignore[arg-type]
+            case "truncate", int() as offset:
+                world.truncate(offset)
+            case "delete", int() as offset:
+                world.delete(min(offset, world.log.log_end_offset))
+            case "reopen clean", _:
+                world.reopen(clean=True)
+            case "reopen", _:
+                world.reopen(clean=False)
+            case "delete segments", _:
+                world.log.delete_old_segments(NOW)
+        world.agrees()
+
+
+# ---- headers that lie ------------------------------------------------------------------------------------------------
+
+
+def log_with(*batches: bytes | bytearray) -> Log:
+    log = Log.open(MemoryDisk(), "/data/t-0", LogConfig(), now_ms=NOW)
+    for batch in batches:
+        log.append(bytearray(batch), leader_epoch=4, now_ms=NOW)
+    log.write()
+    return log
+
+
+def lying(batch: bytearray, **fields: int) -> bytearray:
+    write_header(batch, read_header(batch)._replace(**fields))
+    return batch
+
+
+def batch_at(*times: int, codec: Codec = Codec.NONE) -> bytearray:
+    return encode_batch([(time, b"k", b"v", ()) for time in times], codec=codec)
+
+
+def unreadable(codec: Codec) -> bytearray:
+    """A batch with a right checksum around nonsense."""
+    batch = batch_at(NOW + 50, NOW + 60)
+    batch[HEADER_SIZE:] = b"\xff\xff\xff\xff nonsense"
+    return lying(batch, attributes=codec)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_whose_records_cannot_be_read_stands_in_no_ones_way(codec: Codec) -> None:
+    log = log_with(batch_at(NOW), unreadable(codec), batch_at(NOW + 70, NOW + 90))
+    assert log.find_offset(NOW) == (NOW, 0, 4)
+    assert log.find_offset(NOW + 55) == (NOW + 60, 1, 4), "its header is believed"
+    assert log.find_offset(NOW + 61) == (NOW + 70, 3, 4)
+    assert log.find_max_timestamp() == (NOW + 90, 4, 4)
+    assert log_with(batch_at(NOW), unreadable(codec)).find_max_timestamp() == (NOW + 60, 1, 4)
+
+
+def test_a_time_that_only_a_header_has_is_no_records() -> None:
+    liars = [lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(5)]
+    log = log_with(*liars, batch_at(NOW + 9, NOW + 8), batch_at(NOW + 9))
+    assert log.find_offset(NOW + 500) is None
+    assert log.find_offset(NOW + 3) == (NOW + 3, 3, 4)
+    assert log.find_max_timestamp() == (NOW + 9, 5, 4)
+    log.advance_log_start_offset(6)
+    assert log.find_max_timestamp() == (NOW + 9, 7, 4)
+
+
+def test_after_very_many_lies_the_latest_of_some_records_is_named() -> None:
+    log = log_with(*[lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(100)])
+    found = log.find_max_timestamp()
+    assert found is not None
+    assert found.timestamp == NOW + found.offset
+
+
+def test_a_bomb_is_not_opened_to_find_a_time() -> None:
+    bomb = lying(
+        encode_batch([(NOW, None, b"", ())], codec=Codec.ZSTD),
+        record_count=MAX_RECORDS + 1,
+        last_offset_delta=MAX_RECORDS,
+    )
+    log = log_with(bomb, batch_at(NOW + 5))
+    assert log.find_offset(NOW - 5) == (NOW, 0, 4)
+    assert log.find_max_timestamp() == (NOW + 5, MAX_RECORDS + 1, 4)
+
+
+def test_a_batch_that_takes_too_much_memory_decompressed_is_not_opened_either() -> None:
+    big = encode_batch([(NOW + n, None, b"v" * 1000, ()) for n in range(10)], codec=Codec.GZIP)
+    log = log_with(big)
+    assert log.find_offset(NOW + 5) == (NOW + 5, 5, 4)
+    small = Log.open(MemoryDisk(), "/data/t-0", LogConfig(validate_max_bytes=5000), now_ms=NOW)
+    small.append(big, leader_epoch=4, now_ms=NOW)
+    small.write()
+    assert small.find_offset(NOW + 5) == (NOW + 9, 0, 4)

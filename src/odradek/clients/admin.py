@@ -27,6 +27,7 @@ from odradek.clients.metadata import ClusterMetadata, merge
 from odradek.clients.offsets import LATEST, OffsetAndTimestamp, by_topic, list_offsets
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.clients.settings import ClientSettings, make_settings
+from odradek.clients.transactions import ProducerDescription, abort_transaction, describe_producers
 from odradek.config import Alteration
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -282,6 +283,29 @@ class Admin:
             GroupPartition.of(partition, offsets.get(partition), ends.get(partition), owners.get(partition))
             for partition in partitions
         ]
+
+    # ---- transactions -------------------------------------------------------------------------------------------
+
+    async def describe_producers(self, partition: TopicPartition) -> list[ProducerDescription]:
+        """The idempotent producers that a partition's leader remembers, and what they have open (KIP-664)."""
+        return await describe_producers(self._cluster, partition, timeout_ms=self._timeout_ms)
+
+    async def abort_transaction(
+        self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
+    ) -> None:
+        """End a hanging transaction in one partition: one that is open there, and that its coordinator forgot.
+
+        The epochs are what `describe_producers` says, 0 for a coordinator's that it does not know. Raises `KafkaError`
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the producer has gone on since.
+        """
+        await abort_transaction(
+            self._cluster,
+            partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timeout_ms=self._timeout_ms,
+        )
 
     # ---- the cluster and its configuration ----------------------------------------------------------------------
 

@@ -1,0 +1,103 @@
+"""Producers as a partition's leader remembers them, and the end of a transaction that hangs (KIP-664)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerDescription:
+    """An idempotent producer in one partition. `last_timestamp` in ms; -1 is unknown.
+
+    `current_txn_start_offset` is where its open transaction begins, None without one; `coordinator_epoch` is of the
+    coordinator that ended its last transaction, None if none has.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int | None
+    current_txn_start_offset: int | None
+
+
+async def describe_producers(
+    cluster: Cluster, partition: TopicPartition, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> list[ProducerDescription]:
+    """The producers that the leader of `partition` remembers, by their ids. Raises `KafkaError`."""
+
+    async def attempt() -> list[ProducerDescription]:
+        topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
+        answer = await _ask_leader(cluster, partition, ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, timeout_ms)
+        (result,) = answer.topics[0].partitions
+        if result.error_code != ErrorCode.none:
+            raise _error(partition, result.error_code, result.error_message)
+        return sorted(map(_description, result.active_producers), key=lambda each: each.producer_id)
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+async def abort_transaction(
+    cluster: Cluster,
+    partition: TopicPartition,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> None:
+    """End what a producer has open in `partition`, as if its coordinator had decided so.
+
+    Raises `KafkaError` INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if it is another transaction by now.
+    """
+    marker = {
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "transaction_result": False,
+        "coordinator_epoch": coordinator_epoch,
+        "transaction_version": 0,
+        "topics": [{"name": partition.topic, "partition_indexes": [partition.partition]}],
+    }
+
+    async def attempt() -> None:
+        answer = await _ask_leader(cluster, partition, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, timeout_ms)
+        code = answer.markers[0].topics[0].partitions[0].error_code
+        if code != ErrorCode.none:
+            raise _error(partition, code, None)
+
+    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+async def _ask_leader(
+    cluster: Cluster, partition: TopicPartition, api: ApiKey, message: Mapping[str, Any], timeout_ms: int
+) -> Any:
+    topic = await cluster.topic(partition.topic, timeout_ms=timeout_ms)
+    if partition.partition not in topic.partitions:
+        raise KafkaError(ErrorCode.invalid_partitions, f"partition {partition} does not exist")
+    leader = cluster.metadata.leader(partition)
+    if leader is None:
+        raise KafkaError(ErrorCode.leader_not_available, f"partition {partition} has no leader now")
+    connection = await cluster.connection(leader)
+    return await connection.request(api, message)
+
+
+def _description(producer: Any) -> ProducerDescription:
+    """A producer as DescribeProducers has it (kio's)."""
+    start, epoch = producer.current_txn_start_offset, producer.coordinator_epoch
+    return ProducerDescription(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=None if epoch < 0 else epoch,
+        current_txn_start_offset=None if start < 0 else start,
+    )
+
+
+def _error(partition: TopicPartition, code: ErrorCode, message: str | None) -> KafkaError:
+    return KafkaError(code, f"partition {partition}: {message or code.name.upper()}")

@@ -40,6 +40,41 @@ def test_a_batch_is_given_whole_when_one_asks_from_its_middle(play: Any) -> None
     play(scene)
 
 
+def test_an_answer_that_has_no_room_for_more_does_not_wait_for_more(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=2)
+        for partition in (0, 1):
+            await client.produce("t", world.batch(b"x" * 5000), partition=partition)
+        began = asyncio.get_running_loop().time()
+        client.send_fetch([("t", 0, 0), ("t", 1, 0)], max_bytes=8000, min_bytes=10_000, max_wait_ms=60_000)
+        answer = await client.answer(ApiKey.FETCH, 12)
+        assert asyncio.get_running_loop().time() - began < 1
+        sizes = [len(each.records or b"") for topic in answer.topics for each in topic.partitions]
+        assert [size > 5000 for size in sizes] == [True, False]
+
+    play(scene)
+
+
+def test_an_answer_is_not_filled_beyond_four_mebibytes_and_does_not_wait_for_more(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=9)
+        for partition in range(9):
+            await client.produce("t", world.batch(b"x" * 600_000), partition=partition)
+        began = asyncio.get_running_loop().time()
+        wanted = [("t", partition, 0) for partition in range(9)]
+        client.send_fetch(wanted, max_bytes=50 << 20, min_bytes=40 << 20, max_wait_ms=60_000)
+        answer = await client.answer(ApiKey.FETCH, 12)
+        assert asyncio.get_running_loop().time() - began < 1
+        sizes = [len(each.records or b"") for topic in answer.topics for each in topic.partitions]
+        assert sum(size > 600_000 for size in sizes) == 6
+
+    play(scene)
+
+
 def test_at_least_one_batch_is_given_however_large(play: Any) -> None:
     async def scene(world: Any) -> None:
         await world.broker()

@@ -229,6 +229,11 @@ class Segment:
 
         If the first is larger: all of it with `at_least_one`, else nothing.
         """
+        if not at_least_one and max_bytes < end - position:
+            # Most often the rest of an answer that others have filled: too little for a batch, and not worth a copy.
+            header = self.log.read(position, HEADER_SIZE)
+            if len(header) < HEADER_SIZE or read_header(header).size > max_bytes:
+                return b""
         data = self.log.read(position, min(max_bytes, end - position))
         if len(data) < HEADER_SIZE:
             if not at_least_one or position >= end:

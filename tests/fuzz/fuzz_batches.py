@@ -25,6 +25,7 @@ from odradek.protocol.record_batch import (
     verify_crc,
     write_header,
 )
+from odradek.protocol.record_walk import walk_records
 from odradek.protocol.records import NewRecord, Record, decode_records, encode_batch
 from odradek.protocol.varint import encode_varint
 
@@ -89,6 +90,7 @@ def check_batches(data: bytes) -> None:
             continue
         for position, header in read_all(candidate) or ():
             records = read_records(candidate, position)
+            _check_walk(header, candidate, position, records)
             if records is None:
                 continue
             assert len(records) == header.record_count
@@ -102,6 +104,27 @@ def check_batches(data: bytes) -> None:
             again = read_records(bytes(stamped), position)
             assert again is not None
             assert {record.timestamp for record in again} <= {42}
+
+
+def _check_walk(header: BatchHeader, data: bytes, position: int, records: list[Record] | None) -> None:
+    """What the broker's rules take for records are records, of the same offsets, times and keys."""
+    section = memoryview(data)[position + HEADER_SIZE : position + header.size]
+    try:
+        plain = bytes(decompress(header.codec, section, max_bytes=MOST_BYTES))
+        walked = list(walk_records(plain, header.record_count))
+    except CorruptBatchError:
+        return
+    base, first = header.base_timestamp, header.base_offset
+    if first + (1 << 31) not in INT64 or first - (1 << 31) not in INT64:
+        return
+    if header.is_log_append_time:
+        base, walked = header.max_timestamp, [(0, *rest) for _, *rest in walked]
+    if any(base + time not in INT64 for time, *_ in walked):
+        return
+    assert records is not None
+    assert [(base + time, first + offset, key < 0) for time, offset, key in walked] == [
+        (record.timestamp, record.offset, record.key is None) for record in records
+    ]
 
 
 def _check_writing(header: BatchHeader, records: list[Record]) -> None:

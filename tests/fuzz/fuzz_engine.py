@@ -32,6 +32,8 @@ MODULES: Final = {
     "group_records": "fuzz_files",
     "small_files": "fuzz_files",
     "nodes": "fuzz_files",
+    "shortcut": "fuzz_shortcut",
+    "log_directory": "fuzz_directory",
 }
 """Target → the module whose `TARGETS` has it."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from odradek.config import parse_host_port, parse_properties
+from odradek.log import Log, LogConfig
 from odradek.log.checkpoints import decode_offsets
 from odradek.log.errors import DamagedFileError
 from odradek.log.identity import decode_meta_properties
@@ -18,6 +19,9 @@ from odradek.metadata.nodes import (
     decode_integer,
 )
 from odradek.model import ConfigurationError
+from odradek.protocol.record_batch import assign_offset
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
 
 
 @pytest.mark.parametrize("number", ["9" * 19, "9" * 20, "1_0", "٣", "+1", "1" * 5000])
@@ -77,3 +81,21 @@ def test_an_integer_of_a_node_has_64_bits():
     assert decode_integer("/p", b"9223372036854775807") == (1 << 63) - 1
     with pytest.raises(BrokenNodeError):
         decode_integer("/p", b"9223372036854775808")
+
+
+@pytest.mark.parametrize("offset", [0, 1 << 40, -5])
+def test_a_batch_that_is_out_of_place_does_not_keep_a_closed_log_from_being_opened(offset):
+    """Where indexes were missing too, its offset was packed into one, and the broker died at every start."""
+    disk, config = MemoryDisk(), LogConfig(segment_bytes=100)
+    log = Log.open(disk, "/t-0", config, now_ms=5)
+    for _ in range(3):
+        log.append(encode_batch([(5, None, b"v" * 30, ())]), leader_epoch=0, now_ms=5)
+        log.write()
+    log.close()
+    path = f"/t-0/{1:020d}"
+    batch = bytearray(disk.read_file(f"{path}.log"))
+    assign_offset(batch, 0, offset, 0)
+    disk.replace_file(f"{path}.log", bytes(batch))
+    disk.remove(f"{path}.index")
+    again = Log.open(disk, "/t-0", config, now_ms=5, clean=True)
+    assert again.log_end_offset == 3

@@ -333,6 +333,8 @@ def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerStat
     segment.clear_books()
     try:
         for position, header in segment.scan():
+            if not segment.next_offset <= header.base_offset <= header.last_offset < next_offset:
+                raise CorruptBatchError(f"{segment.log.path} has a batch at byte {position} that is not in its place")
             segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
             aborted = producers.replay(header, _marker(segment, position, header))
             if aborted is not None:

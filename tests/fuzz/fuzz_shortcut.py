@@ -1,0 +1,114 @@
+"""Target: the short road of Produce, which decodes nothing, beside the long one, which decodes everything."""
+
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from fuzz_engine import Target
+
+from odradek.broker.handlers.produce_shortcut import ProduceShortcut
+from odradek.log import AppendInfo
+from odradek.metrics.counters import BrokerCounters
+from odradek.model import TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.headers import decode_request_header, encode_request_header
+from odradek.protocol.produce import VERSIONS, ProduceTopic, decode_produce_request, encode_produce_request
+from odradek.wire import PendingReply
+
+_ID = UUID(int=5)
+_SIZES = (1, 0x7E, 0x7F, 300)
+
+
+class _Clock:
+    def now_ms(self) -> int:
+        return 5
+
+
+class _Partition:
+    """Takes whatever comes."""
+
+    topic_partition = TopicPartition("t", 3)
+    topic_id = _ID
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+
+    def append_records(self, records: memoryview, *, acks: int, now_ms: int) -> AppendInfo:
+        self.taken.append(bytes(records))
+        return AppendInfo(7, 8, -1, 0, False)
+
+    def when_acknowledged(self, info: AppendInfo, *, acks: int, waiter: Any) -> None:
+        self.acks = acks
+
+
+def _frame(version: int, acks: int, records: bytes) -> bytes:
+    topic = ProduceTopic("t", _ID, [(3, records)])
+    body = encode_produce_request(version, [topic], acks=acks, timeout_ms=1000)
+    return encode_request_header(ApiKey.PRODUCE, version, 77, "c") + b"".join(body)
+
+
+def check_shortcut(data: bytes) -> None:
+    """What the short road takes, the long one would have taken the same, and answered the same."""
+    if len(data) < 2:
+        return
+    version, acks = VERSIONS[data[0] % len(VERSIONS)], (1, -1)[data[1] & 1]
+    partition: Any = _Partition()
+    clock: Any = _Clock()
+    road = ProduceShortcut(clock, BrokerCounters())
+    for size in _SIZES:
+        learned = memoryview(_frame(version, acks, b"r" * size))
+        header = decode_request_header(learned)
+        context: Any = type("Context", (), {"header": header})
+        records = decode_produce_request(version, learned, header.body_offset).topics[0].partitions[0][1]
+        road.learn(learned, context, partition, records, acks)
+    frame = memoryview(data)[2:]
+    reply = road(frame)
+    if reply is None:
+        assert not partition.taken
+        return
+    header = decode_request_header(frame)
+    request = decode_produce_request(header.api_version, frame, header.body_offset)
+    ((name, topic_id, ((number, decoded),)),) = request.topics
+    assert (header.api_key, header.api_version) == (ApiKey.PRODUCE, version)
+    assert topic_id == _ID if version >= 13 else name == "t"
+    assert number == 3
+    assert [decoded] == partition.taken
+    assert request.acks == partition.acks == acks
+    assert isinstance(reply, PendingReply)
+    reply.acknowledged(None)  # type: ignore[attr-defined]
+    (answer,) = reply.buffers
+    assert struct.unpack_from(">ii", answer) == (len(answer) - 4, header.correlation_id)
+
+
+def shortcut_seeds() -> Iterator[bytes]:
+    """In each version a request that is known, and one that is not."""
+    for number, version in enumerate(VERSIONS):
+        for acks in (1, -1):
+            for size in (1, 0x7D, 0x7E, 0x7F, 300):
+                yield bytes([number, acks & 0xFF == 0xFF]) + _frame(version, acks, b"x" * size)
+    yield b"\x05\x00" + _frame(VERSIONS[6], 1, b"x" * 20)
+
+
+def mutate_end(data: bytes, chance: random.Random) -> bytes | None:
+    """Change what is behind the known beginning, or the numbers before it; the rest would only be unknown."""
+    if len(data) < 30:
+        return None
+    places = (*range(6, 10), *range(20, min(len(data), 60)), len(data) - 1, len(data) - 2, len(data) - 3)
+    place = chance.choice(places)
+    new = chance.choice(
+        (b"", b"\x00", b"\x01", b"\x80\x01", b"\xff\xff\xff\xff\x0f", b"\x81\x80\x00", chance.randbytes(1))
+    )
+    return data[:place] + new + data[place + chance.choice((0, 1, 1, 2)) :]
+
+
+TARGETS = {
+    "shortcut": Target(
+        check=check_shortcut,
+        seeds=shortcut_seeds,
+        mutate=mutate_end,
+        reaches={"odradek.broker.handlers.produce_shortcut": 0.8},
+        runs=6000,
+    )
+}

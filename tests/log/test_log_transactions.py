@@ -5,92 +5,15 @@ import random
 import struct
 
 import pytest
+from transactional_writer import DIRECTORY, NOW_MS, Writer, scripted
 
 from odradek.log import FilePool, Log, LogConfig
 from odradek.log.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.control_records import ControlType
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk, Survival
-
-NOW_MS = 1_800_000_000_000
-DIRECTORY = "/data/t-0"
-SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
-
-
-class Writer:
-    """Appends in the names of producers; each counts its own sequence."""
-
-    def __init__(self, disk: MemoryDisk | None = None, config: LogConfig = SMALL) -> None:
-        self.disk = disk or MemoryDisk(random.Random(1))
-        self.disk.make_directories("/data")
-        self.disk.sync_directory("/")
-        self.config = config
-        self.sequences: dict[int, int] = {}
-        self.log = self.opened()
-
-    def opened(self, *, clean: bool = False, recovery_point: int = 0) -> Log:
-        return Log.open(self.disk, DIRECTORY, self.config, now_ms=NOW_MS, clean=clean, recovery_point=recovery_point)
-
-    def restart(self, *, clean: bool) -> None:
-        if clean:
-            self.log.close()
-        self.disk.kill()
-        self.log = self.opened(clean=clean)
-
-    def data(self, producer: int, count: int = 1, *, transactional: bool = True) -> None:
-        sequence = self.sequences.get(producer, 0)
-        self.sequences[producer] = sequence + count
-        batch = encode_batch(
-            [(NOW_MS, None, b"v" * 30, ())] * count,
-            producer_id=producer,
-            producer_epoch=0,
-            base_sequence=sequence,
-            is_transactional=transactional,
-        )
-        self.log.append(batch, leader_epoch=0, now_ms=NOW_MS, transactional=True)
-
-    def end(self, producer: int, type_: ControlType = ControlType.ABORT) -> int:
-        info = self.log.append_marker(
-            EndTransactionMarker(type_, 0),
-            producer_id=producer,
-            producer_epoch=0,
-            transaction_version=1,
-            leader_epoch=0,
-            now_ms=NOW_MS,
-        )
-        return info.first_offset
-
-    def settle(self) -> None:
-        self.log.write()
-        self.log.producers.committed(self.log.written_offset)
-
-    def aborted(self) -> list[AbortedTransaction]:
-        return self.log.aborted_transactions(0, self.log.written_offset)
-
-    def files(self) -> list[str]:
-        return [name for name in self.disk.list(DIRECTORY) if name.endswith(".txnindex")]
-
-
-def scripted(writer: Writer) -> list[AbortedTransaction]:
-    """Several transactions over several segments; those of them that were aborted."""
-    expected = []
-    for round_ in range(4):
-        begin = writer.log.log_end_offset
-        writer.data(1, 2)
-        writer.data(2)
-        writer.data(7, transactional=False)
-        last = writer.end(1)
-        expected.append(AbortedTransaction(1, begin, last, begin + 2))
-        writer.data(3)
-        writer.end(3, ControlType.COMMIT)
-        last = writer.end(2, ControlType.COMMIT if round_ % 2 else ControlType.ABORT)
-        if not round_ % 2:
-            expected.append(AbortedTransaction(2, begin + 2, last, last + 1))
-    writer.settle()
-    assert len(writer.log.segment_base_offsets) > 3
-    return expected
 
 
 def test_only_segments_with_an_aborted_transaction_have_an_index_of_them() -> None:

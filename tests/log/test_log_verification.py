@@ -351,30 +351,6 @@ def test_an_index_whose_segment_is_gone_is_named() -> None:
     assert {(f"{last}.index", None), (f"{last}.timeindex", None)} <= set(damages(disk))
 
 
-def transactions(*entries: tuple[int, int, int, int, int]) -> bytes:
-    return b"".join(struct.pack(">hqqqq", *entry) for entry in entries)
-
-
-@pytest.mark.parametrize(
-    ("data", "byte", "words"),
-    [
-        (transactions((0, 7, 2, 5, 6), (1, 7, 6, 9, 9)), 34, "version 1"),
-        (transactions((0, 7, 2, 5, 6), (0, 8, 9, 7, 9)), 34, "from offset 9 to 7"),
-        (transactions((0, 7, 2, 5, 6), (0, 8, 1, 4, 9)), 34, "after one that ends at 5"),
-        (transactions((0, 7, 2, 5, 6), (0, 8, 1, 4000, 9)), 34, "outside the segment"),
-        (transactions((0, 7, 2, 5, 6), (0, 8, 6, 9, 9))[:-1], 34, "ends with 33 bytes"),
-    ],
-)
-def test_a_wrong_transaction_is_named(data: bytes, byte: int, words: str) -> None:
-    disk, _ = data_directory()
-    put(disk, f"{FIRST}.txnindex", transactions((0, 7, 2, 5, 6), (0, 8, 1, 9, 9)))
-    assert verify(disk) == []
-    put(disk, f"{FIRST}.txnindex", data)
-    (finding,) = verify(disk)
-    assert (finding.path, finding.byte) == (f"{FIRST}.txnindex", byte)
-    assert words in finding.reason
-
-
 # ---- the other files ------------------------------------------------------------------------------------------------
 
 

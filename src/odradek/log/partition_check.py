@@ -13,7 +13,7 @@ from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, offset_file, parse_offset_file
 from odradek.log.scanning import scan_file
 from odradek.log.segment_check import Chain, EpochCheck, FileCheck, LogCheck, OffsetIndexCheck, TimeIndexCheck
-from odradek.log.transaction_index import AbortedTransaction, decode_transactions
+from odradek.log.transaction_check import TransactionCheck, begin_segment
 
 _PARTS: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 MAX_OFFSET: Final = 2**63 - 1
@@ -129,28 +129,39 @@ class _SegmentFiles:
         )
         index = OffsetIndexCheck(paths[INDEX], data[INDEX] or b"", base)
         times = TimeIndexCheck(paths[TIME_INDEX], data[TIME_INDEX] or b"", base)
-        end = self._walk(log, index, times, epochs)
+        begin_segment(chain, base, data[SNAPSHOT])
+        is_cleaned = base < self._partition._surroundings.cleaned_offset
+        transactions = TransactionCheck(
+            paths[TRANSACTION_INDEX], data[TRANSACTION_INDEX] or b"", base, chain, is_cleaned=is_cleaned
+        )
+        end = self._walk(log, index, times, transactions, epochs)
         report.totals.segments += 1
         if end is not None:
             is_finished = self._state.is_clean and data[TIME_INDEX] is not None and log.damage is None
             index.end(end, may_be_ahead=self._is_growing)
             times.end(may_be_ahead=self._is_growing, is_finished=is_finished)
+            transactions.end(is_complete=self._is_settled and not self._is_growing, may_be_ahead=self._is_growing)
         if self._is_growing and isinstance(log.damage, CutFileError):
             report.note(log.path, f"{log.damage.reason}: it is being written", log.damage.byte)
         else:
             report.add(log)
-        for check in (index, times):
+        for check in (index, times, transactions):
             report.add(check, is_settled=self._is_settled)
         for suffix in (INDEX, TIME_INDEX):
             is_there = paths[suffix].rpartition("/")[2] in self._partition._names
             if end and self._state.is_clean and not is_there:
                 report.damage(paths[suffix], "is missing")
-        last = chain.next_offset if end is not None and not self._is_growing else None
-        check_transactions(report, paths[TRANSACTION_INDEX], data[TRANSACTION_INDEX], base, last)
         check_snapshot(report, paths[SNAPSHOT], data[SNAPSHOT], base, is_settled=self._is_snapshot_settled)
         return end is not None
 
-    def _walk(self, log: LogCheck, index: OffsetIndexCheck, times: TimeIndexCheck, epochs: EpochCheck) -> int | None:
+    def _walk(
+        self,
+        log: LogCheck,
+        index: OffsetIndexCheck,
+        times: TimeIndexCheck,
+        transactions: TransactionCheck,
+        epochs: EpochCheck,
+    ) -> int | None:
         """Show every batch to every check; where the last one ends, None where not all of them could be found."""
         try:
             file = self._partition._disk.open(self._path, read_only=True)
@@ -163,6 +174,7 @@ class _SegmentFiles:
                 is_trusted = log.batch(found)
                 index.batch(found.position, found.header, is_trusted=is_trusted)
                 times.batch(found.header, is_trusted=is_trusted)
+                transactions.batch(found.header, found.data, is_trusted=is_trusted)
                 if is_trusted:
                     epochs.batch(found.header)
                     totals.records += found.header.record_count
@@ -183,29 +195,6 @@ class _SegmentFiles:
         if path.rpartition("/")[2] not in self._partition._names:
             return None
         return self._report.read(path, self._state, lambda data, _: data)
-
-
-def check_transactions(report: Report, path: str, data: bytes | None, base_offset: int, end: int | None) -> None:
-    """Check a `.txnindex` of the segment from `base_offset` to `end`, if that is known."""
-    check, before = FileCheck(path), -1
-    try:
-        for byte, entry in decode_transactions(data or b"", path):
-            reason = _transaction_fault(entry, base_offset, end, before)
-            if reason is not None:
-                check.fail(byte, f"has a transaction {reason}")
-            before = max(before, entry.last_offset)
-    except DamagedFileError as error:
-        check.found(error)
-    report.add(check)
-
-
-def _transaction_fault(entry: AbortedTransaction, base_offset: int, end: int | None, before: int) -> str | None:
-    last = entry.last_offset
-    if entry.first_offset > last:
-        return f"from offset {entry.first_offset} to {last}"
-    if last < base_offset or (end is not None and last >= end):
-        return f"that ends at offset {last}, outside the segment"
-    return f"that ends at offset {last}, after one that ends at {before}" if last < before else None
 
 
 def check_snapshot(report: Report, path: str, data: bytes | None, offset: int, *, is_settled: bool) -> None:

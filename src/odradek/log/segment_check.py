@@ -11,6 +11,7 @@ from odradek.log import offset_index, time_index
 from odradek.log.errors import DamagedFileError
 from odradek.log.inspection import Pair, read_pairs
 from odradek.log.leader_epochs import NO_EPOCH
+from odradek.log.producer_state import ProducerState
 from odradek.log.scanning import FoundBatch
 from odradek.log.segment import MAX_RELATIVE_OFFSET
 from odradek.log.time_index import NO_TIMESTAMP
@@ -20,10 +21,11 @@ from odradek.protocol.records import decode_records
 
 @dataclass(slots=True, kw_only=True)
 class Chain:
-    """What a log's batches have come to, from segment to segment."""
+    """What a log's batches have come to, from segment to segment; `producers` is None where that is not known."""
 
     next_offset: int
     leader_epoch: int = NO_EPOCH
+    producers: ProducerState | None = None
 
 
 class FileCheck:

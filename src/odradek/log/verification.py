@@ -3,7 +3,8 @@
 ```
 .log                     CRC of every batch, sizes, codecs, offsets and leader epochs that rise (records too, if asked)
 .index .timeindex        every entry against its batch
-.txnindex .snapshot      their own rules; nothing beyond the log
+.txnindex                every entry against the batches of its transaction, and every aborted transaction
+.snapshot                its own rules; nothing beyond the log
 leader-epoch-checkpoint  its own rules, and the epoch of every batch
 the segments             no offset is missing between two, unless compaction took it
 a data directory         its checkpoints too: no offset in them is beyond its log

@@ -28,6 +28,7 @@ from odradek.broker.purgatory import Purgatory
 from odradek.broker.server import Server
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
+from odradek.log.batch_contents import compiled_check
 from odradek.log.manager import LogManager
 from odradek.log.progress import LoadingStoppedError
 from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
@@ -106,6 +107,8 @@ class Broker:
         When it is cancelled while logs are recovered, what is recovered by then is not recovered again.
         """
         self.logs.lock()
+        if self.config.log_validate_records == "all":
+            compiled_check()  # now, and not when a client waits
         try:
             await self.server.open()
             await self._load_logs()

@@ -6,7 +6,8 @@ numbered 0, 1, 2 … are numbered anew, and a greatest timestamp in the header t
 """
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import cache
+from typing import Final, NamedTuple, Protocol
 
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec, DecompressedSizeError, compress, decompress
@@ -42,6 +43,15 @@ class RecordLimits:
     max_bytes: int
 
 
+class CompiledCheck(Protocol):
+    """`columns.check_kernel.check_section`, or None."""
+
+    def __call__(
+        self, data: bytes, count: int, base_timestamp: int, earliest: int, latest: int, *, needs_keys: bool
+    ) -> tuple[int, bool] | None:
+        """`(greatest timestamp, whether the records are in sequence)`, None if one of them may not be fine."""
+
+
 class Contents(NamedTuple):
     """What became known of records that are as they must be. `max_timestamp` in ms, -1 without any."""
 
@@ -75,10 +85,27 @@ def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> b
         raise KafkaError(ErrorCode.invalid_record, str(error)) from error
 
 
-def check_records(header: BatchHeader, data: bytes, limits: RecordLimits, now_ms: int) -> Contents:
+@cache
+def compiled_check() -> CompiledCheck | None:
+    """The same check, compiled and ready to be used; None where numba is not installed. Costs a second and 100 MB."""
+    try:
+        from odradek.columns.check_kernel import check_section
+    except ImportError:
+        return None
+    check_section(bytes(7), 1, 0, 0, 0, needs_keys=False)
+    return check_section
+
+
+def check_records(
+    header: BatchHeader, data: bytes, limits: RecordLimits, now_ms: int, compiled: CompiledCheck | None = None
+) -> Contents:
     """Check all records of a client's batch. Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP."""
     base_timestamp, needs_keys = header.base_timestamp, limits.needs_keys
     earliest, latest = _range(limits, now_ms)
+    if compiled is not None:
+        found = compiled(data, header.record_count, base_timestamp, earliest, latest, needs_keys=needs_keys)
+        if found is not None:
+            return Contents(*found)
     largest = NO_TIMESTAMP
     is_in_sequence = True
     bad: list[tuple[int, str]] = []

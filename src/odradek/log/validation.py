@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from odradek.config import LONG_MAX
-from odradek.log.batch_contents import RecordLimits, check_records, open_records, store_records
+from odradek.log.batch_contents import RecordLimits, check_records, compiled_check, open_records, store_records
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec
@@ -52,7 +52,7 @@ class MessageRules:
     one of them (which record does is to be told), or if `log.validate.records=all`.
     """
 
-    __slots__ = ("_codec", "_config", "_is_create_time", "_level", "_limits", "_looks_inside")
+    __slots__ = ("_codec", "_compiled", "_config", "_is_create_time", "_level", "_limits", "_looks_inside")
 
     def __init__(self, config: LogConfig) -> None:
         self._config = config
@@ -68,6 +68,7 @@ class MessageRules:
             max_bytes=config.validate_max_bytes,
         )
         is_tight = self._is_create_time and (before_ms < LONG_MAX or after_ms < _AFTER_MAX_MS)
+        self._compiled = compiled_check() if config.validate_all else None
         self._looks_inside = config.validate_all or needs_keys or is_tight
 
     def admit(
@@ -87,7 +88,7 @@ class MessageRules:
         if not (self._looks_inside or is_other_codec or self._is_suspicious(header, now_ms)):
             return header, batch
         data = open_records(batch, header, max_bytes=self._limits.max_bytes)
-        contents = check_records(header, data, self._limits, now_ms)
+        contents = check_records(header, data, self._limits, now_ms, self._compiled)
         codec = self._codec if self._codec is not None else header.codec
         timestamp = contents.max_timestamp if self._is_create_time else header.max_timestamp
         if codec == header.codec and contents.is_in_sequence and timestamp == header.max_timestamp:

@@ -1,0 +1,91 @@
+"""A broker's look into records, compiled by numba: whether all of them are fine, and their greatest timestamp.
+
+What is not plainly fine is left to `log.batch_contents`, which does the same in Python and says what is wrong, or that
+nothing is: numbers that no client writes are not worth a second opinion here.
+"""
+
+from typing import Any, Final
+
+from odradek.columns.decode_kernel import MIN_RECORD_BYTES, njit, varint
+from odradek.columns.memory import address
+
+NOT_FINE: Final = -1
+IN_SEQUENCE: Final = 0
+"""The offset deltas are 0, 1, 2 and so on."""
+OUT_OF_SEQUENCE: Final = 1
+
+_NO_TIMESTAMP: Final = -1
+_LONG: Final = 1 << 61
+"""The sum of two numbers below it has 64 bits."""
+_LOST: Final = 1 << 62
+
+
+@njit
+def _int(position: int, end: int) -> tuple[int, int]:
+    """`(value, position after it)` of a number of up to four bytes, of which Kafka reads all bits."""
+    value, after = varint(position, end)
+    return value, after if after - position <= 4 else _LOST
+
+
+@njit
+def _part(position: int, end: int) -> tuple[int, int]:
+    """`(length, position after it)` of a key, a value or the like; a negative length is a null."""
+    length, position = _int(position, end)
+    return length, position + max(length, 0) if length <= end - position else _LOST
+
+
+@njit
+def _headers_end(position: int, end: int) -> int:
+    """The position after a record's headers."""
+    count, position = _int(position, end)
+    if count < 0:
+        return _LOST
+    for _ in range(count):
+        length, position = _part(position, end)
+        if length < 0 or position > end:
+            return _LOST
+        _, position = _part(position, end)
+    return position
+
+
+@njit
+def check(table: Any) -> tuple[int, int]:
+    """`(NOT_FINE, IN_SEQUENCE or OUT_OF_SEQUENCE, greatest timestamp)` of records; `table` is `check_section`'s."""
+    position, size, count, base_timestamp, earliest, latest, needs_keys = table
+    end = position + size
+    state, largest = IN_SEQUENCE, _NO_TIMESTAMP
+    for index in range(count):
+        length, position = _int(position, end)
+        if length < MIN_RECORD_BYTES - 1 or length > end - position:
+            return NOT_FINE, largest
+        record_end = position + length
+        start = position + 1
+        delta, position = varint(start, record_end)
+        if position - start > 9 or delta < -_LONG or delta > _LONG:
+            return NOT_FINE, largest
+        timestamp = base_timestamp + delta
+        if timestamp != _NO_TIMESTAMP and (timestamp < earliest or timestamp > latest):
+            return NOT_FINE, largest
+        largest = max(largest, timestamp)
+        offset_delta, position = _int(position, record_end)
+        if offset_delta != index:
+            state = OUT_OF_SEQUENCE
+        key_length, position = _part(position, record_end)
+        if needs_keys and key_length < 0:
+            return NOT_FINE, largest
+        _, position = _part(position, record_end)
+        if _headers_end(position, record_end) != record_end:
+            return NOT_FINE, largest
+        position = record_end
+    return (state if position == end else NOT_FINE), largest
+
+
+def check_section(
+    data: bytes, count: int, base_timestamp: int, earliest: int, latest: int, *, needs_keys: bool
+) -> tuple[int, bool] | None:
+    """`(greatest timestamp in ms, whether the offset deltas count from 0)`; None if it may not be fine."""
+    if not -_LONG <= base_timestamp <= _LONG:
+        return None
+    table = (address(data), len(data), count, base_timestamp, earliest, latest, int(needs_keys))
+    state, largest = check(table)
+    return None if state == NOT_FINE else (largest, state == IN_SEQUENCE)

@@ -109,7 +109,7 @@ def test_a_comparison_that_is_not_there_is_answered_with_those_that_are():
     result = CliRunner().invoke(main, ["bench", "compare", "--only", "produce,speed"])
     assert result.exit_code == 2
     assert "'speed'" in result.output
-    assert all(name in result.output for name in comparisons.COMPARISONS)
+    assert all(name in result.output for name in compare.COMPARISONS)
 
 
 def test_a_peer_out_of_reach_is_one_sentence(monkeypatch):

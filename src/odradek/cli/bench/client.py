@@ -17,6 +17,7 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "first_record": workloads.first_record,
     "fill": workloads.fill,
     "create_topic": workloads.create_topic,
+    "alter_topic": workloads.alter_topic,
     "delete_topic": workloads.delete_topic,
     "spark_batch": decoding.spark_batch,
     "confluent-kafka": decoding.consume_confluent,

@@ -5,17 +5,29 @@ The rows are `comparisons`'; here is what the user says and sees. Progress goes 
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 import click
 from rich.console import Console
 
-from odradek.cli.bench.comparisons import COMPARISONS, Bench
+from odradek.cli.bench import comparisons, storage
+from odradek.cli.bench.comparisons import Bench
 from odradek.cli.bench.measure import Row, print_rows
 from odradek.cli.bench.sides import kafka_side, odradek_side
 
 PEERS = {"kafka": kafka_side}
+COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
+    "start": comparisons.start,
+    "memory": comparisons.memory,
+    "produce": comparisons.produce,
+    "fetch": comparisons.fetch,
+    "requests": comparisons.requests,
+    "latency": comparisons.latency,
+    "recovery": storage.recovery,
+}
+"""By name, in their order. The last has the machine to itself."""
 
 
 @click.command(name="compare")
@@ -23,16 +35,23 @@ PEERS = {"kafka": kafka_side}
 @click.option("--only", metavar="NAMES", help=f"Some of {', '.join(COMPARISONS)}; separated by commas.")
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Times each side runs.")
 @click.option("--mib", type=click.IntRange(8), default=256, show_default=True, help="What a throughput round moves.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0.001, 1),
+    default=0.1,
+    show_default=True,
+    help="Of recovery's 1,000 partitions of 10 MB.",
+)
 @click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of a latency round.")
 @click.option("--warm-up", type=click.FloatRange(0), default=20.0, show_default=True, help="Seconds, for each side.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 def command(
-    *, peer: str, only: str | None, rounds: int, mib: int, seconds: float, warm_up: float, as_json: bool
+    *, peer: str, only: str | None, rounds: int, mib: int, scale: float, seconds: float, warm_up: float, as_json: bool
 ) -> None:
     """Everything beside a peer, on this machine, by the same client: figures of both, their ratio, the aim.
 
     Sides take turns within each round, every other round backwards, and medians are shown. Both get the same
-    warm-up, since a JVM needs one; start and memory are taken without.
+    warm-up, since a JVM needs one; start, memory and recovery are taken without.
     """
     names = _chosen(only)
     # Whoever ends this ends the brokers, too.
@@ -43,6 +62,7 @@ def command(
             peer=PEERS[peer](),
             rounds=rounds,
             mib=mib,
+            scale=scale,
             seconds=seconds,
             warm_up_s=warm_up,
             say=say,
@@ -50,6 +70,8 @@ def command(
         try:
             for name in names:
                 rows: list[Row] = []
+                if name == "recovery":
+                    bench.close()
                 try:
                     rows.extend(COMPARISONS[name](bench))
                 finally:

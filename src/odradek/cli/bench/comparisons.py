@@ -1,4 +1,4 @@
-"""What `bench compare` measures of two sides, each a function that gives rows; `COMPARISONS` has them in their order.
+"""What `bench compare` measures of two sides, each a function that gives rows (`storage` has more of them).
 
 Those that need a broker at work share one of each side, warmed up and on for as long as the last of them needs it;
 start and memory take fresh ones every round. Before each measurement the disk is synced, so that neither side pays for
@@ -43,6 +43,7 @@ class Bench:
     peer: Side
     rounds: int
     mib: int
+    scale: float
     seconds: float
     warm_up_s: float
     say: Callable[[str], None]
@@ -267,13 +268,3 @@ def _settle() -> None:
     """Let what was deleted go, and what was written get to the disk."""
     time.sleep(_SETTLE_S)
     os.sync()
-
-
-COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
-    "start": start,
-    "memory": memory,
-    "produce": produce,
-    "fetch": fetch,
-    "requests": requests,
-    "latency": latency,
-}

@@ -21,7 +21,9 @@ _OPTIONS: Final = {
 
 
 class BrokerProcess(Protocol):
-    """A broker over a directory, in a process of its own, that can be started again."""
+    """A broker over `data_dir`, in a process of its own, that can be started again."""
+
+    data_dir: Path
 
     @property
     def bootstrap_servers(self) -> str:

@@ -8,7 +8,7 @@ import random
 import signal
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,12 +37,14 @@ def produce(
     total_bytes: int,
     acks: str = "1",
     partitions: int = 0,
+    keys: int = 0,
     topic: str = "",
 ) -> Figures:
     """Produce `total_bytes` of values as fast as librdkafka can; seconds from the first send to the last reply.
 
     With `partitions` the topic has that many, which take turns, and is deleted afterwards; without, the server makes
-    the topic as its first use does. A `topic` that is given is there already, and stays.
+    the topic as its first use does. A `topic` that is given is there already, and stays. With `keys` a record has one
+    of that many, at random, and values are not alike.
     """
     settings = {
         "bootstrap.servers": bootstrap_servers,
@@ -53,21 +55,30 @@ def produce(
         "queue.buffering.max.messages": 2_000_000,
         "queue.buffering.max.kbytes": 256 * 1024,
     }
-    messages = Messages([b"x" * record_bytes] * _MESSAGES_AT_ONCE)
-    batches = total_bytes // (record_bytes * messages.count)
+    messages = [_keyed(record_bytes, keys, at) for at in range(0, keys, _MESSAGES_AT_ONCE)] if keys else []
+    messages = messages or [Messages([b"x" * record_bytes] * _MESSAGES_AT_ONCE)]
+    at_once = messages[0].count
+    batches = total_bytes // (record_bytes * at_once)
     with _topic(bootstrap_servers, topic, partitions) as name:
         producer = CProducer(settings)
         for partition in range(partitions or 1):
             producer.end_offset(name, partition)  # it knows the leaders then
         started = time.perf_counter()
         for number in range(batches):
-            producer.produce(name, number % (partitions or 1), messages)
+            producer.produce(name, number % (partitions or 1), messages[number % len(messages)])
         producer.flush(DEADLINE_SECONDS)
         seconds = time.perf_counter() - started
-        _check_all_arrived(producer, name, partitions or 1, batches * messages.count)
+        _check_all_arrived(producer, name, partitions or 1, batches * at_once)
         producer.close()
-    mib = batches * messages.count * record_bytes / _MIB
-    return {"mib": mib, "seconds": seconds, "mib_per_second": mib / seconds, "records": batches * messages.count}
+    mib = batches * at_once * record_bytes / _MIB
+    return {"mib": mib, "seconds": seconds, "mib_per_second": mib / seconds, "records": batches * at_once}
+
+
+def _keyed(record_bytes: int, keys: int, seed: int) -> Messages:
+    """Records with random keys out of `keys`, and random values."""
+    chance = random.Random(seed)
+    values = [chance.randbytes(record_bytes) for _ in range(_MESSAGES_AT_ONCE)]
+    return Messages(values, keys=[b"%012d" % chance.randrange(keys) for _ in values])
 
 
 def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figures:
@@ -195,14 +206,29 @@ def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, c
     return {}
 
 
-def create_topic(bootstrap_servers: str, *, topic: str, partitions: int) -> Figures:
+def create_topic(
+    bootstrap_servers: str, *, topic: str, partitions: int, config: Mapping[str, str] | None = None
+) -> Figures:
     """Create a topic and wait until every partition has a leader."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+    wanted = NewTopic(topic, partitions, 1, config=dict(config or {}))
+    for future in admin.create_topics([wanted], operation_timeout=_LEADER_SECONDS).values():
         future.result()
     _await_leaders(admin, topic)
+    return {}
+
+
+def alter_topic(bootstrap_servers: str, *, topic: str, config: Mapping[str, str]) -> Figures:
+    """Set values of a topic's configuration."""
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result()
     return {}
 
 

@@ -97,11 +97,11 @@ def test_a_claimed_size_alone_does_not_cost_its_memory() -> None:
 
 
 def test_when_much_is_lent_a_claim_gets_nothing_and_bytes_get_what_they_need() -> None:
-    frames = FrameBuffer(BufferPool(generous_bytes=1), LARGEST)
+    frames = FrameBuffer(BufferPool(limit_bytes=2), LARGEST)
     payload = bytes(1_000_000)
     feed(frames, framed(payload)[:10])
     assert len(frames.space()) <= SMALLEST_BUFFER_BYTES
-    frames = FrameBuffer(BufferPool(generous_bytes=1), LARGEST)
+    frames = FrameBuffer(BufferPool(limit_bytes=2), LARGEST)
     assert feed(frames, framed(payload, b"next"), 50_000) == [payload, b"next"]
 
 

@@ -6,7 +6,6 @@ connection and one entry in the log; nothing that a handler raises passes throug
 
 import asyncio
 import importlib
-import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Rep
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
-_log = logging.getLogger("odradek.broker")
 
 Handler = Callable[["Broker", RequestContext, memoryview], Reply]
 
@@ -53,9 +51,8 @@ class Dispatcher:
             return handler(self._broker, RequestContext(header, session), frame)
         except KafkaError as error:
             connection.close(f"{_describe(header)}{error}")
-        except Exception:
-            _log.exception("%sfailed; closing the connection from %s", _describe(header), session.client_host)
-            connection.close()
+        except Exception as error:
+            connection.exception(f"{_describe(header)}failed", error)
         return NO_REPLY
 
     def answer_later(self, context: RequestContext, answer: Coroutine[Any, Any, Buffers]) -> PendingReply:
@@ -72,9 +69,11 @@ class Dispatcher:
             elif (error := task.exception()) is None:
                 reply.complete(task.result())
             else:
-                if not isinstance(error, KafkaError):
-                    _log.error("%sfailed", _describe(context.header), exc_info=error)
-                reply.refuse(f"{_describe(context.header)}{error}")
+                if isinstance(error, KafkaError):
+                    reply.refuse(f"{_describe(context.header)}{error}")
+                    return
+                context.session.connection.exception(f"{_describe(context.header)}failed", error)
+                reply.complete(NO_REPLY)
 
         task.add_done_callback(finish)
         return reply

@@ -53,10 +53,20 @@ class Phase(IntEnum):
 class Broker:
     """See the module. The store is the caller's: it must be open until the broker has stopped, and is not closed here.
 
-    `note` is what a second broker on the same data directory is told about this one. To be made on a running loop.
+    `note` is what a second broker on the same data directory is told about this one; `most_connections` what the system
+    has room for, whatever `max.connections` says. To be made on a running loop.
     """
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime, store: Store, *, note: str = "another broker") -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        store: Store,
+        *,
+        note: str = "another broker",
+        most_connections: int = 2**31 - 1,
+    ) -> None:
+        self.most_connections = most_connections
         self.config = config
         self.runtime = runtime
         self.store = store

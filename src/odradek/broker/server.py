@@ -1,7 +1,7 @@
 """The listeners of a broker, and how many clients may come in.
 
 Every listener has a name; who connects through it is told other brokers' addresses of that name. A client that is one
-too many is closed at once; that is logged once per second at most.
+too many is closed at once (`connection_quotas`).
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.connection_quotas import ConnectionQuotas
 from odradek.broker.context import Session
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.metering import RequestMeter
 from odradek.config import ListenerAddress, parse_listener
 from odradek.metrics.counters import ListenerCounters
 from odradek.model import ConfigurationError
-from odradek.runtime import Listener
+from odradek.runtime import Listener, ListenOptions
 from odradek.security import unprotected_listeners
-from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits, RequestBudget
+from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits, Pressure, RequestBudget
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 _log = logging.getLogger("odradek.broker")
-_COMPLAINT_INTERVAL_S: Final = 1.0
 _LAST_WORDS_S: Final = 1.0
 """How long a client may take to read its last answers when the broker stops."""
 PORTS_FILE: Final = "listener.ports"
@@ -50,14 +50,16 @@ class Server:
         """By the listeners' names."""
         self.meter: RequestMeter | None = None
         """Asked before the dispatcher, if `measure_requests` was called."""
-        self._complained = -_COMPLAINT_INTERVAL_S
         config = broker.config
+        self._quotas = ConnectionQuotas(broker.most_connections)
+        most_bytes = _most_bytes(config.queued_max_request_bytes)
         self._group = ConnectionGroup(
             limits=ConnectionLimits(
                 largest_frame_bytes=config.socket_request_max_bytes, idle_ms=config.connections_max_idle_ms
             ),
-            pool=BufferPool(generous_bytes=_generous(config.queued_max_request_bytes)),
+            pool=BufferPool(limit_bytes=most_bytes),
             budget=RequestBudget(config.queued_max_request_bytes),
+            answer_bytes=most_bytes,
         )
         broker.partitions.writer.cork = self._group.cork
 
@@ -73,6 +75,11 @@ class Server:
         for session in self._connections.values():
             counts[session.listener] += 1
         return counts
+
+    @property
+    def pressure(self) -> Pressure:
+        """Where large answers are told of, and where it is known for how much there is room."""
+        return self._group.pressure
 
     @property
     def unanswered_bytes(self) -> int:
@@ -121,27 +128,32 @@ class Server:
         """Open one listener and return its port; a host with addresses of both kinds gets the same one on both."""
         self.counters.setdefault(wanted.name, ListenerCounters())
         service = _Door(self, wanted.name)
-        network = self._broker.runtime.network
+        network, config = self._broker.runtime.network, self._broker.config
+        options = ListenOptions(
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
 
         def factory() -> Connection:
             return Connection(service, self._group)
 
         if wanted.port:
-            listener = await network.listen(factory, wanted.host, wanted.port)
+            listener = await network.listen(factory, wanted.host, wanted.port, options)
             self._listeners.append(listener)
             return listener.port
         first, *others = _BOTH_KINDS.get(wanted.host, (wanted.host,))
         try:
-            listener = await network.listen(factory, first, remembered_port)
+            listener = await network.listen(factory, first, remembered_port, options)
         except OSError:
             if not remembered_port:
                 raise
             _log.warning("port %d of the last start is taken by another process; choosing another", remembered_port)
-            listener = await network.listen(factory, first, 0)
+            listener = await network.listen(factory, first, 0, options)
         self._listeners.append(listener)
         for other in others:
             with contextlib.suppress(OSError):  # a machine may have only one kind
-                self._listeners.append(await network.listen(factory, other, listener.port))
+                self._listeners.append(await network.listen(factory, other, listener.port, options))
         return listener.port
 
     def _remembered_ports(self) -> dict[str, int]:
@@ -205,13 +217,11 @@ class Server:
 
     def admit(self, connection: Connection, listener: str) -> bool:
         """Whether a new client may stay."""
-        counters, limit = self.counters[listener], self._broker.config.max_connections
-        if len(self._connections) >= limit:
+        counters, config = self.counters[listener], self._broker.config
+        refusal = self._quotas.admit(config, connection.peer_host)
+        if refusal is not None:
             counters.rejected += 1
-            now = self._broker.runtime.clock.monotonic()
-            if now - self._complained >= _COMPLAINT_INTERVAL_S:
-                self._complained = now
-                _log.warning("turning clients away: %d are connected, which is max.connections", limit)
+            self._group.complaints.tell(logging.WARNING, "turning a client away: %s", refusal)
             return False
         counters.admitted += 1
         session = Session(
@@ -222,13 +232,18 @@ class Server:
         )
         self._connections[connection] = session
         connection.session = session
+        delay_s = self._quotas.delay_s(config, self._broker.runtime.clock.monotonic())
         if not self._is_ready:
             connection.hold()
+        elif delay_s > 0:
+            connection.hold()
+            asyncio.get_running_loop().call_later(delay_s, connection.resume_writing)
         return True
 
     def dismiss(self, connection: Connection) -> None:
         """A client has gone."""
-        self._connections.pop(connection, None)
+        if self._connections.pop(connection, None) is not None:
+            self._quotas.dismiss(connection.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -246,8 +261,8 @@ class _Door:
         return self._server.admit(connection, self._listener)
 
 
-def _generous(queued_max_request_bytes: int) -> int:
-    """How many bytes of buffers clients may claim: as many as requests may have; any number, if that is unlimited."""
+def _most_bytes(queued_max_request_bytes: int) -> int:
+    """How many bytes of buffers may be lent, and how many of answers unsent: any number, if requests are unlimited."""
     return queued_max_request_bytes if queued_max_request_bytes >= 0 else 1 << 62
 
 

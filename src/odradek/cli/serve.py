@@ -25,6 +25,7 @@ import click
 from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener
+from odradek.log.files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime
@@ -33,6 +34,9 @@ from odradek.stores import open_store
 
 _log = logging.getLogger("odradek.serve")
 _MOST_OPEN_FILES: Final = 65_536
+_OTHER_FILES: Final = 256
+"""Beside the log's pool and clients: the tree, scrapers, what recovery and compaction open for a moment."""
+_USUAL_CONNECTIONS: Final = 10_000
 
 
 @click.command(name="serve")
@@ -77,9 +81,10 @@ def command(
         metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
         if not allow_anonymous_network:
             _check_exposure(loaded, metrics)
-        _allow_many_connections()
+        url = metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
+        most_connections = _room_for_connections()
         with _new_runner() as runner:
-            runner.run(_serve(loaded, metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite", metrics))
+            runner.run(_serve(loaded, url, metrics, most_connections))
     except (OdradekError, OSError) as error:
         if log_format == "text":
             raise
@@ -109,13 +114,21 @@ def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> No
         )
 
 
-def _allow_many_connections() -> None:
-    """Open as many files as the system lets us; the usual 1,024 are for programs without clients."""
+def _room_for_connections() -> int:
+    """Open as many files as the system lets us, and tell how many connections that has room for.
+
+    The log's files have theirs first; a connection too many is closed, so that there is always a descriptor to take it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_OPEN_FILES)
     if soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    room = max(soft - DEFAULT_OPEN_FILES - _OTHER_FILES, 1)
+    if room < _USUAL_CONNECTIONS:
+        _log.warning("the limit for open files, %d, has room for %d connections (ulimit -n)", soft, room)
+    return room
 
 
 def _new_runner() -> asyncio.Runner:
@@ -127,13 +140,14 @@ def _new_runner() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(config: BrokerConfig, metadata: str, metrics: tuple[str, int] | None) -> None:
+async def _serve(config: BrokerConfig, metadata: str, metrics: tuple[str, int] | None, most_connections: int) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping.set)
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
     store = open_store(metadata, runtime, session_timeout_ms=config.zookeeper_session_timeout_ms)
     try:
-        broker = Broker(config, runtime, store, note=f"odradek serve, process {os.getpid()}")
+        note = f"odradek serve, process {os.getpid()}"
+        broker = Broker(config, runtime, store, note=note, most_connections=most_connections)
         async with _monitoring(broker, metrics):
             if await _started(broker, stopping):
                 print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)

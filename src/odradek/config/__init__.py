@@ -16,7 +16,7 @@ from odradek.config.describe import (
     describe_topic,
 )
 from odradek.config.dynamic import DYNAMIC, broker_config_in_force, validate_broker_overrides
-from odradek.config.listeners import ListenerAddress, parse_host_port, parse_listener
+from odradek.config.listeners import ListenerAddress, parse_host_port, parse_ip_counts, parse_listener
 from odradek.config.load import load
 from odradek.config.properties import parse_properties
 from odradek.config.sources import ConfigSource
@@ -44,6 +44,7 @@ __all__ = [
     "describe_topic",
     "load",
     "parse_host_port",
+    "parse_ip_counts",
     "parse_listener",
     "parse_properties",
     "topic_config",

@@ -11,6 +11,10 @@ What deviates on purpose:
 | `offsets.topic.num.partitions` | 50 | 16 | each costs a directory and three open files at every start |
 | `offsets.topic.replication.factor` | 3 | 1 | one broker is the usual beginning; `odradek up` sets min(3, brokers) |
 | `queued.max.request.bytes` | -1, no limit | 256 MiB | memory is bounded by configuration |
+| `socket.{send,receive}.buffer.bytes` | 100 KiB | -1 | the kernel sizes its buffers by what a connection needs |
+| `socket.listen.backlog.size` | 50 | 1024 | clients of a restarted broker come all at once |
+| `max.connections.per.ip.overrides` | names, too | addresses only | a name server's answer is no security |
+| `max.connection.creation.rate` | at least 0 | at least 1 | 0 would let nobody in |
 | `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
 | `log.validate.records` | - | `needed` | `all` looks into every batch, as Kafka does (docs/decisions/0005) |
 | `log.validate.max.bytes` | no limit | 100 MiB | memory is bounded by configuration |
@@ -37,7 +41,7 @@ from odradek.config.definition import (
     short,
     text,
 )
-from odradek.config.listeners import ListenerAddress, parse_listener
+from odradek.config.listeners import ListenerAddress, parse_ip_counts, parse_listener
 from odradek.config.sources import ConfigSource
 from odradek.model import ConfigurationError
 
@@ -50,8 +54,7 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
         "background.threads": "one event loop does this work",
         "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
         "num.network.threads": "one event loop serves all connections of a broker",
-        "socket.receive.buffer.bytes": "the kernel sizes socket buffers",
-        "socket.send.buffer.bytes": "the kernel sizes socket buffers",
+        "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
         "zookeeper.connection.timeout.ms": "the metadata tree is named with --metadata",
     }
 )
@@ -104,6 +107,27 @@ class BrokerConfig:
         "connections.max.idle.ms", 600_000, "A connection silent for this long is closed; -1 never.", minimum=-1
     )
     max_connections: int = integer("max.connections", INT_MAX, "Connections at once; more are closed.", minimum=0)
+    max_connections_per_ip: int = integer(
+        "max.connections.per.ip", INT_MAX, "Connections at once from one address; more are closed.", minimum=0
+    )
+    max_connections_per_ip_overrides: str = text(
+        "max.connections.per.ip.overrides", "", "The same for single addresses: ADDRESS:NUMBER, with commas between."
+    )
+    max_connection_creation_rate: int = integer(
+        "max.connection.creation.rate",
+        INT_MAX,
+        "New connections per second; those beyond it are served when their turn has come.",
+        minimum=1,
+    )
+    socket_listen_backlog_size: int = integer(
+        "socket.listen.backlog.size", 1024, "New connections that the kernel keeps until they are taken.", minimum=1
+    )
+    socket_send_buffer_bytes: int = integer(
+        "socket.send.buffer.bytes", -1, "A connection's buffer in the kernel; -1 is what the kernel finds.", minimum=-1
+    )
+    socket_receive_buffer_bytes: int = integer(
+        "socket.receive.buffer.bytes", -1, "The same for what clients send; -1 is what the kernel finds.", minimum=-1
+    )
 
     # Topics
     num_partitions: int = integer(
@@ -309,6 +333,7 @@ class BrokerConfig:
             raise ConfigurationError("group.min.session.timeout.ms is at most group.max.session.timeout.ms")
         if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigurationError("queued.max.request.bytes is -1 or at least socket.request.max.bytes")
+        parse_ip_counts(self.max_connections_per_ip_overrides)
         if not self.listeners or not self.log_dirs:
             raise ConfigurationError(f"{'log.dirs' if self.listeners else 'listeners'} needs a value")
         for address in (*self.listeners, *(self.advertised_listeners or ())):

@@ -1,5 +1,9 @@
 """Addresses as people write them: `HOST:PORT`, `[IPV6]:PORT`, and Kafka's `NAME://HOST:PORT`."""
 
+import ipaddress
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from odradek.model import ConfigurationError
@@ -36,3 +40,18 @@ def parse_listener(text: str) -> ListenerAddress:
         raise ConfigurationError(f"a listener is NAME://HOST:PORT, not {text!r}")
     host, port = parse_host_port(address)
     return ListenerAddress(name=name.upper() or "PLAINTEXT", host=host, port=port)
+
+
+@lru_cache(maxsize=8)
+def parse_ip_counts(text: str) -> Mapping[str, int]:
+    """`ADDRESS:NUMBER,…` by address, of either kind, with or without brackets; raises `ConfigurationError`."""
+    found: dict[str, int] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        address, _, count = item.rpartition(":")
+        if not (count.isascii() and count.isdigit() and len(count) <= 10):
+            raise ConfigurationError(f"max.connections.per.ip.overrides has ADDRESS:NUMBER, not {item!r}")
+        try:
+            found[str(ipaddress.ip_address(address.strip("[] ")))] = int(count)
+        except ValueError:
+            raise ConfigurationError(f"max.connections.per.ip.overrides: {address!r} is no address") from None
+    return MappingProxyType(found)

@@ -7,7 +7,7 @@ disk are in memory, and a seed decides every order. Nothing above this floor cal
 from odradek.runtime.clock import Clock, SystemClock
 from odradek.runtime.disk import Buffer, Disk, DiskLock, DiskSpace, File, SystemDisk
 from odradek.runtime.entropy import Entropy, system_entropy, uuid4
-from odradek.runtime.network import Listener, Network, SystemNetwork
+from odradek.runtime.network import Listener, ListenOptions, Network, SystemNetwork
 from odradek.runtime.runtime import Runtime, system_runtime
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "DiskSpace",
     "Entropy",
     "File",
+    "ListenOptions",
     "Listener",
     "Network",
     "Runtime",

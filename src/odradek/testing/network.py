@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from odradek.runtime import Listener, Network
+from odradek.runtime import Listener, ListenOptions, Network
 from odradek.testing.clock import VirtualClock
 from odradek.testing.trace import Trace
 from odradek.testing.transport import Link, MemoryTransport, join
@@ -232,7 +232,14 @@ class _HostNetwork:
         self._network = network
         self._host = host
 
-    async def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        options: ListenOptions | None = None,
+    ) -> Listener:
+        del options  # of a kernel, which is not here
         return self._network.listen(self._host, factory, host, port)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:

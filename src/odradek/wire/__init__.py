@@ -7,6 +7,7 @@ a `Service` as memoryviews; what the service answers, now or later, leaves in th
 from odradek.wire.buffers import BufferPool
 from odradek.wire.connection import Connection, Service
 from odradek.wire.frames import FrameBuffer, FrameSizeError
+from odradek.wire.pressure import Pressure
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 from odradek.wire.sharing import ConnectionGroup, ConnectionLimits, Cork, RequestBudget
 
@@ -22,6 +23,7 @@ __all__ = [
     "FrameBuffer",
     "FrameSizeError",
     "PendingReply",
+    "Pressure",
     "Reply",
     "RequestBudget",
     "Service",

@@ -5,10 +5,12 @@ still live, a produce request's records until they are written say: Python refus
 views, and that refusal is how `take` tells a free buffer from a busy one. Nobody has to say when it is done with one.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 SMALLEST_BUFFER_BYTES: Final = 128 * 1024
 """What one read offers the kernel: many small requests, and still small enough for the second-level cache."""
+SMALL_BUFFER_BYTES: Final = 16 * 1024
+"""What a connection reads into when all that may be lent is lent: enough for most requests."""
 LARGEST_POOLED_BYTES: Final = 16 * 1024 * 1024
 """Above this a buffer is used once: frames so large are rare, and kept ones would fill the pool."""
 _MOST_LOOKED_AT: Final = 8
@@ -16,18 +18,33 @@ _MOST_LOOKED_AT: Final = 8
 
 
 class BufferPool:
-    """Bytearrays in sizes of powers of two. At most `most_bytes` wait in it; what is over is left to the allocator."""
+    """Bytearrays in sizes of powers of two. At most `most_bytes` wait in it; what is over is left to the allocator.
 
-    def __init__(self, most_bytes: int = 32 * 1024 * 1024, generous_bytes: int = 256 * 1024 * 1024) -> None:
-        self._most_bytes = most_bytes
-        self._generous_bytes = generous_bytes
+    When `limit_bytes` are lent, whoever wants to begin is lent a small one, and whoever needs a larger one should wait;
+    from half of that on a buffer is not had for bytes that were only announced.
+    """
+
+    def __init__(self, most_bytes: int = 32 * 1024 * 1024, limit_bytes: int = 512 * 1024 * 1024) -> None:
+        self._most_bytes = min(most_bytes, limit_bytes)
+        self._limit_bytes = limit_bytes
+        self._waiting: dict[Waiter, None] = {}
         self._lent_bytes = self._waiting_bytes = 0
         self._by_size: dict[int, list[bytearray]] = {}
 
     @property
     def is_generous(self) -> bool:
         """Whether so little is lent that a buffer may be had for bytes that were only announced."""
-        return self._lent_bytes < self._generous_bytes
+        return self._lent_bytes * 2 < self._limit_bytes
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether as much is lent as may be."""
+        return self._lent_bytes >= self._limit_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        """What was taken and not given back."""
+        return self._lent_bytes
 
     @property
     def waiting_bytes(self) -> int:
@@ -47,13 +64,42 @@ class BufferPool:
                     return waiting.pop(index)
         return bytearray(size)
 
+    def take_small(self) -> bytearray:
+        """A small buffer, when all that may be lent is lent."""
+        self._lent_bytes += SMALL_BUFFER_BYTES
+        return bytearray(SMALL_BUFFER_BYTES)
+
+    def wait(self, waiter: "Waiter") -> None:
+        """Call `waiter.has_memory()` when something is given back; those who waited longest come first."""
+        self._waiting[waiter] = None
+
+    @property
+    def longest_waiter(self) -> "Waiter | None":
+        """Who has waited longest."""
+        return next(iter(self._waiting), None)
+
+    def forget(self, waiter: "Waiter") -> None:
+        """It waits no more."""
+        self._waiting.pop(waiter, None)
+
     def give(self, buffer: bytearray) -> None:
         """Take back a buffer of `take`'s; views into it may still be alive, and keep what they show."""
         size = len(buffer)
         self._lent_bytes -= size
-        if size <= LARGEST_POOLED_BYTES and self._waiting_bytes + size <= self._most_bytes:
+        if SMALLEST_BUFFER_BYTES <= size <= LARGEST_POOLED_BYTES and self._waiting_bytes + size <= self._most_bytes:
             self._by_size.setdefault(size, []).append(buffer)
             self._waiting_bytes += size
+        while self._waiting and not self.is_used_up:
+            waiter = next(iter(self._waiting))
+            del self._waiting[waiter]
+            waiter.has_memory()
+
+
+class Waiter(Protocol):
+    """Who waits for memory."""
+
+    def has_memory(self) -> None:
+        """There is some: take it now, or others will."""
 
 
 def _size_class(least_bytes: int) -> int:

@@ -12,6 +12,7 @@ from collections import deque
 from typing import Protocol, cast
 
 from odradek.wire.frames import FrameBuffer, FrameSizeError
+from odradek.wire.pressure import Burden
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 from odradek.wire.sharing import ConnectionGroup, gather
 
@@ -44,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         "_budget",
         "_clock",
         "_closing",
+        "_complaints",
         "_cork",
         "_eof",
         "_exclusive",
@@ -58,12 +60,16 @@ class Connection(asyncio.BufferedProtocol):
         "_opened",
         "_outgoing",
         "_paused",
+        "_pool",
+        "_pressure",
         "_reads",
+        "_served",
         "_service",
         "_stalled",
         "_transport",
         "_turn_bytes_left",
         "_unsent",
+        "_waits",
         "peer_host",
         "peer_port",
         "read_at",
@@ -76,6 +82,9 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = group.budget
         self._cork = group.cork
         self._clock = group.clock
+        self._pool = group.pool
+        self._pressure = group.pressure
+        self._complaints = group.complaints
         self._frames = FrameBuffer(group.pool, limits.largest_frame_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -93,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         self._offered = 0
         self._turn_bytes_left = limits.turn_bytes
         self._reads = 0
+        self._served = 0  # turns in which there was a request
+        self._waits = False  # for memory, to go on reading
         self._idle_timer: asyncio.TimerHandle | None = None
         self.peer_host = ""
         self.peer_port = 0
@@ -112,8 +123,10 @@ class Connection(asyncio.BufferedProtocol):
         self._opened = self._service.opened(self)
         if not self._opened:
             self.abort()
-        elif self._limits.idle_ms > 0:
-            self._watch_idleness(self._reads)
+            return
+        self._pressure.add(self)
+        if self._limits.idle_ms > 0:
+            self._watch_idleness(self._reads, 0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio."""
@@ -133,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.read_at = self._clock()
             self._serve_frames()
         if nbytes == self._offered:
+            if self._frames.needs_more:
+                self._find_memory()
             # The kernel has more, and libuv would go on reading from this connection within the same turn.
             self._turn_bytes_left -= nbytes
             if self._turn_bytes_left <= 0:
@@ -143,6 +158,8 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """See asyncio: the client reads slower than it asks."""
         self._unsent = True
+        if self._transport is not None:
+            self._pressure.answered(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """See asyncio."""
@@ -163,6 +180,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        self._pressure.remove(self)
+        self._pool.forget(self)
         self._frames.close()
         abandoned, self._in_flight = self._in_flight, deque()
         self._budget.give_back(self._in_flight_bytes)
@@ -187,11 +206,22 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, reason: str | None = None) -> None:
         """Send what is answered, then close; `reason` becomes the one line in the log."""
         if reason is not None and not self._closing:
-            _log.info("closing the connection from %s:%d: %s", self.peer_host, self.peer_port, reason)
+            self._complain(reason)
         self.flush()
         self._closing = True
         if self._transport is not None:
             self._transport.close()
+
+    def exception(self, what: str, error: BaseException) -> None:
+        """Our own fault: log `error` with its traceback, and close."""
+        if not self._closing:
+            self._complain(what, level=logging.ERROR, error=error)
+        self.close()
+
+    def _complain(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
+        """Log why the connection is closed, unless very many are."""
+        text = "closing the connection from %s:%d: %s"
+        self._complaints.tell(level, text, self.peer_host, self.peer_port, reason, error=error)
 
     def abort(self) -> None:
         """Close at once."""
@@ -244,6 +274,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._stalled = True
                 self._yield_turn()
                 break
+        if left != limits.turn_requests:
+            self._served += 1
         if taken_bytes:
             budget.take(taken_bytes)
 
@@ -325,6 +357,43 @@ class Connection(asyncio.BufferedProtocol):
         if self._eof and not self._stalled and not self._in_flight:
             self.close()
 
+    # Memory
+
+    def _find_memory(self) -> None:
+        """A frame needs a larger buffer: take it, or wait for it and read nothing until then."""
+        if not self._pool.is_used_up:
+            self._frames.grow()
+            return
+        self._waits = True
+        self._pause()
+        self._pool.wait(self)
+        self._pressure.begin()
+
+    def has_memory(self) -> None:
+        """See `buffers.Waiter`."""
+        self._waits = False
+        if not self._closing:
+            self._frames.grow()
+            if not self._stalled:
+                self._resume()
+
+    def burden(self) -> Burden:
+        """See `pressure.Pressed`."""
+        frames = self._frames
+        unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        held_bytes = unsent_bytes if self._unsent else 0
+        if held_bytes or not (self._stalled or self._in_flight):
+            held_bytes += frames.held_bytes
+        return Burden(held_bytes, self._served, frames.unread_bytes, unsent_bytes + self._held_bytes, self._waits)
+
+    def give_up(self) -> None:
+        """See `pressure.Pressed`."""
+        if self._closing:
+            self.abort()
+            return
+        self._complain("memory is used up, and it neither sent the rest of a request nor read its answers for a while")
+        self.abort()
+
     # Turns and idleness
 
     def _yield_turn(self) -> None:
@@ -344,20 +413,24 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = True
 
     def _resume(self) -> None:
-        if self._paused and not self._closing and not self._eof and self._transport is not None:
+        may_read = not (self._waits or self._closing or self._eof)
+        if self._paused and may_read and self._transport is not None:
             self._transport.resume_reading()
             self._paused = False
 
-    def _watch_idleness(self, reads_then: int) -> None:
-        """Close if nothing was read since the last look, and nobody waits for an answer."""
+    def _watch_idleness(self, reads_then: int, unsent_then: int) -> None:
+        """Close if nothing was read or sent since the last look, and nobody waits for an answer."""
         if self._closing:
             self.abort()  # it would not even take its last answers
             return
-        if self._reads == reads_then and self._idle_timer is not None and not self._in_flight:
+        unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        is_idle = self._reads == reads_then and unsent_bytes >= unsent_then
+        if is_idle and self._idle_timer is not None and not self._in_flight:
             _log.debug("closing the connection from %s:%d: idle", self.peer_host, self.peer_port)
             self.close()
             return
-        self._idle_timer = self._loop.call_later(self._limits.idle_ms / 1000, self._watch_idleness, self._reads)
+        delay_s = self._limits.idle_ms / 1000
+        self._idle_timer = self._loop.call_later(delay_s, self._watch_idleness, self._reads, unsent_bytes)
 
 
 __all__ = ["Connection", "Service"]

@@ -12,11 +12,15 @@ import struct
 from typing import Final
 
 from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
+from odradek.wire.strangers import guess
 
 _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
 """A frame up to this size gets its whole buffer as soon as its size is known, a larger one as its bytes arrive: four
 bytes that claim a gigabyte must not cost one, and ten thousand connections that claim two megabytes not twenty."""
+_KEPT_BYTES: Final = 4096
+"""The beginning of a frame up to this size is kept apart, and its buffer given back: a sender that stops there, or is
+slow, holds no more than that."""
 _NOTHING: Final = memoryview(b"")
 
 
@@ -47,9 +51,7 @@ class FrameBuffer:
         """Where the next bytes go; never empty, and good until `filled` or `close`."""
         buffer = self._buffer
         if buffer is None:
-            buffer = self._buffer = self._pool.take(self._usual_bytes if self._pool.is_generous else 0)
-            self._view = memoryview(buffer)
-            return self._view
+            return self._begin()
         if self._start < self._end:
             self._make_room(buffer)
         elif self._end == len(buffer):
@@ -70,7 +72,8 @@ class FrameBuffer:
             return None
         size: int = _SIZE.unpack_from(self._view, start)[0]
         if not 0 <= size <= self._largest_frame_bytes:
-            raise FrameSizeError(f"a frame of {size} bytes, where {self._largest_frame_bytes} are the most")
+            hint = guess(bytes(self._view[start : start + 4]))
+            raise FrameSizeError(f"a frame of {size} bytes, where {self._largest_frame_bytes} are the most{hint}")
         end = start + 4 + size
         self._missing = end - self._end
         if self._missing > 0:
@@ -85,17 +88,53 @@ class FrameBuffer:
         assert self._start >= 0
 
     def rest(self) -> None:
-        """Give the buffer back if nothing in it is unread, so that an idle connection holds none."""
-        if self._buffer is not None and self._start == self._end:
-            self.close()
+        """Give the buffer back if next to nothing in it is unread, so that a connection that waits holds none."""
+        if self._buffer is None:
+            return
+        unread = self._end - self._start
+        if unread > _KEPT_BYTES:
+            return
+        kept = memoryview(bytearray(self._view[self._start : self._end])) if unread else _NOTHING
+        self._view = kept
+        self._pool.give(self._buffer)
+        self._buffer = None
+        self._start, self._end = 0, unread
 
     def close(self) -> None:
         """Give the buffer back, and forget what is unread."""
+        self._view = _NOTHING
         if self._buffer is not None:
-            self._view = _NOTHING
             self._pool.give(self._buffer)
         self._buffer = None
         self._start = self._end = self._missing = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of the buffer that it has now."""
+        return 0 if self._buffer is None else len(self._buffer)
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether the next read needs a larger buffer."""
+        return self._buffer is not None and self._end == len(self._buffer) and self._end - self._start > _KEPT_BYTES
+
+    def grow(self) -> None:
+        """Take that buffer now."""
+        self.space()
+
+    def _begin(self) -> memoryview:
+        """Take a buffer, for what was kept apart and what comes now."""
+        pool, kept = self._pool, self._end - self._start
+        if pool.is_used_up:
+            buffer = pool.take_small()
+        else:
+            buffer = pool.take(max(self._usual_bytes, 2 * kept) if pool.is_generous else 0)
+        view = memoryview(buffer)
+        if kept:
+            view[:kept] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, view
+        self._start, self._end = 0, kept
+        return view[kept:]
 
     def _make_room(self, buffer: bytearray) -> None:
         """See to it that the frame that began at `_start` can go on."""

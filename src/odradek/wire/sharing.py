@@ -1,11 +1,14 @@
 """What the connections of one server share: limits, buffers, a budget, and a cork."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Protocol
 
 from odradek.wire.buffers import BufferPool
+from odradek.wire.complaints import Complaints
+from odradek.wire.pressure import Pressure
 
 _JOINED_BYTES: Final = 16 * 1024
 """Replies up to this size together are copied into one write; larger ones are gathered by the kernel."""
@@ -37,7 +40,7 @@ class ConnectionLimits:
     """Read budget per turn of the event loop; measured: without one, a fast producer makes others wait 350 ms."""
     turn_requests: int = 256
     """Requests served per turn, so that a pipeline of small ones can't hold the loop either."""
-    write_high_bytes: int = 1024 * 1024
+    write_high_bytes: int = 64 * 1024
     """Unsent replies above which nothing more is served, until they are down to a quarter of this."""
 
 
@@ -120,8 +123,15 @@ class ConnectionGroup:
     pool: BufferPool = field(default_factory=BufferPool)
     budget: RequestBudget = field(default_factory=RequestBudget)
     cork: Cork = field(default_factory=Cork)
+    pressure: Pressure = field(init=False)
+    answer_bytes: int = 1 << 62
+    """How much of all connections' answers may be unsent before readers get less, and those that are stuck go."""
+    complaints: Complaints = field(default_factory=lambda: Complaints(logging.getLogger("odradek.wire")))
     clock: Callable[[], float] | None = None
     """Asked for `Connection.read_at` at every read, if somebody wants to know."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pressure", Pressure(self.pool, self.answer_bytes))
 
 
 def gather(pieces: Sequence[bytes | bytearray | memoryview]) -> Sequence[bytes | bytearray | memoryview]:

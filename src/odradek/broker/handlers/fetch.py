@@ -34,6 +34,8 @@ _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
 """An answer is not filled beyond this, whatever the client allows: it bounds what a slow reader keeps in memory, and
 larger ones are slower. Measured: each would be fresh pages on both sides, and 32 partitions would give half as much."""
+_WORTH_COUNTING_BYTES: Final = 16 * 1024
+"""Of answers below this a connection has so few that nobody reads that they need not be counted."""
 _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
@@ -144,13 +146,16 @@ class _Fetch(PendingReply):
     def _read(self) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
         """`(what each partition gives, bytes of records in all, whether waiting makes it no better)`.
 
-        It does not where there is an error to be told, or no room for more.
+        It does not where there is an error to be told, or no room for more in the answer. While there is none for any
+        answer, because others don't read theirs, a fetch finds nothing and waits.
         """
-        left, total, is_final = self._most_bytes, 0, False
+        pressure = self._broker.server.pressure
+        room = pressure.answer_room()
+        left, total, is_final = min(self._most_bytes, room), 0, False
         results = []
         for target in self._fetched.targets.values():
             try:
-                result = self._read_partition(target, left, at_least_one=total == 0)
+                result = self._read_partition(target, left, at_least_one=total == 0 and room > 0)
             except KafkaError as error:
                 result = self._failure(target, error.code)
                 is_final = True
@@ -160,7 +165,9 @@ class _Fetch(PendingReply):
             end = result.last_stable_offset if self._read_committed else result.high_watermark
             is_final = is_final or (total > 0 and not size and target.fetch_offset < end)
             results.append((target, result))
-        return results, total, is_final or left <= 0
+        if total >= _WORTH_COUNTING_BYTES:
+            pressure.answered(total)
+        return results, total, is_final or (left <= 0 < room)
 
     def _read_partition(self, target: FetchTarget, left: int, *, at_least_one: bool) -> FetchedPartition:
         key = target.key

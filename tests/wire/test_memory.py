@@ -1,0 +1,251 @@
+"""Memory of requests that are not whole and of answers that nobody reads: bounded, and given up by who gets nowhere."""
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from odradek.testing import Simulation
+from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, Reply
+from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
+from odradek.wire.pressure import LOOK_S
+
+LIMIT = 4 * SMALLEST_BUFFER_BYTES
+
+
+class Transport(asyncio.Transport):
+    """Takes everything, and says that `unsent` bytes of it were not sent."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.7", 4711)})
+        self.unsent = 0
+        self.is_paused = self.is_closed = False
+
+    def write(self, data: Any) -> None: ...
+    def writelines(self, list_of_data: Any) -> None: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+
+class Service:
+    """Counts what is served, by the first letter."""
+
+    def __init__(self) -> None:
+        self.served: list[bytes] = []
+
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+        self.served.append(bytes(frame[:1]))
+        return NO_REPLY
+
+    def opened(self, connection: Connection) -> bool:
+        return True
+
+    def closed(self, connection: Connection) -> None: ...
+
+
+class Scene:
+    """Connections of one group, whose buffers may be `LIMIT` bytes in all."""
+
+    def __init__(self, answer_bytes: int = 1 << 40) -> None:
+        self.service = Service()
+        self.pool = BufferPool(limit_bytes=LIMIT)
+        self.group = ConnectionGroup(pool=self.pool, answer_bytes=answer_bytes)
+
+    def connect(self) -> tuple[Connection, Transport]:
+        connection, transport = Connection(self.service, self.group), Transport()
+        connection.connection_made(transport)
+        return connection, transport
+
+
+def send(connection: Connection, transport: Transport, data: bytes) -> int:
+    """Give it bytes until it reads no more; returns how many it took."""
+    taken = 0
+    while taken < len(data) and not transport.is_paused and not transport.is_closed:
+        space = connection.get_buffer(-1)
+        count = min(len(space), len(data) - taken)
+        space[:count] = data[taken : taken + count]
+        del space
+        connection.buffer_updated(count)
+        taken += count
+    return taken
+
+
+def frame(size: int, letter: bytes = b"x") -> bytes:
+    return struct.pack(">i", size) + letter * size
+
+
+def play(scene: Any) -> None:
+    Simulation(1).run(scene())
+
+
+def test_the_beginning_of_a_frame_is_kept_without_its_buffer() -> None:
+    async def scene() -> None:
+        it = Scene()
+        for _ in range(1000):
+            send(*it.connect(), frame(1000)[:500])
+        assert it.pool.lent_bytes == 0
+        connection, transport = it.connect()
+        for byte in frame(3) + frame(2):
+            send(connection, transport, bytes([byte]))
+        assert it.service.served == [b"x", b"x"]
+
+    play(scene)
+
+
+def test_half_frames_never_hold_more_than_the_limit_and_small_requests_are_still_served() -> None:
+    async def scene() -> None:
+        it = Scene()
+        half = frame(3 * SMALLEST_BUFFER_BYTES)[:-1]
+        for _ in range(50):
+            send(*it.connect(), half)
+        assert it.pool.lent_bytes <= LIMIT + 2 * SMALLEST_BUFFER_BYTES * 2 + 50 * SMALL_BUFFER_BYTES
+        connection, transport = it.connect()
+        assert send(connection, transport, frame(5, b"s") * 3) == 27
+        assert it.service.served == [b"s"] * 3
+
+    play(scene)
+
+
+def test_who_waits_for_memory_goes_on_when_others_are_gone() -> None:
+    async def scene() -> None:
+        it = Scene()
+        holders = [it.connect() for _ in range(2)]
+        for holder in holders:
+            send(*holder, frame(SMALLEST_BUFFER_BYTES * 3 // 2)[:-1])
+        connection, transport = it.connect()
+        data = frame(SMALLEST_BUFFER_BYTES, b"w")
+        taken = send(connection, transport, data)
+        assert taken < len(data)
+        assert transport.is_paused
+        for holder, _ in holders:
+            holder.connection_lost(None)
+        assert not transport.is_paused
+        assert send(connection, transport, data[taken:]) == len(data) - taken
+        assert it.service.served == [b"w"]
+        assert it.pool.lent_bytes == 0
+
+    play(scene)
+
+
+def test_who_is_silent_while_memory_is_short_goes_and_who_sends_stays() -> None:
+    async def scene() -> None:
+        it = Scene()
+        silent = [it.connect() for _ in range(4)]
+        for each in silent:
+            send(*each, frame(100_000)[:-1])
+        connection, transport = it.connect()
+        data = frame(3 * SMALLEST_BUFFER_BYTES, b"w")
+        taken = send(connection, transport, data)
+        assert transport.is_paused
+        await asyncio.sleep(LOOK_S + 1)
+        assert all(each.is_closed for _, each in silent)
+        for each, _ in silent:
+            each.connection_lost(None)
+        assert not transport.is_paused
+        assert send(connection, transport, data[taken:]) == len(data) - taken
+        assert it.service.served == [b"w"]
+
+    play(scene)
+
+
+def test_when_nobody_is_at_fault_the_one_that_waited_longest_goes_and_one_at_a_time() -> None:
+    async def scene() -> None:
+        it = Scene()
+        busy = it.pool.take(LIMIT)
+        waiting = [it.connect() for _ in range(3)]
+        for each in waiting:
+            send(*each, frame(SMALLEST_BUFFER_BYTES)[:-1])
+        assert all(transport.is_paused for _, transport in waiting)
+        await asyncio.sleep(LOOK_S + 1)
+        assert [transport.is_closed for _, transport in waiting] == [True, False, False]
+        waiting[0][0].connection_lost(None)
+        it.pool.give(busy)
+        assert not any(transport.is_paused for _, transport in waiting[1:])
+        await asyncio.sleep(10 * LOOK_S)
+        assert [transport.is_closed for _, transport in waiting] == [True, False, False]
+
+    play(scene)
+
+
+def test_without_pressure_nobody_is_hurried() -> None:
+    async def scene() -> None:
+        it = Scene()
+        connection, transport = it.connect()
+        send(connection, transport, frame(100_000)[:-1])
+        await asyncio.sleep(20 * LOOK_S)
+        assert not transport.is_closed
+
+    play(scene)
+
+
+def test_answers_that_nobody_reads_leave_no_room_until_their_readers_go() -> None:
+    async def scene() -> None:
+        it = Scene(answer_bytes=1_000_000)
+        pressure = it.group.pressure
+        readers = [it.connect() for _ in range(3)]
+        for connection, transport in readers:
+            pressure.answered(400_000)
+            transport.unsent = 400_000
+            connection.pause_writing()
+        assert pressure.answer_room() == 0
+        readers[0][1].unsent = 300_000
+        await asyncio.sleep(LOOK_S / 2)
+        readers[0][1].unsent = 200_000
+        await asyncio.sleep(LOOK_S)
+        assert [transport.is_closed for _, transport in readers] == [False, True, True]
+        for connection, transport in readers[1:]:
+            transport.unsent = 0
+            connection.connection_lost(None)
+        await asyncio.sleep(LOOK_S)
+        assert pressure.answer_room() == 800_000
+
+    play(scene)
+
+
+def test_what_was_read_meanwhile_is_found_out_when_there_seems_to_be_no_room() -> None:
+    async def scene() -> None:
+        it = Scene(answer_bytes=1_000_000)
+        for _ in range(100):
+            it.group.pressure.answered(400_000)
+        assert it.group.pressure.answer_room() == 1_000_000
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"\x16\x03\x01\x02\x00", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"ruok", "ZooKeeper"),
+        (b"SSH-2.0-x", "SSH"),
+    ],
+)
+def test_another_protocol_is_closed_with_a_line_that_names_it(
+    first: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        it = Scene()
+        connection, transport = it.connect()
+        send(connection, transport, first)
+        assert transport.is_closed
+
+    with caplog.at_level("INFO"):
+        play(scene)
+    assert len(caplog.records) == 1
+    assert f"it looks like {'a question to ' * (said == 'ZooKeeper')}{said}" in caplog.text

@@ -18,8 +18,9 @@ from kio.serial._introspect import (
     is_optional,
 )
 
+from odradek.broker.apis import apis
 from odradek.model import ErrorCode
-from odradek.protocol.api import ApiKey, schema_versions
+from odradek.protocol.api import ApiKey
 
 ADMIN_APIS: Final = (
     ApiKey.ALTER_CONFIGS,
@@ -85,7 +86,7 @@ def test_a_request_of_any_content_is_answered(play: Any, seed: int, api: ApiKey)
         await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
         await client.produce("t", world.batch(b"a", b"b"))
         for _ in range(ROUNDS):
-            version = chance.choice(schema_versions(api))
+            version = chance.choice(apis()[api].served)
             message = sample(load_request_schema(api, version), chance)
             answer = await client.ask(api, version, message)
             assert answer is not None, f"{api.name} {version} closed the connection: {message}"
@@ -122,7 +123,7 @@ def test_ten_thousand_of_everything_are_answered(play: Any) -> None:
         await world.broker()
         client = await world.client()
         for api, message in requests.items():
-            answer = await client.ask(api, schema_versions(api)[-1], message)
+            answer = await client.ask(api, apis()[api].served[-1], message)
             assert answer is not None, api.name
 
     play(scene)

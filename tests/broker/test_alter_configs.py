@@ -204,7 +204,7 @@ def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(
         (resource(TOPIC, "t", ("flush.mss", "1")), ErrorCode.invalid_config),
         (resource(TOPIC, "t", ("flush.ms", "-1")), ErrorCode.invalid_config),
         (resource(TOPIC, "t", ("flush.ms", APPEND, "1")), ErrorCode.invalid_config),
-        (resource(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")), ErrorCode.invalid_config),
+        (resource(TOPIC, "t", ("cleanup.policy", APPEND, "forget")), ErrorCode.invalid_config),
         (resource(TOPIC, "t", ("flush.ms", None)), ErrorCode.invalid_request),
         (resource(TOPIC, "t", ("flush.ms", 4, "1")), ErrorCode.invalid_request),
         (resource(TOPIC, "t", ("flush.ms", "1"), ("flush.ms", "2")), ErrorCode.invalid_request),

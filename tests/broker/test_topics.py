@@ -36,7 +36,7 @@ def test_every_version_creates(play: Any, version: int) -> None:
             assert (made.num_partitions, made.replication_factor) == (2, 1)
             assert {each.name: each.value for each in made.configs}["retention.ms"] == "1234"
         (defaults,) = await create(client, new("d", -1, -1), version=version)
-        assert defaults.error_code == (0 if version >= 4 else ErrorCode.invalid_partitions)
+        assert defaults.error_code == 0
         assert (await client.produce("t", world.batch(b"a"), partition=1)).error_code == 0
 
     play(scene)

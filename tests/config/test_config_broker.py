@@ -62,7 +62,6 @@ def test_overrides_beat_the_file(tmp_path) -> None:
         ("num.partitions", "9" * 5000, "whole number"),
         ("num.partitions", str(2**31), "at most 2,147,483,647"),
         ("delete.topic.enable", "yes", "true or false"),
-        ("log.cleanup.policy", "", "one of compact, delete"),
         ("log.cleanup.policy", "delete,forget", "one of compact, delete"),
         ("log.flush.mode", "always", "one of none, group"),
         ("log.cleaner.min.cleanable.ratio", "nan", "finite"),

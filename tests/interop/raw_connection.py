@@ -13,9 +13,9 @@ DEADLINE_S: Final = 20.0
 class RawConnection:
     """One connection to `servers`; every call has a deadline."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, *, deadline_s: float = DEADLINE_S) -> None:
         host, _, port = servers.partition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=deadline_s)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

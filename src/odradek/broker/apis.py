@@ -55,8 +55,9 @@ _KEYS: Final = (
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
-_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5}
-"""Where we stop before the schemas do: version 6 is two-phase commit (KIP-939)."""
+_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.DESCRIBE_LOG_DIRS: 4}
+"""Where we stop before the schemas do: two-phase commit (KIP-939), and cordoned directories (KIP-1066), which Kafka 4.2
+does not tell of either."""
 HANDLERS: Final = "odradek.broker.handlers"
 
 

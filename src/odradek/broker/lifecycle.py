@@ -214,7 +214,7 @@ class Broker:
         """
         refused = {}
         for place, topic in enumerate(wanted):
-            replicas = max([self._replication_factor(topic), *map(len, topic.assignment.values())])
+            replicas = max([self._replication_factor(topic), *(len(set(each)) for each in topic.assignment.values())])
             if replicas > 1:
                 error = KafkaError(
                     ErrorCode.invalid_replication_factor, f"this release keeps 1 replica of a partition, not {replicas}"

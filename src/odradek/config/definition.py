@@ -70,7 +70,7 @@ class Definition:
         if self.choices:
             given = value if isinstance(value, tuple) else (value,)
             wrong = [choice for choice in given if choice not in self.choices]
-            if wrong or not given:
+            if wrong:
                 known = ", ".join(self.choices)
                 raise ConfigurationError(f"{self.name} is one of {known}, not {self.format(value)!r}")
         if isinstance(value, int | float) and not isinstance(value, bool):

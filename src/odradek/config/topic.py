@@ -37,7 +37,7 @@ class TopicConfig:
     cleanup_policy: tuple[str, ...] = names(
         "cleanup.policy",
         ("delete",),
-        "What happens to old records: delete removes them, compact keeps the last of each key.",
+        "What happens to old records: delete removes them, compact keeps the last of each key; without both all stay.",
         choices=CLEANUP_POLICIES,
         synonyms=_like("log.cleanup.policy"),
     )

@@ -1,7 +1,7 @@
 """CreateTopics: each topic of the request is created, or says why not. Only the controller does it.
 
-When the answer leaves, the topics are in this broker's metadata and take records. Versions: 4 lets counts default
-(KIP-464), 5 tells what was created (KIP-525), 6 quotas (KIP-599), 7 topic ids (KIP-516).
+When the answer leaves, the topics are in this broker's metadata and take records. Versions: 5 tells what was created
+(KIP-525), 6 quotas (KIP-599), 7 topic ids (KIP-516). Counts may default (KIP-464) in all of them, as at Kafka 4.
 """
 
 from collections import Counter
@@ -16,11 +16,10 @@ from odradek.protocol.messages import optional
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
-_DEFAULTS_FROM = 4
-
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """A name that comes twice is INVALID_REQUEST for all its places."""
+    del context
     named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}
@@ -28,7 +27,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
-            wanted.append(_new_topic(topic, context.api_version))
+            wanted.append(_new_topic(topic))
         except KafkaError as error:
             errors[topic.name] = error
     validate_only = optional(message, "validate_only", False)
@@ -40,12 +39,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return {"topics": [_result(broker, created[name]) for name in named]}
 
 
-def _new_topic(topic: Any, version: int) -> NewTopic:
-    if version < _DEFAULTS_FROM and not topic.assignments:
-        if topic.num_partitions < 1:
-            raise KafkaError(ErrorCode.invalid_partitions, "a topic has at least one partition")
-        if topic.replication_factor < 1:
-            raise KafkaError(ErrorCode.invalid_replication_factor, "a topic has at least one replica")
+def _new_topic(topic: Any) -> NewTopic:
     assignment = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
     if len(assignment) != len(topic.assignments):
         raise KafkaError(ErrorCode.invalid_replica_assignment, "a partition is assigned twice")
@@ -69,7 +63,7 @@ def _result(broker: "Broker", creation: TopicCreation) -> dict[str, Any]:
             "topic_id": None,
             "error_code": error.code,
             "error_message": str(error),
-            "configs": None,
+            "configs": [],
         }
     plan = creation.plan
     return {

@@ -41,9 +41,9 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
 
 def _delete(broker: "Broker", topic: str, number: int, offset: int) -> tuple[int, int]:
     """Where the partition began and where it begins now."""
+    partition = broker.partitions.leader(topic, number)
     if broker.is_internal(topic):
         raise KafkaError(ErrorCode.invalid_topic_exception, f"the cluster needs the records of {topic}")
-    partition = broker.partitions.leader(topic, number)
     log = partition.log
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(ErrorCode.policy_violation, f"cleanup.policy of {topic} does not delete")

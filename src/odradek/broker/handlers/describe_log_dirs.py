@@ -1,8 +1,7 @@
 """DescribeLogDirs: this broker's data directories, the logs in them, and their sizes (KIP-113).
 
 Logs of topics that are not in the metadata are told of too: they use room. Nothing moves from one directory to another
-here, so there are no future logs, and no directory is cordoned. Versions: 2 flexible, 3 an error for all, 4 the
-volume's room (KIP-827), 5 cordoned directories (KIP-1066).
+here, so there are no future logs. Versions: 2 flexible, 3 an error for all, 4 the volume's room (KIP-827).
 """
 
 from collections.abc import Mapping

@@ -20,11 +20,14 @@ MOST_PARTITIONS: Final = 2_000
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Without topics, all of them. A cursor before partition 0 is INVALID_REQUEST for every topic asked for."""
+    """Without topics, all of them.
+
+    A cursor before partition 0, or at another topic than those asked for, is INVALID_REQUEST for all of these.
+    """
     names = {topic.name for topic in message.topics}
     cursor = message.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        return {"topics": [_failed(broker.image, name, ErrorCode.invalid_request) for name in sorted(names)]}
+    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+        return {"topics": [_failed(name, ErrorCode.invalid_request, NOT_ASKED_FOR) for name in sorted(names)]}
     first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     topics: list[dict[str, Any]] = []
     room = max(min(message.response_partition_limit, MOST_PARTITIONS), 1)
@@ -35,7 +38,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         topic = broker.image.topics.get(name)
         if topic is None:
-            topics.append(_failed(broker.image, name, _why_not(name)))
+            topics.append(_failed(name, _why_not(name), TOPIC_OPERATIONS))
             continue
         numbers = sorted(number for number in topic.partitions if name != first_topic or number >= first_partition)
         page, rest = numbers[:room], numbers[room:]
@@ -73,14 +76,13 @@ def _partitions(image: ClusterImage, topic: TopicImage, numbers: list[int], list
         }
 
 
-def _failed(image: ClusterImage, name: str, error: ErrorCode) -> dict[str, Any]:
-    topic = image.topics.get(name)
+def _failed(name: str, error: ErrorCode, operations: int) -> dict[str, Any]:
     return {
         "error_code": error,
         "name": name,
-        "topic_id": None if topic is None else topic.topic_id,
+        "topic_id": None,
         "partitions": [],
-        "topic_authorized_operations": NOT_ASKED_FOR,
+        "topic_authorized_operations": operations,
     }
 
 

@@ -1,0 +1,218 @@
+"""Kafka and our broker side by side: the same bytes go to both, and what comes back is compared.
+
+An answer is compared as a plain value without what legitimately differs: the texts of errors, ids that are made by
+chance, how long a client shall wait, addresses, and where a log begins beside an error, which Kafka tells with some. A
+connection that is closed is an answer too.
+"""
+
+import contextlib
+import dataclasses
+import enum
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from raw_connection import RawConnection
+
+from odradek.cli.bench.kafka_peer import KafkaBroker
+from odradek.protocol.api import ApiKey
+from odradek.protocol.headers import decode_response_header
+from odradek.protocol.messages import decode_response
+from odradek.testing.conditions import eventually
+from odradek.testing.process import ServedBroker
+
+CLOSED: Final = "the connection was closed"
+SILENT: Final = "there was no answer"
+PATIENCE_S: Final = 3.0
+"""Kafka answers some bad batches with silence."""
+OPTIONS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.ms": "-1",
+    "log.flush.offset.checkpoint.interval.ms": "1000",
+    "offsets.topic.num.partitions": "2",
+    "auto.create.topics.enable": "false",
+}
+OUR_OPTIONS: Final = {"broker.id": "0", "log.validate.records": "all"}
+"""Kafka looks into every record; ours where a rule of the topic asks for it, unless it is told to (decision 5)."""
+_LEFT_OUT: Final = frozenset(
+    {
+        "error_message",
+        "batch_index_error_message",
+        "throttle_time",
+        "host",
+        "port",
+        "log_dir",
+        "total_bytes",
+        "usable_bytes",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, for both.
+
+    `settles`: Kafka's controller has answered before its broker knows, so it is asked until it agrees. `is_unordered`:
+    the order of what is in the answer means nothing.
+    """
+
+    api: ApiKey
+    version: int
+    message: Mapping[str, Any]
+    settles: bool = False
+    is_unordered: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is asked in a row. `differs` says why our answers are others on purpose."""
+
+    name: str
+    requests: Sequence[Request]
+    differs: str = ""
+
+
+class Twins:
+    """Both, running; each answers on a connection of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.kafka = KafkaBroker(directory / "kafka", options=OPTIONS, heap="384M")
+        self.ours = ServedBroker(directory / "ours", options=OPTIONS | OUR_OPTIONS)
+        self._connections: dict[str, RawConnection] = {}
+
+    def start(self) -> None:
+        """Run both."""
+        self.kafka.format()
+        self.kafka.start()
+        self.ours.start()
+
+    def stop(self) -> None:
+        """Stop both, cleanly."""
+        self._hang_up()
+        self.kafka.stop()
+        self.ours.stop()
+
+    def ask(self, request: Request) -> tuple[Any, Any]:
+        """Our answer and Kafka's."""
+        if request.settles:
+            with contextlib.suppress(TimeoutError):
+                return eventually(lambda: self._same_answers(request), within_s=PATIENCE_S)
+        servers = self.ours.bootstrap_servers, self.kafka.bootstrap_servers
+        ours, kafkas = (self._ask(each, request) for each in servers)
+        return ours, kafkas
+
+    def _same_answers(self, request: Request) -> tuple[Any, Any] | None:
+        ours, kafkas = self.ask(dataclasses.replace(request, settles=False))
+        return (ours, kafkas) if ours == kafkas else None
+
+    def partition_files(self, topic: str, partition: int, suffix: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """What is in the files of a partition whose names end so, our broker's and Kafka's, by name."""
+        folders = [directory / f"{topic}-{partition}" for directory in (self.ours.data_dir, self.kafka.data_dir)]
+        ours, kafkas = ({path.name: path.read_bytes() for path in folder.glob(f"*{suffix}")} for folder in folders)
+        return ours, kafkas
+
+    def agree(self, request: Request) -> Any:
+        """What both answer to what prepares a test."""
+        ours, kafkas = self.ask(request)
+        assert ours == kafkas, request
+        return ours
+
+    def create(self, topics: Mapping[str, Mapping[str, str]], partitions: int) -> None:
+        """Create topics with these configurations, and wait until both take records for each partition."""
+        wanted = [
+            {
+                "name": name,
+                "num_partitions": partitions,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [{"name": key, "value": value} for key, value in config.items()],
+            }
+            for name, config in topics.items()
+        ]
+        message = {"topics": wanted, "timeout": 10_000, "validate_only": False}
+        created = self.agree(Request(api=ApiKey.CREATE_TOPICS, version=4, message=message))
+        assert {topic["error_code"] for topic in created["topics"]} == {"none"}, created
+        places = [
+            {"partition_index": place, "current_leader_epoch": -1, "timestamp": -1} for place in range(partitions)
+        ]
+        asked = [{"name": name, "partitions": places} for name in topics]
+        request = Request(
+            api=ApiKey.LIST_OFFSETS, version=4, message={"replica_id": -1, "isolation_level": 0, "topics": asked}
+        )
+        eventually(lambda: "not_leader" not in str(self.ask(request)), what="leaders")
+
+    def _ask(self, servers: str, request: Request) -> Any:
+        connection = self._connections.get(servers)
+        if connection is None:
+            connection = self._connections[servers] = RawConnection(servers, deadline_s=PATIENCE_S)
+        connection.send(connection.frame(request.api, request.version, dict(request.message)))
+        try:
+            frame = connection.receive()
+        except TimeoutError:
+            self._connections.pop(servers).__exit__()
+            return SILENT
+        if frame is None:
+            self._connections.pop(servers).__exit__()
+            return CLOSED
+        start = decode_response_header(request.api, request.version, frame)[1]
+        answer = comparable(decode_response(request.api, request.version, frame, start))
+        return _sorted(answer) if request.is_unordered else answer
+
+    def _hang_up(self) -> None:
+        while self._connections:
+            self._connections.popitem()[1].__exit__()
+
+
+def produce(
+    topic: str,
+    *batches: bytes | None,
+    partition: int = 0,
+    acks: int = -1,
+    version: int = 9,
+    transactional_id: str | None = None,
+) -> Request:
+    """A request with these batches, one after the other, in one partition; None for no records at all."""
+    records = None if batches == (None,) else b"".join(each or b"" for each in batches)
+    partitions = [{"index": partition, "records": records}]
+    message = {
+        "transactional_id": transactional_id,
+        "acks": acks,
+        "timeout": 10_000,
+        "topic_data": [{"name": topic, "partition_data": partitions}],
+    }
+    return Request(api=ApiKey.PRODUCE, version=version, message=message)
+
+
+def comparable(value: Any) -> Any:
+    """A decoded answer as dicts, lists and plain values, without what legitimately differs."""
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value) if field.name not in _LEFT_OUT]
+        fields = {name: comparable(getattr(value, name)) for name in names}
+        if fields.get("error_code") != "none":
+            fields.pop("log_start_offset", None)
+        if "topic_config_error_code" in fields:
+            fields.pop("configs", None)  # all of a new topic's: each has keys that the other lacks
+        return fields
+    if isinstance(value, tuple | list):
+        return [comparable(each) for each in value]
+    if isinstance(value, enum.Enum):
+        return value.name
+    return "an id" if isinstance(value, uuid.UUID) and value.int else value
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(each) for name, each in value.items()}
+    return sorted(map(_sorted, value), key=repr) if isinstance(value, list) else value
+
+
+def check(twins: Twins, case: Case) -> None:
+    """Ask both; a difference that is on purpose must be one."""
+    requests = [dataclasses.replace(each, settles=each.settles and not case.differs) for each in case.requests]
+    answers = [twins.ask(request) for request in requests]
+    ours, kafkas = [ours for ours, _ in answers], [kafkas for _, kafkas in answers]
+    if case.differs:
+        assert ours != kafkas, f"no longer true: {case.differs}"
+    else:
+        assert ours == kafkas

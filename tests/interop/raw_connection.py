@@ -1,5 +1,6 @@
 """A socket that speaks just enough Kafka to break its rules."""
 
+import contextlib
 import socket
 import struct
 from typing import Any, Final, Self
@@ -30,6 +31,11 @@ class RawConnection:
             self._socket.sendall(data)
         except ConnectionError:
             return
+
+    def finish(self) -> None:
+        """Say that nothing more comes: what was sent is still answered, but nobody is made to wait."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def frame(self, api_key: int, version: int, message: dict[str, Any]) -> bytes:
         """A whole request with its length."""

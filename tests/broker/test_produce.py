@@ -310,6 +310,7 @@ def test_bad_records_are_named_and_the_other_partitions_are_left_alone(play: Any
         client.send(ApiKey.PRODUCE, version, b"".join(pieces))
         bad, good = (topic.partitions[0] for topic in (await client.answer(ApiKey.PRODUCE, version)).topics)
         assert (bad.error_code, bad.base_offset) == (ErrorCode.invalid_record, -1)
+        assert bad.log_start_offset == (0 if version >= 5 else -1)
         assert (good.error_code, good.base_offset, list(good.record_errors)) == (0, 0, [])
         if version >= 8:
             assert [each.batch_index for each in bad.record_errors] == [0, 1]

@@ -12,6 +12,7 @@ from odradek.config import LONG_MAX
 from odradek.log.batch_contents import RecordLimits, check_records, compiled_check, open_records, store_records
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol import record_batch
 from odradek.protocol.compression import Codec
 from odradek.protocol.record_batch import (
     CODEC_MASK,
@@ -25,7 +26,7 @@ from odradek.protocol.record_batch import (
     verify_crc,
 )
 
-_UNCOMMON: Final = CONTROL | TRANSACTIONAL
+_UNCOMMON: Final = CONTROL | TRANSACTIONAL | record_batch.LOG_APPEND_TIME
 _CODECS: Final = len(Codec)
 _AFTER_MAX_MS: Final = 3_600_000
 """Kafka's default of `message.timestamp.after.max.ms`."""
@@ -52,7 +53,16 @@ class MessageRules:
     one of them (which record does is to be told), or if `log.validate.records=all`.
     """
 
-    __slots__ = ("_codec", "_compiled", "_config", "_is_create_time", "_level", "_limits", "_looks_inside")
+    __slots__ = (
+        "_after_max_ms",
+        "_codec",
+        "_compiled",
+        "_config",
+        "_is_create_time",
+        "_level",
+        "_limits",
+        "_looks_inside",
+    )
 
     def __init__(self, config: LogConfig) -> None:
         self._config = config
@@ -68,6 +78,7 @@ class MessageRules:
             max_bytes=config.validate_max_bytes,
         )
         is_tight = self._is_create_time and (before_ms < LONG_MAX or after_ms < _AFTER_MAX_MS)
+        self._after_max_ms = after_ms if self._is_create_time else LONG_MAX
         self._compiled = compiled_check() if config.validate_all else None
         self._looks_inside = config.validate_all or needs_keys or is_tight
 
@@ -85,7 +96,9 @@ class MessageRules:
         if not from_client:
             return header, batch
         is_other_codec = self._codec is not None and header.attributes & CODEC_MASK != self._codec
-        if not (self._looks_inside or is_other_codec or self._is_suspicious(header, now_ms)):
+        # The header alone breaks a limit, be it true or not.
+        is_suspicious = header.max_timestamp > now_ms + self._after_max_ms
+        if not (self._looks_inside or is_other_codec or is_suspicious):
             return header, batch
         data = open_records(batch, header, max_bytes=self._limits.max_bytes)
         contents = check_records(header, data, self._limits, now_ms, self._compiled)
@@ -96,10 +109,6 @@ class MessageRules:
         stored = store_records(batch, header, data, contents, codec=codec, level=self._level, max_timestamp=timestamp)
         check_size(len(stored), self._config)
         return read_header(stored), stored
-
-    def _is_suspicious(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether a limit on timestamps is broken by what the header says, true or not."""
-        return self._is_create_time and header.max_timestamp - now_ms > self._config.message_timestamp_after_max_ms
 
 
 def check_batch(
@@ -117,7 +126,8 @@ def check_batch(
         raise _wrong_magic(header)
     if size != len(batches):
         raise _wrong_size(header, len(batches))
-    if not header.attributes & CONTROL:
+    attributes = header.attributes
+    if (size > config.max_message_bytes or size > config.segment_bytes) and not attributes & CONTROL:
         check_size(size, config)
     if not verify_crc(batches, 0, header):
         raise CorruptBatchError("the batch's checksum is wrong: it was damaged on its way; send it again")
@@ -129,7 +139,7 @@ def check_batch(
         )
     if header.producer_id >= 0 and (header.producer_epoch < 0 or (header.base_sequence < 0 and from_client)):
         raise KafkaError(ErrorCode.invalid_record, f"producer {header.producer_id} sent a batch without a sequence")
-    if from_client:
+    if from_client and (header.base_offset or attributes & _UNCOMMON or attributes & CODEC_MASK >= _CODECS):
         _check_clients_batch(header, transactional=transactional)
     return header
 
@@ -152,7 +162,7 @@ def _check_clients_batch(header: BatchHeader, *, transactional: bool) -> None:
         raise KafkaError(
             ErrorCode.invalid_record, f"a batch to be appended has base offset 0, not {header.base_offset}"
         )
-    if header.attributes & _UNCOMMON and (header.is_control or header.producer_id < 0 or not transactional):
+    if header.is_control or (header.is_transactional and (header.producer_id < 0 or not transactional)):
         raise _not_for_clients(header)
     if header.attributes & CODEC_MASK >= _CODECS:
         raise KafkaError(ErrorCode.invalid_record, f"there is no codec {header.attributes & CODEC_MASK}")

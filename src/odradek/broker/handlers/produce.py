@@ -125,9 +125,11 @@ class _Produce(PendingReply):
     ) -> None:
         """A partition's records were not taken."""
         self._broker.counters.failed_produces += 1
+        name = self._broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
+        partition = None if name is None else self._broker.partitions.led(name, number)
         leader = None
-        if error.code == ErrorCode.not_leader_or_follower and isinstance(topic, str):
-            leader = self._broker.partitions.current_leader(topic, number)
+        if error.code == ErrorCode.not_leader_or_follower and name is not None:
+            leader = self._broker.partitions.current_leader(name, number)
             if leader is not None:
                 self._moved.add(leader[0])
         record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
@@ -135,6 +137,7 @@ class _Produce(PendingReply):
             PartitionResponse(
                 number,
                 int(error.code),
+                log_start_offset=-1 if partition is None else partition.log.log_start_offset,
                 record_errors=record_errors,
                 error_message=str(error),
                 current_leader=leader,

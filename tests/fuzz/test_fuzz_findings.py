@@ -10,6 +10,7 @@ from odradek.columns import RecordColumns, decode_batches
 from odradek.protocol import headers
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
+from odradek.protocol.fetch import decode_fetch_response
 from odradek.protocol.messages import decode_request, encode_request, milliseconds
 from odradek.protocol.primitives import encode_tags
 from odradek.protocol.produce import decode_produce_response, encode_produce_response
@@ -46,6 +47,17 @@ def test_a_tagged_field_ends_where_it_says(size):
     with pytest.raises(MalformedMessageError):
         decode_produce_response(10, lie)
     load("produce_and_fetch").check(b"\x01\x07\x00" + lie)
+
+
+@pytest.mark.parametrize(("api", "version"), [(ApiKey.PRODUCE, 9), (ApiKey.FETCH, 15)])
+def test_tags_of_a_later_version_mean_nothing_in_an_earlier_one(api, version):
+    """Endpoints of leaders are tag 0 from Produce 10 and Fetch 16 on; what was in that tag before was read as such."""
+    head = struct.pack(">ihi", 0, 0, 0) + b"\x01" if api == ApiKey.FETCH else b"\x01" + struct.pack(">i", 0)
+    body = head + encode_tags([(0, b"something else")])
+    decode = decode_fetch_response if api == ApiKey.FETCH else decode_produce_response
+    assert decode(version, body).node_endpoints == []
+    with pytest.raises(MalformedMessageError):
+        decode(version + 1, body)
 
 
 def test_an_empty_error_message_is_not_none():

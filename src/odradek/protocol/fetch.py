@@ -34,6 +34,7 @@ from odradek.protocol.produce import (
 
 FLEXIBLE_FROM: Final = 12
 TOPIC_IDS_FROM: Final = 13
+ENDPOINTS_FROM: Final = 16
 VERSIONS: Final = range(4, 19)
 
 _HEAD: Final = struct.Struct(">ihi")
@@ -116,7 +117,7 @@ def encode_fetch_response(
         if flexible:
             piece.append(0)
     if flexible:
-        piece += encode_node_endpoints(node_endpoints) if version >= 16 and node_endpoints else b"\x00"
+        piece += encode_node_endpoints(node_endpoints) if version >= ENDPOINTS_FROM and node_endpoints else b"\x00"
     pieces.append(piece)
     return pieces
 
@@ -173,7 +174,7 @@ def decode_fetch_response(version: int, frame: Buffer, offset: int = 0) -> Fetch
             topics.append(topic)
         if flexible:
             tags, _ = read_tags(view, offset, (0,))
-            if 0 in tags:
+            if 0 in tags and version >= ENDPOINTS_FROM:
                 endpoints = decode_node_endpoints(view, tags[0])
     except DECODE_ERRORS as error:
         raise malformed("Fetch response", error) from error

@@ -32,6 +32,7 @@ from odradek.protocol.primitives import (
 )
 
 FLEXIBLE_FROM: Final = 9
+LEADERS_FROM: Final = 10
 TOPIC_IDS_FROM: Final = 13
 VERSIONS: Final = range(3, 14)
 
@@ -207,7 +208,7 @@ def encode_produce_response(
             body.append(0)
     body += INT32.pack(throttle_time_ms)
     if flexible:
-        body += encode_node_endpoints(node_endpoints) if version >= 10 and node_endpoints else b"\x00"
+        body += encode_node_endpoints(node_endpoints) if version >= LEADERS_FROM and node_endpoints else b"\x00"
     return bytes(body)
 
 
@@ -228,7 +229,7 @@ def _encode_partition(version: int, body: bytearray, response: PartitionResponse
             body.append(0)
     body += encode_string(message, flexible=flexible)
     if flexible:
-        body += encode_tags([(0, _LEADER.pack(*leader) + _NO_TAGS)]) if leader and version >= 10 else b"\x00"
+        body += encode_tags([(0, _LEADER.pack(*leader) + _NO_TAGS)]) if leader and version >= LEADERS_FROM else b"\x00"
 
 
 def decode_produce_response(version: int, frame: Buffer, offset: int = 0) -> ProduceResponse:
@@ -245,7 +246,7 @@ def decode_produce_response(version: int, frame: Buffer, offset: int = 0) -> Pro
         (throttle_time_ms,) = INT32.unpack_from(view, offset)
         if flexible:
             tags, _ = read_tags(view, offset + 4, (0,))
-            if 0 in tags:
+            if 0 in tags and version >= LEADERS_FROM:
                 endpoints = decode_node_endpoints(view, tags[0])
     except DECODE_ERRORS as error:
         raise malformed("Produce response", error) from error
@@ -287,7 +288,7 @@ def _decode_partition_response(version: int, view: memoryview, offset: int) -> t
     leader = None
     if flexible:
         tags, offset = read_tags(view, offset, (0,))
-        leader = decode_pair(view, tags.get(0))
+        leader = decode_pair(view, tags.get(0)) if version >= LEADERS_FROM else None
     if errors or message is not None or leader:
         response = response._replace(record_errors=errors, error_message=message, current_leader=leader)
     return response, offset

@@ -161,7 +161,8 @@ def test_what_fails_is_counted_on_the_long_road_and_on_the_short_one(play: Any) 
         client.send_fetch([("nope", 0, 0)])
         await client.answer(ApiKey.FETCH, 12)
         numbers = Numbers(broker)
-        assert (numbers(catalog.FAILED_PRODUCES), numbers(catalog.FAILED_FETCHES)) == (2, 1)
+        assert (numbers(catalog.FAILED_PRODUCES, "t"), numbers(catalog.FAILED_FETCHES, "t")) == (1, 0)
+        assert (numbers(catalog.FAILED_PRODUCES, ""), numbers(catalog.FAILED_FETCHES, "")) == (1, 1)
         assert numbers(catalog.OFFLINE_REPLICAS) == 1
 
     play(scene)

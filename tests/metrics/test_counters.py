@@ -35,7 +35,8 @@ def test_histograms_add_up(first: list[float], second: list[float]) -> None:
 def test_request_counters_observe_as_their_histograms_do(times: list[float]) -> None:
     counters, expected = RequestCounters(), Histogram()
     for time in times:
-        counters.served(10, time)
+        counters.served(10, time, time)
+        counters.awaited(time, time)
         counters.answered(20, time)
         expected.observe(time)
     assert counters.queue_time.counts == counters.total_time.counts == expected.counts

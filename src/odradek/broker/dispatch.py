@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.apis import HANDLERS, Api, apis
 from odradek.broker.context import RequestContext, Session
+from odradek.broker.response_errors import error_codes
 from odradek.broker.responses import frame as to_frame
 from odradek.broker.responses import message_frame
 from odradek.model import ErrorCode, KafkaError
@@ -103,17 +104,24 @@ class Dispatcher:
     def _message_handler(self, api: Api, version: int, handle: Callable[..., Any]) -> Handler:
         """A handler of messages as one of frames."""
         key = api.key
+        broker = self._broker
         request_decoder(key, version)
 
+        def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
+            if broker.server.meter is not None:
+                for code in error_codes(key, version, answer):
+                    broker.counters.erred(key, code)
+            return message_frame(context.header, answer)
+
         async def encode_later(context: RequestContext, answer: Coroutine[Any, Any, dict[str, Any]]) -> Buffers:
-            return message_frame(context.header, await answer)
+            return encode(context, await answer)
 
         def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
             body = bytes(frame[context.header.body_offset :])
             message = decode(key, version, body, most_entries=broker.config.most_request_entries)
             answer = handle(broker, context, message)
             if isinstance(answer, dict):
-                return message_frame(context.header, answer)
+                return encode(context, answer)
             return self.answer_later(context, encode_later(context, answer))
 
         return serve

@@ -4,16 +4,18 @@ It takes a few µs for each partition. On a broker that has not started there is
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from odradek import __version__
 from odradek.broker.lifecycle import Phase
+from odradek.broker.metering import api_name
 from odradek.log import Log
 from odradek.metrics import catalog
 from odradek.metrics.counters import Histogram, RequestCounters
 from odradek.metrics.exposition import Family, Sample
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -24,19 +26,21 @@ _LATENESS_MS: Final = 300_000
 """What Kafka adds to the longest time that a transaction may take, before it counts as late."""
 
 
-def observe(broker: "Broker") -> list[Family]:
-    """Every metric of the catalogue, as it is now; no number changes afterwards."""
-    return [
-        Family(catalog.INFO, [((__version__, str(broker.broker_id), broker.image.cluster_id), 1)]),
-        _one(catalog.BROKER_STATE, broker.phase),
-        *_traffic(broker),
-        *_requests(broker),
-        *_clients(broker),
-        *_replicas(broker),
-        *_cluster(broker),
-        *_logs(broker),
-        *_groups(broker),
-    ]
+def observe(broker: "Broker") -> Iterator[Family]:
+    """Every metric of the catalogue; no number of a family changes once it is given.
+
+    Between two families, whoever asks may let others work: each is read when it is asked for.
+    """
+    yield Family(catalog.INFO, [((__version__, str(broker.broker_id), broker.image.cluster_id), 1)])
+    yield _one(catalog.BROKER_STATE, broker.phase)
+    yield from _traffic(broker)
+    yield from _rejections(broker)
+    yield from _requests(broker)
+    yield from _clients(broker)
+    yield from _replicas(broker)
+    yield from _cluster(broker)
+    yield from _logs(broker)
+    yield from _groups(broker)
 
 
 def _logs_of(broker: "Broker") -> Mapping[TopicPartition, Log]:
@@ -49,35 +53,55 @@ def _one(metric: "Metric", value: float) -> Family:
 
 
 def _traffic(broker: "Broker") -> Iterator[Family]:
-    topics = broker.partitions.traffic.items()
+    topics = list(broker.partitions.traffic.items())
     yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_OUT, [((topic,), traffic.bytes_out) for topic, traffic in topics])
-    yield _one(catalog.FAILED_PRODUCES, broker.counters.failed_produces)
-    yield _one(catalog.FAILED_FETCHES, broker.counters.failed_fetches)
+
+
+def _rejections(broker: "Broker") -> Iterator[Family]:
+    """Those of topics that are not led here have no name: clients can make up any number."""
+    counters = broker.counters
+    topics = [*broker.partitions.traffic.items(), ("", counters.elsewhere)]
+    yield Family(catalog.BYTES_REJECTED, [((topic,), traffic.bytes_rejected) for topic, traffic in topics])
+    yield Family(catalog.FAILED_PRODUCES, [((topic,), traffic.failed_produces) for topic, traffic in topics])
+    yield Family(catalog.FAILED_FETCHES, [((topic,), traffic.failed_fetches) for topic, traffic in topics])
+    yield _one(catalog.KEYLESS, counters.keyless_batches)
+    yield _one(catalog.INVALID_MAGIC, counters.invalid_magic_batches)
+    yield _one(catalog.INVALID_CRC, counters.invalid_crc_batches)
+    yield _one(catalog.INVALID_SEQUENCE, counters.invalid_sequence_batches)
 
 
 def _requests(broker: "Broker") -> Iterator[Family]:
     meter = broker.server.meter
     if meter is None:
         return
+    errors = broker.counters.errors.items()
+    yield Family(
+        catalog.ERRORS, [((api_name(key), ErrorCode(code).name.upper()), count) for (key, code), count in errors]
+    )
+    yield _one(catalog.IDLE, meter.idle_ratio())
     by_api: dict[str, list[RequestCounters]] = {}
     for (name, _), counters in meter.counters.items():
         by_api.setdefault(name, []).append(counters)
     yield Family(catalog.REQUESTS, [(key, counters.requests) for key, counters in meter.counters.items()])
-    yield Family(
-        catalog.REQUEST_QUEUE_TIME,
-        _histograms((name, [each.queue_time for each in all_]) for name, all_ in by_api.items()),
-    )
-    yield Family(
-        catalog.TOTAL_TIME, _histograms((name, [each.total_time for each in all_]) for name, all_ in by_api.items())
-    )
+    for metric, pick in _TIMES.items():
+        yield Family(metric, _histograms((name, list(map(pick, all_))) for name, all_ in by_api.items()))
     yield Family(
         catalog.REQUEST_BYTES, [((name,), sum(each.request_bytes for each in all_)) for name, all_ in by_api.items()]
     )
     yield Family(
         catalog.RESPONSE_BYTES, [((name,), sum(each.response_bytes for each in all_)) for name, all_ in by_api.items()]
     )
+
+
+_TIMES: Final[Mapping["Metric", Callable[[RequestCounters], Histogram]]] = {
+    catalog.REQUEST_QUEUE_TIME: attrgetter("queue_time"),
+    catalog.LOCAL_TIME: attrgetter("local_time"),
+    catalog.REMOTE_TIME: attrgetter("remote_time"),
+    catalog.RESPONSE_QUEUE_TIME: attrgetter("response_queue_time"),
+    catalog.TOTAL_TIME: attrgetter("total_time"),
+}
 
 
 def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
@@ -96,6 +120,7 @@ def _clients(broker: "Broker") -> Iterator[Family]:
     listeners = server.counters.items()
     yield Family(catalog.CONNECTIONS, [((name,), count) for name, count in server.connections_by_listener.items()])
     yield Family(catalog.CONNECTIONS_CREATED, [((name,), counters.admitted) for name, counters in listeners])
+    yield Family(catalog.CONNECTIONS_CLOSED, [((name,), counters.closed) for name, counters in listeners])
     yield Family(catalog.CONNECTIONS_REJECTED, [((name,), counters.rejected) for name, counters in listeners])
     yield _one(catalog.MEMORY_POOL_USED, server.unanswered_bytes)
     yield _one(catalog.PURGATORY_SIZE, len(broker.purgatory))
@@ -139,6 +164,9 @@ def _cluster(broker: "Broker") -> Iterator[Family]:
 
 def _logs(broker: "Broker") -> Iterator[Family]:
     logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
+    flushes = Histogram()
+    flushes.add(broker.partitions.writer.flush_time)
+    yield Family(catalog.LOG_FLUSH_TIME, [((), flushes)])
     yield Family(catalog.LOG_START_OFFSET, [(labels, log.log_start_offset) for labels, log in logs])
     yield Family(catalog.LOG_END_OFFSET, [(labels, log.log_end_offset) for labels, log in logs])
     yield Family(

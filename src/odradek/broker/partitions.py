@@ -33,7 +33,7 @@ class Partitions:
     """One broker's; `apply` is called with every new image."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, logs: LogManager) -> None:
-        self.writer = Writer(runtime.disk)
+        self.writer = Writer(runtime.disk, runtime.clock)
         self._config = config
         self._runtime = runtime
         self._logs = logs
@@ -258,9 +258,12 @@ class Partitions:
         if job.is_empty:
             self._logs.finish_maintenance(job)
             return
+        job.monotonic = self._runtime.clock.monotonic
         self._runtime.disk.submit(job.run).add_done_callback(lambda _: self._finish_maintenance(job))
 
     def _finish_maintenance(self, job: MaintenanceJob) -> None:
+        for took_ms in job.flush_times_ms:
+            self.writer.flush_time.observe(took_ms)
         if self._maintenance_timer is not None:
             self._logs.finish_maintenance(job)
 

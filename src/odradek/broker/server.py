@@ -88,8 +88,8 @@ class Server:
 
     def measure_requests(self) -> RequestMeter:
         """Count and time all requests from now on; before `open`."""
-        clock = self._broker.runtime.clock.monotonic
-        self._group = replace(self._group, clock=clock)
+        clock = self._broker.runtime.clock
+        self._group = replace(self._group, clock=clock.monotonic)
         self.meter = RequestMeter(self.dispatcher, clock)
         return self.meter
 
@@ -242,7 +242,9 @@ class Server:
 
     def dismiss(self, connection: Connection) -> None:
         """A client has gone."""
-        if self._connections.pop(connection, None) is not None:
+        session = self._connections.pop(connection, None)
+        if session is not None:
+            self.counters[session.listener].closed += 1
             self._quotas.dismiss(connection.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from odradek.log.errors import LogStorageError
 from odradek.log.writing import WriteJob
-from odradek.runtime import Disk
+from odradek.metrics.counters import Histogram
+from odradek.runtime import Clock, Disk
 
 if TYPE_CHECKING:
     from odradek.broker.partition import Partition
@@ -26,8 +27,11 @@ _log = logging.getLogger("odradek.broker")
 class Writer:
     """One per broker; its order of writes within a partition is the order of appends."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, clock: Clock) -> None:
         self._disk = disk
+        self._clock = clock
+        self.flush_time = Histogram()
+        """How long syncs took, of writes and of finished segments."""
         self._loop = asyncio.get_running_loop()
         self._marked: dict[Partition, None] = {}
         self._busy: dict[Partition, asyncio.Future[None]] = {}
@@ -69,7 +73,7 @@ class Writer:
                 self._finish(partition, job)
             else:
                 future = self._busy[partition] = self._disk.submit(job.run)
-                future.add_done_callback(partial(self._written, partition, job))
+                future.add_done_callback(partial(self._written, partition, job, self._clock.monotonic()))
         except LogStorageError as error:
             self._fail(partition, error)
 
@@ -81,8 +85,10 @@ class Writer:
         else:
             partition.written(job.size)
 
-    def _written(self, partition: "Partition", job: WriteJob, future: "asyncio.Future[None]") -> None:
+    def _written(self, partition: "Partition", job: WriteJob, began: float, future: "asyncio.Future[None]") -> None:
         del self._busy[partition]
+        if job.sync:
+            self.flush_time.observe((self._clock.monotonic() - began) * 1000)
         if self._killed or future.cancelled():
             return
         future.result()

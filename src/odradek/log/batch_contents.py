@@ -43,6 +43,10 @@ class RecordLimits:
     max_bytes: int
 
 
+NO_KEY: Final = "a compacted topic's record needs a key"
+"""What is said of such a record."""
+
+
 class CompiledCheck(Protocol):
     """`columns.check_kernel.check_section`, or None."""
 
@@ -116,7 +120,7 @@ def check_records(
             if needs_keys and key_length < 0:
                 bad_count += 1
                 if len(bad) < MAX_RECORD_ERRORS:
-                    bad.append((index, "a compacted topic's record needs a key"))
+                    bad.append((index, NO_KEY))
             elif not earliest <= timestamp <= latest and timestamp != NO_TIMESTAMP:
                 bad_count += 1
                 has_bad_time = True

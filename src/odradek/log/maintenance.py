@@ -1,5 +1,7 @@
 """What a broker's logs have for a background thread: syncs of finished segments, and files that nobody wants."""
 
+from collections.abc import Callable
+
 from odradek.log.durability import FlushJob
 from odradek.log.log import Log
 from odradek.runtime import Disk
@@ -14,6 +16,9 @@ class MaintenanceJob:
         self.files: list[str] = []
         self.folders: list[str] = []
         self.errors: list[tuple[str, OSError]] = []
+        self.monotonic: Callable[[], float] = lambda: 0.0
+        self.flush_times_ms: list[float] = []
+        """How long each flush took, by `monotonic`, which whoever wants to know sets."""
 
     @property
     def is_empty(self) -> bool:
@@ -23,7 +28,9 @@ class MaintenanceJob:
     def run(self) -> None:
         """Sync and remove. What cannot be removed is removed at the next start."""
         for _, flush in self.flushes:
+            began = self.monotonic()
             flush.run()
+            self.flush_times_ms.append((self.monotonic() - began) * 1000)
         for path in self.files:
             try:
                 self._disk.remove(path)

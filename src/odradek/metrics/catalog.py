@@ -72,19 +72,52 @@ BROKER_STATE: Final = _kafkas(
 MESSAGES_IN: Final = _kafkas(f"{_TOPIC}MessagesInPerSec", _C, "Records that were written.", "topic")
 BYTES_IN: Final = _kafkas(f"{_TOPIC}BytesInPerSec", _C, "Bytes of batches that were written.", "topic")
 BYTES_OUT: Final = _kafkas(f"{_TOPIC}BytesOutPerSec", _C, "Bytes of batches that were fetched.", "topic")
+BYTES_REJECTED: Final = _kafkas(f"{_TOPIC}BytesRejectedPerSec", _C, "Bytes of batches that were too large.", "topic")
 FAILED_PRODUCES: Final = _kafkas(
-    f"{_TOPIC}FailedProduceRequestsPerSec", _C, "Partitions of produce requests that were answered with an error."
+    f"{_TOPIC}FailedProduceRequestsPerSec",
+    _C,
+    "Partitions of produce requests that were answered with an error.",
+    "topic",
 )
 FAILED_FETCHES: Final = _kafkas(
-    f"{_TOPIC}FailedFetchRequestsPerSec", _C, "Partitions of fetch requests that were answered with an error."
+    f"{_TOPIC}FailedFetchRequestsPerSec", _C, "Partitions of fetch requests that were answered with an error.", "topic"
+)
+KEYLESS: Final = _kafkas(
+    f"{_TOPIC}NoKeyCompactedTopicRecordsPerSec", _C, "Batches refused for a record without a key, in compacted topics."
+)
+INVALID_MAGIC: Final = _kafkas(f"{_TOPIC}InvalidMagicNumberRecordsPerSec", _C, "Batches refused for their format.")
+INVALID_CRC: Final = _kafkas(f"{_TOPIC}InvalidMessageCrcRecordsPerSec", _C, "Batches refused for their checksum.")
+INVALID_SEQUENCE: Final = _kafkas(
+    f"{_TOPIC}InvalidOffsetOrSequenceRecordsPerSec",
+    _C,
+    "Batches refused for their sequence numbers, their offsets, or another contradiction.",
 )
 
 REQUESTS: Final = _kafkas(f"{_REQUEST}RequestsPerSec", _C, "Requests that were served.", "request", "version")
 REQUEST_QUEUE_TIME: Final = _kafkas(
     f"{_REQUEST}RequestQueueTimeMs", _H, "From a request's last byte to the beginning of its service, ms.", "request"
 )
+LOCAL_TIME: Final = _kafkas(
+    f"{_REQUEST}LocalTimeMs", _H, "From the beginning of a request's service to its handler's end, ms.", "request"
+)
+REMOTE_TIME: Final = _kafkas(
+    f"{_REQUEST}RemoteTimeMs",
+    _H,
+    "From a handler's end to an answer that was not known then: a write, a replica, a long poll, ms.",
+    "request",
+)
+RESPONSE_QUEUE_TIME: Final = _kafkas(
+    f"{_REQUEST}ResponseQueueTimeMs", _H, "That such an answer waited for those to earlier requests, ms.", "request"
+)
 TOTAL_TIME: Final = _kafkas(
     f"{_REQUEST}TotalTimeMs", _H, "From a request's last byte to its answer's way out, ms; long polls too.", "request"
+)
+ERRORS: Final = _kafkas(
+    f"{_REQUEST}ErrorsPerSec",
+    _C,
+    "Error codes in answers, one for each place; none is not counted.",
+    "request",
+    "error",
 )
 REQUEST_BYTES: Final = _own("request_bytes", _C, "Bytes of requests.", "request")
 RESPONSE_BYTES: Final = _own("response_bytes", _C, "Bytes of answers.", "request")
@@ -93,8 +126,14 @@ CONNECTIONS: Final = _kafkas(f"{_SOCKETS}connection-count", _G, "Clients that ar
 CONNECTIONS_CREATED: Final = _kafkas(
     f"{_SOCKETS}connection-creation-total", _C, "Clients that were let in.", "listener"
 )
+CONNECTIONS_CLOSED: Final = _kafkas(f"{_SOCKETS}connection-close-total", _C, "Clients that have gone.", "listener")
 CONNECTIONS_REJECTED: Final = _own(
     "connections_rejected", _C, "Clients that were turned away, by max.connections.", "listener"
+)
+IDLE: Final = _kafkas(
+    "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
+    _G,
+    "The share of time, 0 to 1, that the event loop's thread had nothing to do, over the last 10 s or more.",
 )
 MEMORY_POOL_USED: Final = _kafkas(
     "kafka.network:type=SocketServer,name=MemoryPoolUsed", _G, "Bytes of requests that are not answered yet."
@@ -140,6 +179,9 @@ ACTIVE_BROKERS: Final = _kafkas(
     f"{_CONTROLLER}ActiveBrokerCount", _G, "Brokers of the cluster that live; 0 if not the controller."
 )
 
+LOG_FLUSH_TIME: Final = _kafkas(
+    "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs", _H, "How long syncs of logs took, ms."
+)
 LOG_START_OFFSET: Final = _kafkas(f"{_LOG}LogStartOffset", _G, "The first offset.", "topic", "partition")
 LOG_END_OFFSET: Final = _kafkas(f"{_LOG}LogEndOffset", _G, "The next offset.", "topic", "partition")
 STABLE_OFFSET_LAG: Final = _kafkas(
@@ -165,16 +207,27 @@ ALL: Final[tuple[Metric, ...]] = (
     MESSAGES_IN,
     BYTES_IN,
     BYTES_OUT,
+    BYTES_REJECTED,
     FAILED_PRODUCES,
     FAILED_FETCHES,
+    KEYLESS,
+    INVALID_MAGIC,
+    INVALID_CRC,
+    INVALID_SEQUENCE,
     REQUESTS,
+    ERRORS,
     REQUEST_QUEUE_TIME,
+    LOCAL_TIME,
+    REMOTE_TIME,
+    RESPONSE_QUEUE_TIME,
     TOTAL_TIME,
     REQUEST_BYTES,
     RESPONSE_BYTES,
     CONNECTIONS,
     CONNECTIONS_CREATED,
+    CONNECTIONS_CLOSED,
     CONNECTIONS_REJECTED,
+    IDLE,
     MEMORY_POOL_USED,
     PURGATORY_SIZE,
     FETCH_SESSIONS,
@@ -192,6 +245,7 @@ ALL: Final[tuple[Metric, ...]] = (
     GLOBAL_TOPICS,
     GLOBAL_PARTITIONS,
     ACTIVE_BROKERS,
+    LOG_FLUSH_TIME,
     LOG_START_OFFSET,
     LOG_END_OFFSET,
     STABLE_OFFSET_LAG,

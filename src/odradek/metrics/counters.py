@@ -32,51 +32,101 @@ class Histogram:
 class TopicTraffic:
     """What went in and out of one topic's partitions here; one for all of them, kept while leadership moves."""
 
-    __slots__ = ("bytes_in", "bytes_out", "messages_in")
+    __slots__ = ("bytes_in", "bytes_out", "bytes_rejected", "failed_fetches", "failed_produces", "messages_in")
 
     def __init__(self) -> None:
         self.bytes_in = 0
         self.bytes_out = 0
+        self.bytes_rejected = 0
+        self.failed_fetches = 0
+        self.failed_produces = 0
         self.messages_in = 0
 
 
 class BrokerCounters:
-    """What is counted once for a broker, where no other object is at hand."""
+    """What is counted once for a broker, where no other object is at hand.
 
-    __slots__ = ("failed_fetches", "failed_produces")
+    `elsewhere` is what was asked of topics that this broker does not lead: clients can make up any number of names.
+    `errors` are by API key and error code.
+    """
+
+    __slots__ = (
+        "elsewhere",
+        "errors",
+        "invalid_crc_batches",
+        "invalid_magic_batches",
+        "invalid_sequence_batches",
+        "keyless_batches",
+    )
 
     def __init__(self) -> None:
-        self.failed_fetches = 0
-        self.failed_produces = 0
+        self.elsewhere = TopicTraffic()
+        self.errors: dict[tuple[int, int], int] = {}
+        self.invalid_crc_batches = 0
+        self.invalid_magic_batches = 0
+        self.invalid_sequence_batches = 0
+        self.keyless_batches = 0
+
+    def erred(self, api_key: int, code: int) -> None:
+        """An answer, or a part of one, is an error."""
+        self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
 
 
 class ListenerCounters:
     """The clients that came to one listener."""
 
-    __slots__ = ("admitted", "rejected")
+    __slots__ = ("admitted", "closed", "rejected")
 
     def __init__(self) -> None:
         self.admitted = 0
+        self.closed = 0
         self.rejected = 0
 
 
 class RequestCounters:
     """The requests of one API in one version. Times in ms."""
 
-    __slots__ = ("queue_time", "request_bytes", "requests", "response_bytes", "total_time")
+    __slots__ = (
+        "local_time",
+        "queue_time",
+        "remote_time",
+        "request_bytes",
+        "requests",
+        "response_bytes",
+        "response_queue_time",
+        "total_time",
+    )
 
     def __init__(self) -> None:
         self.requests = 0
         self.request_bytes = 0
         self.response_bytes = 0
         self.queue_time = Histogram()
+        self.local_time = Histogram()
+        self.remote_time = Histogram()
+        self.response_queue_time = Histogram()
         self.total_time = Histogram()
 
-    def served(self, size: int, queue_ms: float) -> None:
-        """A request of `size` bytes waited for so long. `observe` is written out here, for the cost of a call."""
+    def served(self, size: int, queue_ms: float, local_ms: float) -> None:
+        """A request of `size` bytes waited, and was worked on, for so long.
+
+        `observe` is written out here, for the cost of a call.
+        """
         self.requests += 1
         self.request_bytes += size
         histogram = self.queue_time
+        histogram.counts[bisect_left(MILLISECONDS, queue_ms)] += 1
+        histogram.total += queue_ms
+        histogram = self.local_time
+        histogram.counts[bisect_left(MILLISECONDS, local_ms)] += 1
+        histogram.total += local_ms
+
+    def awaited(self, remote_ms: float, queue_ms: float) -> None:
+        """The answer was not known at once: it waited for others so long, and then for its turn."""
+        histogram = self.remote_time
+        histogram.counts[bisect_left(MILLISECONDS, remote_ms)] += 1
+        histogram.total += remote_ms
+        histogram = self.response_queue_time
         histogram.counts[bisect_left(MILLISECONDS, queue_ms)] += 1
         histogram.total += queue_ms
 

@@ -13,6 +13,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since an arbitrary moment; never goes back, and is the event loop's `time()`."""
 
+    def busy_s(self) -> float:
+        """Seconds that the processor worked for the calling thread."""
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -24,3 +27,7 @@ class SystemClock:
     def monotonic(self) -> float:
         """See `Clock`."""
         return time.monotonic()
+
+    def busy_s(self) -> float:
+        """See `Clock`."""
+        return time.thread_time()

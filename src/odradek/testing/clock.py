@@ -23,6 +23,10 @@ class VirtualClock:
         """See `runtime.Clock`."""
         return _BOOTED_S + self._elapsed_s
 
+    def busy_s(self) -> float:
+        """See `runtime.Clock`; work takes no virtual time."""
+        return 0.0
+
     @property
     def elapsed_s(self) -> float:
         """Seconds since the clock was made."""

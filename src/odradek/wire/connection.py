@@ -306,6 +306,8 @@ class Connection(asyncio.BufferedProtocol):
         if in_flight[0] is not reply:
             reply.held_bytes = sum(map(len, reply.buffers))
             self._held_bytes += reply.held_bytes
+            if self._clock is not None:
+                reply.held_since = self._clock()
             return
         answered_bytes = 0
         while in_flight and (reply := in_flight[0]).settled:

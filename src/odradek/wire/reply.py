@@ -30,6 +30,8 @@ class PendingReply:
     """The connection's: the size of the request."""
     held_bytes = 0
     """The connection's: the size of an answer that waits for earlier ones."""
+    held_since = 0.0
+    """The connection's: when it began to, by the group's clock; 0 without one, and for an answer that left at once."""
     on_settled: "Callable[[PendingReply], None] | None" = None
     """The connection's: called when the answer is known."""
     on_answered: "Callable[[PendingReply], None] | None" = None

@@ -203,7 +203,9 @@ class _Fetch(PendingReply):
 
     def _failure(self, target: FetchTarget, code: ErrorCode) -> FetchedPartition:
         """An error, and with some of them who leads the partition now."""
-        self._broker.counters.failed_fetches += 1
+        traffic = self._broker.partitions.traffic.get(target.key.topic) if isinstance(target.key.topic, str) else None
+        (traffic or self._broker.counters.elsewhere).failed_fetches += 1
+        self._broker.counters.erred(ApiKey.FETCH, int(code))
         leader = None
         if code in _MOVED and self._context.api_version >= 16:
             leader = self._broker.partitions.current_leader(self._topic_name(target.key), target.key.partition)

@@ -17,8 +17,10 @@ from uuid import UUID
 from odradek.broker.context import RequestContext
 from odradek.broker.handlers.produce_shortcut import ProduceShortcut
 from odradek.broker.partition import Partition
+from odradek.broker.rejections import count_rejection
 from odradek.broker.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
+from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec
 from odradek.protocol.produce import (
@@ -60,7 +62,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
                     raise refusal
                 produce.append(responses, _topic_name(broker, context, name, topic_id), number, records)
             except KafkaError as error:
-                produce.fail(responses, name or topic_id, number, error)
+                produce.fail(responses, name or topic_id, number, error, records)
     produce.learn(frame)
     return produce.begin()
 
@@ -117,19 +119,25 @@ class _Produce(PendingReply):
         self._waiting += 1
         self._last = partition, records
         partition.when_acknowledged(
-            info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1)
+            info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1, partition.traffic)
         )
 
     def fail(
-        self, responses: list[PartitionResponse], topic: str | UUID | None, number: int, error: KafkaError
+        self,
+        responses: list[PartitionResponse],
+        topic: str | UUID | None,
+        number: int,
+        error: KafkaError,
+        records: memoryview | None,
     ) -> None:
         """A partition's records were not taken."""
-        self._broker.counters.failed_produces += 1
-        name = self._broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
-        partition = None if name is None else self._broker.partitions.led(name, number)
+        broker = self._broker
+        name = broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
+        count_rejection(broker.counters, broker.partitions.traffic.get(name or ""), error, records)
+        partition = None if name is None else broker.partitions.led(name, number)
         leader = None
         if error.code == ErrorCode.not_leader_or_follower and name is not None:
-            leader = self._broker.partitions.current_leader(name, number)
+            leader = broker.partitions.current_leader(name, number)
             if leader is not None:
                 self._moved.add(leader[0])
         record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
@@ -171,10 +179,12 @@ class _Produce(PendingReply):
             return self
         return self._encode()
 
-    def _acknowledged(self, responses: list[PartitionResponse], index: int, error: KafkaError | None) -> None:
+    def _acknowledged(
+        self, responses: list[PartitionResponse], index: int, traffic: TopicTraffic, error: KafkaError | None
+    ) -> None:
         """One partition's records are safe, or lost."""
         if error is not None:
-            self._broker.counters.failed_produces += 1
+            count_rejection(self._broker.counters, traffic, error, None)
             number = responses[index].partition
             responses[index] = PartitionResponse(number, int(error.code), error_message=str(error))
         self._waiting -= 1

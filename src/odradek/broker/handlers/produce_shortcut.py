@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.broker.context import RequestContext
 from odradek.broker.partition import Partition
+from odradek.broker.rejections import count_rejection
 from odradek.broker.responses import frame as response_frame
 from odradek.log.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
@@ -143,7 +144,7 @@ class _Answer(PendingReply):
         if error is None:
             self.complete((beginning.answer(self._correlation_id, self._info),))
             return
-        beginning.counters.failed_produces += 1
+        count_rejection(beginning.counters, beginning.partition.traffic, error, None)
         number = beginning.partition.topic_partition.partition
         answer = bytearray(beginning.encode(PartitionResponse(number, int(error.code), error_message=str(error))))
         _INT32.pack_into(answer, 4, self._correlation_id)

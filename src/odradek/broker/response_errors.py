@@ -1,0 +1,45 @@
+"""The error codes in an answer, wherever its schema has them: for Kafka's `ErrorsPerSec`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, NamedTuple
+
+from kio.index import load_response_schema
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, get_schema_field_type
+
+
+class _Places(NamedTuple):
+    """Where codes are in a struct: in fields of its own, and in those of structs within it."""
+
+    own: tuple[str, ...]
+    inner: tuple[tuple[str, "_Places"], ...]
+
+
+@cache
+def _places(entity_type: Any) -> _Places:
+    own, inner = [], []
+    for field in fields(entity_type):
+        kind = classify_field(field)
+        if isinstance(kind, EntityField | EntityTupleField):
+            places = _places(kind.type_)
+            if places.own or places.inner:
+                inner.append((field.name, places))
+        elif get_schema_field_type(field) == "error_code":
+            own.append(field.name)
+    return _Places(tuple(own), tuple(inner))
+
+
+def error_codes(api_key: int, version: int, message: Mapping[str, Any]) -> Iterator[int]:
+    """Each code in `message` that is an error; looks only where the schema has codes."""
+    return _codes(_places(load_response_schema(api_key, version)), message)
+
+
+def _codes(places: _Places, message: Mapping[str, Any]) -> Iterator[int]:
+    for name in places.own:
+        if code := message.get(name):
+            yield int(code)
+    for name, inner in places.inner:
+        value = message.get(name) or ()
+        for item in (value,) if isinstance(value, Mapping) else value:
+            yield from _codes(inner, item)

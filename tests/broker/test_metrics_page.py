@@ -1,0 +1,237 @@
+"""The page of metrics after traffic of all kinds: every row of the catalogue is on it, and no row that is not in it."""
+
+import asyncio
+import errno
+import re
+from typing import Any
+
+import pytest
+
+from odradek.broker.lifecycle import Broker
+from odradek.broker.monitor import Monitor
+from odradek.config import BrokerConfig
+from odradek.metrics import catalog
+from odradek.metrics.catalog import Kind, Metric
+from odradek.protocol.api import ApiKey
+from odradek.protocol.compression import Codec
+from odradek.stores import MemoryStore
+
+SUFFIXES = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count"), Kind.COUNTER: ("",), Kind.GAUGE: ("",)}
+
+
+@pytest.fixture(autouse=True)
+def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are none in virtual time: the page becomes text where it is asked for."""
+
+    async def here(function: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", here)
+
+
+class Scraper:
+    """A broker with a monitor, and what is on its page."""
+
+    def __init__(self, world: Any, **config: Any) -> None:
+        settings: Any = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",), **config}
+        self.world = world
+        self.broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
+        self.monitor = Monitor(self.broker)
+
+    async def start(self) -> None:
+        await self.monitor.open("broker", 9404)
+        await self.broker.start()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        transport, page = await self.world.clients.network.connect(_Page, "broker", self.monitor.port)
+        transport.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        head, _, body = (await page.closed).decode().partition("\r\n\r\n")
+        return int(head.split()[1]), body
+
+    async def samples(self) -> dict[str, float]:
+        """Every sample by its name with labels."""
+        _, page = await self.get("/metrics")
+        return {
+            name: float(value)
+            for line in page.splitlines()
+            if not line.startswith("#")
+            for name, _, value in [line.rpartition(" ")]
+        }
+
+
+class _Page(asyncio.Protocol):
+    def __init__(self) -> None:
+        self._received = b""
+        self.closed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set_result(self._received)
+
+
+def sample_names(metric: Metric) -> set[str]:
+    return {metric.exposed_name + suffix for suffix in SUFFIXES[metric.kind]}
+
+
+def of(metric: Metric, **labels: str) -> str:
+    inside = ",".join(f'{key}="{labels[key]}"' for key in sorted(metric.labels))
+    return f"{metric.exposed_name}{{{inside}}}" if inside else metric.exposed_name
+
+
+async def traffic(world: Any, client: Any) -> None:
+    """Something of everything that is counted."""
+    await client.create_topic("t")
+    await client.create_topic("c", config={"cleanup.policy": "compact"})
+    await client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 0})
+    for version in (11, 12):
+        await client.produce("t", world.batch(b"a"), version=version)
+    await client.fetch("t", 0)
+    client.send_fetch([("t", 0, 2)], max_wait_ms=100)
+    await client.answer(ApiKey.FETCH, 12)
+    await client.ask(ApiKey.HEARTBEAT, 3, {"group_id": "g", "generation_id": 1, "member_id": "m"})
+
+
+def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        scraper = Scraper(world, offsets_topic_num_partitions=1)
+        await scraper.start()
+        await traffic(world, await world.client())
+        names = {re.sub(r"\{.*", "", name) for name in await scraper.samples()}
+        ours = {name for name in names if not name.startswith(("process_", "python_"))}
+        expected = {name for metric in catalog.ALL for name in sample_names(metric)}
+        assert expected - ours == set(), "rows of the table that nobody exports"
+        assert {name for name in ours - expected if not name.endswith("_created")} == set(), "exported, in no table"
+
+    play(scene)
+
+
+def test_what_is_refused_is_counted_by_its_reason(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        scraper = Scraper(world)
+        await scraper.start()
+        client = await world.client()
+        await client.create_topic("t", config={"max.message.bytes": "200"})
+        await client.create_topic("c", config={"cleanup.policy": "compact"})
+        damaged, foreign = world.batch(b"a"), world.batch(b"a")
+        damaged[-1] ^= 1
+        foreign[16] = 1
+        large = world.batch(bytes(500))
+        sequence = {"producer_id": 7, "producer_epoch": 0}
+        assert (await client.produce("t", world.batch(b"a", base_sequence=0, **sequence))).error_code == 0
+        refused = [
+            ("t", damaged),
+            ("t", foreign),
+            ("t", large),
+            ("c", world.batch(b"no key")),
+            ("t", world.batch(b"a", base_sequence=9, **sequence)),
+            ("nope", world.batch(b"a", codec=Codec.GZIP)),
+        ]
+        for topic, batch in refused:
+            assert (await client.produce(topic, batch)).error_code
+        found = await scraper.samples()
+        for metric in (catalog.INVALID_CRC, catalog.INVALID_MAGIC, catalog.KEYLESS, catalog.INVALID_SEQUENCE):
+            assert found[of(metric)] == 1, metric.name
+        assert found[of(catalog.BYTES_REJECTED, topic="t")] == len(large)
+        assert found[of(catalog.FAILED_PRODUCES, topic="t")] == 4
+        assert found[of(catalog.FAILED_PRODUCES, topic="c")] == 1
+        assert found[of(catalog.FAILED_PRODUCES, topic="")] == 1
+        assert found[of(catalog.ERRORS, request="Produce", error="MESSAGE_TOO_LARGE")] == 1
+        assert found[of(catalog.ERRORS, request="Produce", error="UNKNOWN_TOPIC_OR_PARTITION")] == 1
+
+    play(scene)
+
+
+def test_errors_within_an_answer_are_counted_where_the_schema_has_them(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        scraper = Scraper(world)
+        await scraper.start()
+        client = await world.client()
+        await client.create_topic("t")
+        topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("t", "no/name", "new")]
+        topics = [topic | {"assignments": [], "configs": []} for topic in topics]
+        await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 1000})
+        await client.ask(ApiKey.HEARTBEAT, 3, {"group_id": "g", "generation_id": 1, "member_id": "m"})
+        found = {name: value for name, value in (await scraper.samples()).items() if "errors_total" in name}
+        assert found[of(catalog.ERRORS, request="CreateTopics", error="TOPIC_ALREADY_EXISTS")] == 1
+        assert found[of(catalog.ERRORS, request="CreateTopics", error="INVALID_TOPIC_EXCEPTION")] == 1
+        assert [name for name in found if "Heartbeat" in name]
+        assert not [name for name in found if "NONE" in name]
+
+    play(scene)
+
+
+def test_the_time_of_a_request_is_split_where_it_was_spent(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        scraper = Scraper(world)
+        await scraper.start()
+        client = await world.client()
+        await client.create_topic("t")
+        client.send_fetch([("t", 0, 0)], max_wait_ms=400)
+        client.send_fetch([("t", 0, 0)], max_wait_ms=100)
+        await client.answer(ApiKey.FETCH, 12)
+        await client.answer(ApiKey.FETCH, 12)
+        found = await scraper.samples()
+
+        def total(metric: Metric) -> float:
+            return found[f'{metric.name}_sum{{request="Fetch"}}']
+
+        assert 498 < total(catalog.REMOTE_TIME) < 505, "400 and 100 ms"
+        assert 298 < total(catalog.RESPONSE_QUEUE_TIME) < 305, "the second waited for the first"
+        assert 798 < total(catalog.TOTAL_TIME) < 810
+        assert total(catalog.LOCAL_TIME) == 0, "work takes no virtual time"
+        assert found[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 0
+        client.transport.close()
+        await world.pass_time(1)
+        assert (await scraper.samples())[of(catalog.CONNECTIONS_CLOSED, listener="PLAINTEXT")] == 1
+
+    play(scene)
+
+
+def test_syncs_are_timed(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        scraper = Scraper(world, log_flush_mode="group")
+        await scraper.start()
+        client = await world.client()
+        await client.create_topic("t")
+        for _ in range(3):
+            await client.produce("t", world.batch(b"a"))
+        assert (await scraper.samples())[f"{catalog.LOG_FLUSH_TIME.name}_count"] >= 3
+
+    play(scene)
+
+
+def test_a_full_disk_leaves_a_broker_ready_since_it_is_read_from(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        scraper = Scraper(world)
+        await scraper.start()
+        client = await world.client()
+        await client.create_topic("t")
+        world.runtime.disk.fail_next("append", errno.ENOSPC, path_end=".log")
+        assert (await client.produce("t", world.batch(b"a"))).error_code == 56
+        assert await scraper.get("/readyz") == (200, "ready\n")
+        assert await scraper.get("/healthz") == (200, "ok\n")
+        found = await scraper.samples()
+        assert found[of(catalog.ERRORS, request="Produce", error="KAFKA_STORAGE_ERROR")] == 1
+        assert found[of(catalog.FAILED_PRODUCES, topic="t")] == 1
+
+    play(scene)
+
+
+def test_while_a_page_is_read_others_are_served(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        scraper = Scraper(world)
+        await scraper.start()
+        turns: list[int] = []
+
+        async def others() -> None:
+            while len(turns) < 20:
+                turns.append(1)
+                await asyncio.sleep(0)
+
+        scraping = asyncio.ensure_future(scraper.samples())
+        await asyncio.gather(others(), scraping)
+        assert len(turns) == 20
+
+    play(scene)

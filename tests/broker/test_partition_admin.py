@@ -6,6 +6,7 @@ import pytest
 
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.stores.memory import MemoryTree
 
 HIGH_WATERMARK = -1
 
@@ -129,6 +130,24 @@ def test_segments_of_deleted_records_go_when_retention_looks(play: Any) -> None:
         await delete_records(client, "t", (0, 3))
         broker.logs.maintain(broker.runtime.clock.now_ms())
         assert log.segment_base_offsets == [3, 4]
+
+    play(scene)
+
+
+def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(play: Any) -> None:
+    """Its own configuration is not known: it might have been kept for ever, or compacted."""
+
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(), await world.client()
+        await client.create_topic("t", config={"segment.bytes": "100"})
+        for number in range(5):
+            await client.produce("t", world.batch(b"%d" % number * 30))
+        await broker.stop()
+        world.tree = MemoryTree()
+        world.runtime.disk.remove("/data/meta.properties")
+        broker = await world.broker(log_retention_ms=1, log_retention_bytes=1)
+        broker.logs.maintain(broker.runtime.clock.now_ms() + 10**12)
+        assert broker.logs.get(TopicPartition("t", 0)).segment_base_offsets == [0, 1, 2, 3, 4]
 
     play(scene)
 

@@ -47,6 +47,35 @@ def test_another_process_is_told_who_holds_a_lock(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", attempt], check=True)
 
 
+JAVAS_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+"""What a Java's `FileChannel.tryLock` is: a record lock, of which an flock knows nothing."""
+
+
+def test_a_directory_that_kafka_has_is_not_taken(tmp_path: Path) -> None:
+    disk, path = SystemDisk(), f"{tmp_path}/.lock"
+    (tmp_path / ".lock").write_text("process 1 (long gone)")
+    java = [sys.executable, "-c", JAVAS_LOCK, path]
+    with subprocess.Popen(java, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(BlockingIOError, match=rf"^process {process.pid}$"):
+            disk.lock(path, "the test")
+        assert disk.lock_holder(path) == f"process {process.pid}"
+        process.communicate("")
+    lock = disk.lock(path, "the test")
+    refused = subprocess.run(java, capture_output=True, text=True, check=False, input="")
+    assert (refused.returncode, "BlockingIOError" in refused.stderr) == (1, True)
+    assert disk.lock_holder(path) == f"process {os.getpid()} (the test)"
+    lock.release()
+    subprocess.run(java, check=True, input="", text=True)
+
+
 def test_who_holds_a_lock_is_seen_without_taking_it(tmp_path: Path) -> None:
     disk, path = SystemDisk(), f"{tmp_path}/.lock"
     assert disk.lock_holder(path) is None

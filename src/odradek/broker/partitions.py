@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from odradek.broker.partition import Partition
@@ -104,8 +105,11 @@ class Partitions:
     def log_config(self, topic: str) -> LogConfig:
         """What holds for the logs of `topic` by the present image; where that can't be read, the broker's values do."""
         image = self._image.topics.get(topic)
+        if image is None:
+            # What was set for it is not known: nothing of it may go.
+            return replace(LogConfig.of(self._config, topic_config(self._config, {})), cleanup_policy=())
         try:
-            own = topic_config(self._config, {} if image is None else image.config)
+            own = topic_config(self._config, image.config)
         except ConfigurationError as error:
             _log.error("the configuration of topic %s is ignored: %s", topic, error)
             own = topic_config(self._config, {})

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import resource
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -20,6 +21,9 @@ Buffer = bytes | bytearray | memoryview
 _MOST_BUFFERS: Final = 1024
 """IOV_MAX on Linux: one writev takes no more."""
 _LONGEST_NOTE: Final = 1024
+_RECORD_LOCK: Final = struct.Struct("hhqqi0q")
+"""Linux's `struct flock`: type, whence, start, length (0: to the end), process id."""
+_WHOLE_FILE: Final = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _SYNCS_AT_ONCE: Final = 8
 
 
@@ -223,8 +227,10 @@ class SystemDisk:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _keep_java_out(descriptor)
         except BlockingIOError:
-            holder = os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace").strip()
+            holder = _java_holder(os.fstat(descriptor))
+            holder = holder or os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise BlockingIOError(holder or "another process") from None
         os.ftruncate(descriptor, 0)
@@ -238,7 +244,7 @@ class SystemDisk:
                 found, note = os.fstat(file.fileno()), file.read(_LONGEST_NOTE).decode(errors="replace").strip()
         except FileNotFoundError:
             return None
-        return (note or "another process") if _is_locked(found, note) else None
+        return _java_holder(found) or ((note or "another process") if _is_locked(found, note) else None)
 
     def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
         """See `Disk`."""
@@ -267,6 +273,30 @@ class SystemDisk:
 def holder_note(process_id: int, note: str) -> str:
     """What a lock file says about who holds it."""
     return f"process {process_id} ({note})" if note else f"process {process_id}"
+
+
+def _keep_java_out(descriptor: int) -> None:
+    """Take the lock that a Java takes too: Kafka uses a directory's `.lock`, and does not see an flock.
+
+    Of the open file and not of the process, so that closing another descriptor of the file does not drop it. Only Linux
+    has that; elsewhere an flock is seen by Javas.
+    """
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+
+
+def _java_holder(found: os.stat_result) -> str | None:
+    """The process that has the file locked as a Java does; a note in it is an earlier holder's then.
+
+    The kernel's line is `2: POSIX  ADVISORY  WRITE 8505 fe:00:10002631 0 9223372036854775806`.
+    """
+    try:
+        with open("/proc/locks") as file:
+            lines = [line.split() for line in file if " POSIX " in line and "->" not in line]
+    except FileNotFoundError:
+        return None
+    held = (line[4] for line in lines if int(line[5].rpartition(":")[2]) == found.st_ino)
+    return next((holder_note(int(process_id), "") for process_id in held), None)
 
 
 def _is_locked(found: os.stat_result, note: str) -> bool:
@@ -357,7 +387,7 @@ class _SystemFile:
 
 
 class _SystemLock:
-    """An flock, which the kernel drops when the process dies."""
+    """An flock and a record lock, which the kernel drops when the process dies."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

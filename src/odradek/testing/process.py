@@ -19,16 +19,22 @@ _STOP_S: Final = 30.0
 class ServedBroker:
     """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `data_dir`'s neighbour, `*.err`.
 
-    It takes a free port when it first starts and keeps it when it starts again.
+    It takes a free port when it first starts and keeps it when it starts again. `open_files`: the system's limit for it.
     """
 
     def __init__(
-        self, data_dir: Path, *, options: Mapping[str, str] | None = None, listen: str = "127.0.0.1:0"
+        self,
+        data_dir: Path,
+        *,
+        options: Mapping[str, str] | None = None,
+        listen: str = "127.0.0.1:0",
+        open_files: int | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
         self.bootstrap_servers = ""
         self._options = dict(options or {})
+        self._open_files = open_files
         self._listen = "127.0.0.1:0"
         self._process: subprocess.Popen[str] | None = None
 
@@ -78,7 +84,9 @@ class ServedBroker:
         command = [script, "serve", "--listen", self._listen, "--data-dir", str(self.data_dir)]
         for key, value in self._options.items():
             command += ["-o", f"{key}={value}"]
-        return command
+        if self._open_files is None:
+            return command
+        return ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(self._open_files), *command]
 
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None

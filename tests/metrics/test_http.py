@@ -121,18 +121,23 @@ def test_who_takes_too_long_is_cut_off(seed: int, piece: bytes) -> None:
     play(seed, scene)
 
 
-def test_a_crowd_is_kept_out(seed: int) -> None:
+def test_a_crowd_that_waits_for_answers_keeps_others_out(seed: int) -> None:
     async def scene(service: HttpService, connect: Connect) -> None:
         crowd = [await connect() for _ in range(64)]
+        for client in crowd:
+            client.transport.write(b"GET /slow HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(1)
         with suppress(ConnectionResetError):  # it may come before this end knows that it is connected
             late = await connect()
             await asyncio.sleep(1)
             assert late.closed_at is not None
         assert all(client.closed_at is None for client in crowd)
-        crowd[0].transport.write(HEAD)
+        crowd[0].transport.abort()
         await asyncio.sleep(1)
-        assert crowd[0].received.endswith(b"/x text/plain\n")
-        await connect()
+        asking = await connect()
+        asking.transport.write(HEAD)
+        await asyncio.sleep(1)
+        assert asking.received.endswith(b"/x text/plain\n")
         service.close()
         await asyncio.sleep(1)
         assert all(client.closed_at is not None for client in crowd)
@@ -144,3 +149,18 @@ def test_a_head_is_taken_apart() -> None:
     assert parse_head(HEAD) == ("GET", "/x", "text/plain")
     assert parse_head(b"") == ("", "", "")
     assert parse_head(b"GET\r\n") == ("GET", "", "")
+
+
+def test_clients_that_say_nothing_never_keep_out_one_that_asks(seed: int) -> None:
+    async def scene(_: HttpService, connect: Connect) -> None:
+        silent = [await connect() for _ in range(200)]
+        silent[150].transport.write(b"GET / HTTP/1.1\r\n")
+        asking = await connect()
+        asking.transport.write(HEAD)
+        await asyncio.sleep(1)
+        assert b"200 OK" in asking.received
+        assert sum(client.closed_at is None for client in silent) <= 64
+        await asyncio.sleep(60)
+        assert all(client.closed_at is not None for client in silent)
+
+    play(seed, scene)

@@ -1,7 +1,9 @@
 """As much of HTTP/1.1 as a scraper and a probe need: GET and HEAD, one request for each connection.
 
-Everything has a limit: the head's bytes, the time that a client may take, the clients at one time. Whoever is beyond
-them is closed without a word. What is asked for by which path is the caller's.
+Everything has a limit: the head's bytes, the time that a client may take, the clients at one time, the answers that are
+worked on. Whoever is beyond them is closed without a word; when there are too many clients, the one goes that has been
+there longest and asked for nothing yet, so that idle connections never keep a probe out. What is asked for by which
+path is the caller's.
 """
 
 import asyncio
@@ -37,22 +39,26 @@ class HttpService:
 
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
-        self._open: set[HttpConnection] = set()
+        self._open: dict[HttpConnection, None] = {}
 
     def connection(self) -> "HttpConnection":
         """A factory of protocols, for `listen`."""
         return HttpConnection(self)
 
     def admit(self, connection: "HttpConnection") -> bool:
-        """Whether there is room for one more."""
+        """Whether there is room for one more, if need be in the place of one that has not asked yet."""
         if len(self._open) >= _MOST_CLIENTS:
-            return False
-        self._open.add(connection)
+            silent = next((each for each in self._open if not each.has_asked), None)
+            if silent is None:
+                return False
+            self.dismiss(silent)
+            silent.close()
+        self._open[connection] = None
         return True
 
     def dismiss(self, connection: "HttpConnection") -> None:
         """A client has gone."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
 
     def close(self) -> None:
         """Close all connections at once."""
@@ -70,6 +76,11 @@ class HttpConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether its question came in full, and an answer is on its way."""
+        return self._task is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
         # Not an isinstance check: uvloop's transports are asyncio's by behaviour only.
@@ -83,11 +94,12 @@ class HttpConnection(asyncio.Protocol):
         """See asyncio. What comes after a whole head is ignored: nobody here takes a body, or a second question."""
         if self._task is not None:
             return
+        if len(self._head) + len(data) > _LARGEST_HEAD_BYTES:
+            self.close()
+            return
         self._head += data
         if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
             self._task = asyncio.get_running_loop().create_task(self._answer(bytes(self._head)))
-        elif len(self._head) > _LARGEST_HEAD_BYTES:
-            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio."""

@@ -19,7 +19,8 @@ _STOP_S: Final = 30.0
 class ServedBroker:
     """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `data_dir`'s neighbour, `*.err`.
 
-    It takes a free port when it first starts and keeps it when it starts again. `open_files`: the system's limit for it.
+    It takes a free port when it first starts and keeps it when it starts again. `open_files` is what the
+    system lets it open.
     """
 
     def __init__(

@@ -5,7 +5,8 @@ import random
 from odradek.log import Log, LogConfig
 from odradek.log.transaction_index import AbortedTransaction
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.records import encode_batch
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records, encode_batch
 from odradek.testing.disk import MemoryDisk
 
 NOW_MS = 1_800_000_000_000
@@ -85,3 +86,35 @@ def scripted(writer: Writer) -> list[AbortedTransaction]:
     writer.settle()
     assert len(writer.log.segment_base_offsets) > 3
     return expected
+
+
+class Outcome:
+    """What a log with these batches has to say of its transactions; by the rules of KIP-98, and by no code of ours."""
+
+    def __init__(self, data: bytes) -> None:
+        self.open: dict[int, int] = {}
+        """Where the open transactions begin, by producer."""
+        self.aborted: list[AbortedTransaction] = []
+        for position, header in iterate_batches(data):
+            producer, offset = header.producer_id, header.base_offset
+            if header.is_control:
+                (record,) = decode_records(data[position : position + header.size])
+                first = self.open.pop(producer, None)
+                if first is not None and record.key == b"\0\0\0\0":
+                    stable = min(self.open.values(), default=offset + 1)
+                    self.aborted.append(AbortedTransaction(producer, first, offset, stable))
+            elif header.is_transactional:
+                self.open.setdefault(producer, offset)
+
+    def check(self, log: Log, end_offset: int | None = None) -> None:
+        """Hold a log against it, of which all is committed."""
+        log.producers.committed(log.written_offset)
+        end = log.written_offset if end_offset is None else end_offset
+        start = log.first_base_offset
+        assert log.aborted_transactions(start, end) == [
+            each for each in self.aborted if each.last_offset >= start and each.first_offset < end
+        ]
+        entries = log.producers.entries.items()
+        assert {key: entry.transaction_start for key, entry in entries if entry.transaction_start >= 0} == self.open
+        unstable = min(self.open.values(), default=None)
+        assert log.first_unstable_offset == (None if unstable is None else max(unstable, log.log_start_offset))

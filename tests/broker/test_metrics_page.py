@@ -76,7 +76,7 @@ def sample_names(metric: Metric) -> set[str]:
 
 
 def of(metric: Metric, **labels: str) -> str:
-    inside = ",".join(f'{key}="{labels[key]}"' for key in sorted(metric.labels))
+    inside = ",".join(f'{key}="{labels[key]}"' for key in metric.labels)
     return f"{metric.exposed_name}{{{inside}}}" if inside else metric.exposed_name
 
 

@@ -1,5 +1,6 @@
 """A page is what Prometheus' own parser reads."""
 
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.metrics import catalog
@@ -42,3 +43,9 @@ def test_a_scraper_that_prefers_openmetrics_gets_it() -> None:
     content_type, page = render(FAMILIES, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert content_type.startswith("application/openmetrics-text")
     assert page.endswith(b"# EOF\n")
+    found = {family.name: family for family in parse_openmetrics(page.decode())}
+    bytes_in = found["kafka_server_brokertopicmetrics_bytesin"]
+    assert {sample.labels["topic"]: sample.value for sample in bytes_in.samples} == {"t": 5, 'q"uo\\te\n': 2**53}
+    times = found["kafka_network_requestmetrics_totaltimems"]
+    assert {sample.value for sample in times.samples if sample.name.endswith("_count")} == {3}
+    assert "process_resident_memory_bytes" in found

@@ -4,7 +4,7 @@ It takes a few µs for each partition. On a broker that has not started there is
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -22,14 +22,21 @@ if TYPE_CHECKING:
     from odradek.metrics.catalog import Metric
 
 
+_LOGS_AT_ONCE: Final = 1000
+"""Of which numbers are read in one turn of the event loop."""
 _LATENESS_MS: Final = 300_000
 """What Kafka adds to the longest time that a transaction may take, before it counts as late."""
 
 
-def observe(broker: "Broker") -> Iterator[Family]:
-    """Every metric of the catalogue; no number of a family changes once it is given.
+def observe(broker: "Broker") -> list[Family]:
+    """Every metric of the catalogue, as it is now; no number changes afterwards."""
+    return [family for family in steps(broker) if family is not None]
 
-    Between two families, whoever asks may let others work: each is read when it is asked for.
+
+def steps(broker: "Broker") -> Iterator[Family | None]:
+    """The same in pieces of some milliseconds; None is a piece of a family.
+
+    After each, whoever asks may let others work, and what is read later is as it is then.
     """
     yield Family(catalog.INFO, [((__version__, str(broker.broker_id), broker.image.cluster_id), 1)])
     yield _one(catalog.BROKER_STATE, broker.phase)
@@ -162,13 +169,23 @@ def _cluster(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.ACTIVE_BROKERS, len(image.brokers) if is_controller else 0)
 
 
-def _logs(broker: "Broker") -> Iterator[Family]:
+def _per_log(
+    metric: "Metric", logs: Sequence[tuple[tuple[str, ...], Log]], read: Callable[[Log], float]
+) -> Iterator[Family | None]:
+    samples: list[Sample] = []
+    for start in range(0, len(logs), _LOGS_AT_ONCE):
+        samples += [(labels, read(log)) for labels, log in logs[start : start + _LOGS_AT_ONCE]]
+        yield None
+    yield Family(metric, samples)
+
+
+def _logs(broker: "Broker") -> Iterator[Family | None]:
     logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
     flushes = Histogram()
     flushes.add(broker.partitions.writer.flush_time)
     yield Family(catalog.LOG_FLUSH_TIME, [((), flushes)])
-    yield Family(catalog.LOG_START_OFFSET, [(labels, log.log_start_offset) for labels, log in logs])
-    yield Family(catalog.LOG_END_OFFSET, [(labels, log.log_end_offset) for labels, log in logs])
+    yield from _per_log(catalog.LOG_START_OFFSET, logs, lambda log: log.log_start_offset)
+    yield from _per_log(catalog.LOG_END_OFFSET, logs, lambda log: log.log_end_offset)
     yield Family(
         catalog.STABLE_OFFSET_LAG,
         [
@@ -179,8 +196,8 @@ def _logs(broker: "Broker") -> Iterator[Family]:
             for partition in broker.partitions
         ],
     )
-    yield Family(catalog.LOG_SIZE, [(labels, log.size) for labels, log in logs])
-    yield Family(catalog.LOG_SEGMENTS, [(labels, len(log.segment_base_offsets)) for labels, log in logs])
+    yield from _per_log(catalog.LOG_SIZE, logs, lambda log: log.size)
+    yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segment_base_offsets))
 
 
 def _groups(broker: "Broker") -> Iterator[Family]:

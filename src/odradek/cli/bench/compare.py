@@ -5,7 +5,7 @@ The rows are `comparisons`'; here is what the user says and sees. Progress goes 
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,6 +16,7 @@ from odradek.cli.bench import comparisons, storage
 from odradek.cli.bench.comparisons import Bench
 from odradek.cli.bench.measure import Row, print_rows
 from odradek.cli.bench.sides import kafka_side, odradek_side
+from odradek.cli.common import key_and_value
 
 PEERS = {"kafka": kafka_side}
 COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
@@ -44,9 +45,21 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
 )
 @click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of a latency round.")
 @click.option("--warm-up", type=click.FloatRange(0), default=20.0, show_default=True, help="Seconds, for each side.")
+@click.option(
+    "-o", "options", multiple=True, metavar="KEY=VALUE", help="Of our broker's configuration; may be repeated."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 def command(
-    *, peer: str, only: str | None, rounds: int, mib: int, scale: float, seconds: float, warm_up: float, as_json: bool
+    *,
+    peer: str,
+    only: str | None,
+    rounds: int,
+    mib: int,
+    scale: float,
+    seconds: float,
+    warm_up: float,
+    options: Sequence[str],
+    as_json: bool,
 ) -> None:
     """Everything beside a peer, on this machine, by the same client: figures of both, their ratio, the aim.
 
@@ -58,7 +71,7 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _progress() as say:
         bench = Bench(
-            ours=odradek_side(),
+            ours=odradek_side(dict(map(key_and_value, options))),
             peer=PEERS[peer](),
             rounds=rounds,
             mib=mib,

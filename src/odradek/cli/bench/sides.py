@@ -76,9 +76,11 @@ def running(broker: BrokerProcess) -> Iterator[None]:
         broker.kill()
 
 
-def odradek_side() -> Side:
-    """Ours."""
-    return Side(name="odradek", make=lambda data_dir, options: ServedBroker(data_dir, options=options))
+def odradek_side(own: Mapping[str, str] | None = None) -> Side:
+    """Ours; `own` is configuration that only this side gets."""
+    return Side(
+        name="odradek", make=lambda data_dir, options: ServedBroker(data_dir, options={**options, **(own or {})})
+    )
 
 
 def kafka_side() -> Side:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.answer_cache import AnswerCache
+from odradek.broker.cleaning import Cleaning
 from odradek.broker.controller_shell import ControllerShell, prepare_tree
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.fetch_sessions import FetchSessions
@@ -88,6 +89,12 @@ class Broker:
             note=note,
         )
         self.partitions = Partitions(config, runtime, self.logs)
+        self.cleaning = Cleaning(
+            self.logs.cleaner,
+            runtime,
+            config=lambda: self.config,
+            stable_offsets=lambda: {each.topic_partition: each.last_stable_offset for each in self.partitions},
+        )
         self.groups = GroupCoordinator(self)
         self.dispatcher = Dispatcher(self)
         self.server = Server(self, self.dispatcher)
@@ -134,6 +141,7 @@ class Broker:
             self.kill()
             raise
         self.partitions.start_maintenance()
+        self.cleaning.start()
         self.server.let_clients_in()
         self.phase = Phase.RUNNING
         _log.info("broker %d serves at %s", self.broker_id, ", ".join(map(str, self.endpoints)))
@@ -166,6 +174,7 @@ class Broker:
         self.server.close_listeners()
         self.purgatory.expire_all()
         await self.groups.stop()
+        await self.cleaning.stop()
         await self.partitions.stop()
         await self.dispatcher.stop()
         await self.server.close_connections()
@@ -179,6 +188,7 @@ class Broker:
         self.server.close_listeners()
         self.server.abort_connections()
         self.groups.kill()
+        self.cleaning.kill()
         self.partitions.kill()
         self.dispatcher.kill()
         if hasattr(self, "controller"):

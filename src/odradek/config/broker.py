@@ -21,6 +21,7 @@ What deviates on purpose:
 | `bench.discard.writes` | - | false | what a broker costs without its disk |
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -49,6 +50,7 @@ COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "pr
 CLEANUP_POLICIES: Final = ("compact", "delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
+_ANY_RATE: Final = sys.float_info.max
 IGNORED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "background.threads": "one event loop does this work",
@@ -194,6 +196,29 @@ class BrokerConfig:
     )
     log_cleanup_policy: tuple[str, ...] = names(
         "log.cleanup.policy", ("delete",), "What happens to old records.", choices=CLEANUP_POLICIES
+    )
+    log_cleaner_enable: bool = boolean("log.cleaner.enable", True, "Whether logs are compacted at all.")
+    log_cleaner_threads: int = integer(
+        "log.cleaner.threads", 1, "How many logs are compacted at a time; one thread serves them in turn.", minimum=1
+    )
+    log_cleaner_backoff_ms: int = long(
+        "log.cleaner.backoff.ms", 15_000, "How long to wait when there is no log to compact.", minimum=0
+    )
+    log_cleaner_dedupe_buffer_size: int = long(
+        "log.cleaner.dedupe.buffer.size", 134_217_728, "Memory for keys, of all logs that are compacted.", minimum=1
+    )
+    log_cleaner_io_buffer_load_factor: float = double(
+        "log.cleaner.io.buffer.load.factor", 0.9, "How full the memory for keys may be.", minimum=0, maximum=1
+    )
+    log_cleaner_io_buffer_size: int = integer(
+        "log.cleaner.io.buffer.size", 524_288, "Memory to read and write, of all logs that are compacted.", minimum=0
+    )
+    log_cleaner_io_max_bytes_per_second: float = double(
+        "log.cleaner.io.max.bytes.per.second",
+        _ANY_RATE,
+        "The most that compaction reads and writes.",
+        minimum=1,
+        maximum=_ANY_RATE,
     )
     log_cleaner_delete_retention_ms: int = long(
         "log.cleaner.delete.retention.ms", 86_400_000, "How long compaction keeps a key's tombstone.", minimum=0

@@ -1,6 +1,16 @@
 """What goes wrong under a log: the disk's fault, told to clients as KAFKA_STORAGE_ERROR."""
 
+import errno
+from typing import Final
+
 from odradek.model import ErrorCode, KafkaError, StorageError
+
+_PASSING_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether there is no room on the disk, or no descriptor left: nothing is damaged, and it may be better soon."""
+    return error.errno in _PASSING_ERRORS
 
 
 class DamagedFileError(StorageError):

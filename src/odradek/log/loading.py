@@ -9,7 +9,7 @@ be interrupted anywhere.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -18,7 +18,6 @@ from odradek.log.files import FilePool
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.log_config import LogConfig
 from odradek.log.names import (
-    CLEANED,
     DELETED,
     INDEX,
     LOG,
@@ -33,13 +32,14 @@ from odradek.log.producer_snapshot import decode_snapshot
 from odradek.log.producer_state import ProducerState
 from odradek.log.recovery import Watcher, recover_segment
 from odradek.log.segment import Segment
+from odradek.log.swapping import complete_swaps
 from odradek.model import StorageError
 from odradek.protocol.control_records import EndTransactionMarker, decode_marker
 from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
-_LEFT_OVER: Final = (DELETED, CLEANED, TEMPORARY)
+_LEFT_OVER: Final = (DELETED, TEMPORARY)
 _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
@@ -85,6 +85,7 @@ def load(
     amiss even so is repaired. `watch` is told what recovery reads.
     """
     pool.disk.make_directories(directory)
+    complete_swaps(pool, directory, config)
     names = _without_left_overs(pool, directory)
     bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
     segments = [Segment.open(pool, directory, base, config, now_ms=now_ms) for base in bases]
@@ -204,12 +205,22 @@ def _marker(segment: Segment, position: int, header: BatchHeader) -> EndTransact
     return decode_marker(segment.log.read(position, header.size)) if header.is_control else None
 
 
-def remove_snapshots(pool: FilePool, directory: str, *, after: int | None = None, before: int | None = None) -> None:
-    """Remove the snapshots older than `before`, and those beyond `after`, which may not come back. Raises `OSError`."""
+def remove_snapshots(
+    pool: FilePool,
+    directory: str,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    of: Container[int] = (),
+) -> None:
+    """Remove the snapshots older than `before`, those beyond `after`, which may not come back, and those `of` offsets.
+
+    Raises `OSError`.
+    """
     gone = [
         offset
         for offset in _snapshots(pool, directory)
-        if (after is not None and offset > after) or (before is not None and offset < before)
+        if (after is not None and offset > after) or (before is not None and offset < before) or offset in of
     ]
     for offset in gone:
         pool.disk.remove(offset_file(directory, offset, SNAPSHOT))

@@ -13,12 +13,12 @@ there is room, and reads go on. Any other failed write, and every failed sync, s
 what is on the disk then, and only recovery can find out. Either is a `LogStorageError`.
 """
 
-import errno
 import logging
 from typing import Final, NoReturn
 
+from odradek.log.compaction import CleanedSegment
 from odradek.log.durability import FlushJob
-from odradek.log.errors import LogStorageError
+from odradek.log.errors import LogStorageError, is_passing
 from odradek.log.files import FilePool, write_file
 from odradek.log.loading import create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
@@ -27,6 +27,7 @@ from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.recovery import Watcher
 from odradek.log.retention import count_expired
 from odradek.log.segment import Segment
+from odradek.log.swapping import swap
 from odradek.log.validation import AppendInfo, MessageRules
 from odradek.log.view import LogView
 from odradek.log.writing import WriteJob, WritePart
@@ -36,8 +37,6 @@ from odradek.protocol.record_batch import assign_offset, read_header, set_log_ap
 from odradek.runtime import Buffer, Disk
 
 _logger = logging.getLogger("odradek.log")
-_PASSING_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
-"""No room on the disk, no descriptor left: nothing is damaged, and it may be better soon."""
 _NO_TIMESTAMP: Final = -1
 
 
@@ -243,7 +242,7 @@ class Log(LogView):
         """Undo everything that is not written; stop the log if that, or the error, leaves doubt."""
         lost = self.log_end_offset - self.written_offset
         message = f"{lost} offsets from {self.written_offset} on could not be written to {self.directory}: {error}"
-        if may_go_on and error.errno in _PASSING_ERRORS:
+        if may_go_on and is_passing(error):
             try:
                 self._truncate(self.written_offset)
             except OSError as second:
@@ -361,13 +360,59 @@ class Log(LogView):
             expired = self._segments.drop_first(count)
             self.log_start_offset = max(self.log_start_offset, self.first_base_offset)
             self.epochs.truncate_from_start(self.log_start_offset)
-            for segment in expired:
-                self._trash.put(self._pool.disk, segment, now_ms + self.config.file_delete_delay_ms)
+            self._trash.put_all(self._pool.disk, expired, now_ms + self.config.file_delete_delay_ms)
             remove_snapshots(self._pool, self.directory, before=self.first_base_offset)
         except OSError as error:
             self._stop(f"old segments of {self.directory} could not be deleted: {error}")
         _logger.info("%s: retention took %d segments, up to offset %d", self.directory, count, self.first_base_offset)
         return count
+
+    def swap_in(self, cleaned: CleanedSegment, now_ms: int) -> bool:
+        """Put a compacted segment in the place of those it was made of; whether they are still there as they were.
+
+        The old files are renamed now, as those that retention takes; the directory is still to be synced.
+        """
+        sources = cleaned.sources
+        first = self._segments.find(sources[0].base_offset)
+        old = self._segments[first : first + len(sources)]
+        if self._failure is not None or self._segments.active in old:
+            return False
+        if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
+            return False
+        base_offset, due_ms = old[0].base_offset, now_ms + self.config.file_delete_delay_ms
+        try:
+            swap(
+                self._pool.disk,
+                self.directory,
+                base_offset,
+                lambda: self._trash.put_all(self._pool.disk, old, due_ms),
+            )
+            remove_snapshots(self._pool, self.directory, of=[segment.base_offset for segment in old[1:]])
+            segment = Segment.open(
+                self._pool, self.directory, base_offset, self.config, now_ms=sources[-1].last_append_ms
+            )
+            segment.load_finished(sources[-1].next_offset)
+        except OSError as error:
+            self._stop(f"compacted segments of {self.directory} could not be put in: {error}")
+        self._durability.names.add(self.directory)
+        self._segments.replace(first, len(old), [segment])
+        return True
+
+    def roll_for_compaction(self, now_ms: int) -> None:
+        """Begin a new segment if the active one is older than `max.compaction.lag.ms` allows: as it is, it stays.
+
+        An append does that too; this is for logs that nobody writes to.
+        """
+        active = self._segments.active
+        if "compact" not in self.config.cleanup_policy or not active.size or self._failure is not None:
+            return
+        if not 0 <= active.first_timestamp() < now_ms - self.config.max_compaction_lag_ms:
+            return
+        if self._pending.size or self._write is not None:
+            self._roll(now_ms)
+        else:
+            active.finish()
+            self._roll_empty(now_ms)
 
     def _roll_empty(self, now_ms: int) -> None:
         """Begin a segment that has nothing: its name keeps the log's end offset when all others are gone."""

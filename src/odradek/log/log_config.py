@@ -25,6 +25,10 @@ class LogConfig:
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
     cleanup_policy: tuple[str, ...] = ("delete",)
+    delete_retention_ms: int = 86_400_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
     file_delete_delay_ms: int = 60_000
     max_message_bytes: int = 1_048_588
     compression_type: str = "producer"
@@ -54,6 +58,10 @@ class LogConfig:
             retention_ms=topic.retention_ms,
             retention_bytes=topic.retention_bytes,
             cleanup_policy=topic.cleanup_policy,
+            delete_retention_ms=topic.delete_retention_ms,
+            min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=topic.min_compaction_lag_ms,
+            max_compaction_lag_ms=topic.max_compaction_lag_ms,
             file_delete_delay_ms=topic.file_delete_delay_ms,
             max_message_bytes=topic.max_message_bytes,
             compression_type=topic.compression_type,

@@ -16,14 +16,16 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from odradek.log import identity
-from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, encode_offsets
+from odradek.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, encode_offsets
 from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.files import DEFAULT_OPEN_FILES, FilePool, write_file
 from odradek.log.log import Log
+from odradek.log.log_cleaner import LogCleaner
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.names import deleted_folder, parent_of
@@ -62,6 +64,7 @@ class LogManager:
         self._config_for = config_for
         self._ownership = Ownership(disk, self.directories, broker_id=broker_id, cluster_id=cluster_id, note=note)
         self._logs: dict[TopicPartition, Log] = {}
+        self.cleaner = LogCleaner(disk, entropy, MappingProxyType(self._logs))
         self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
         self._maintenance: MaintenanceJob | None = None
         self._folders_to_remove: list[tuple[int, str]] = []
@@ -127,7 +130,9 @@ class LogManager:
         for opened in self._disk.run_lanes(lanes, threads=threads):
             if opened is not None:
                 self._take(opened)
-        self._logs = dict(sorted(self._logs.items()))
+        in_order = sorted(self._logs.items())
+        self._logs.clear()
+        self._logs.update(in_order)
         if self._progress.is_stopped:
             raise LoadingStoppedError
         if everything:
@@ -140,6 +145,7 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
         self._outdated |= explored.outdated
+        self.cleaner.offsets.update(explored.cleaned_offsets)
         return explored.logs
 
     def stop_loading(self) -> None:
@@ -224,7 +230,8 @@ class LogManager:
         """Cut a log (see `Log.truncate`), once a lower recovery point is written down: a crash may come between."""
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
-        if log.recovery_point > kept:
+        is_compacted_beyond = self.cleaner.cut(partition, offset)
+        if log.recovery_point > kept or is_compacted_beyond:
             # What the log goes by afterwards: a later, deeper cut would not know that the file says more.
             log.lower_recovery_point(kept)
             self.checkpoint()
@@ -238,6 +245,7 @@ class LogManager:
         log = self._logs.pop(partition, None)
         self._topic_ids.pop(partition, None)
         self._offline.pop(partition, None)
+        self.cleaner.forget(partition)
         folders = [found.folder for found in self._unopened.values() if found.partition == partition]
         delay_ms = self._config_for(partition.topic).file_delete_delay_ms
         if log is not None:
@@ -280,7 +288,8 @@ class LogManager:
         for partition, log in self._logs.items():
             committed = None if high_watermarks is None else high_watermarks.get(partition)
             try:
-                log.delete_old_segments(now_ms, high_watermark=committed)
+                if not self.cleaner.is_busy_with(partition):
+                    log.delete_old_segments(now_ms, high_watermark=committed)
             except LogStorageError:
                 continue  # the log has said so, and stopped
             log.expire_producers(now_ms)
@@ -317,7 +326,7 @@ class LogManager:
             self.finish_maintenance(job)
 
     def checkpoint(self) -> None:
-        """Write the recovery points and the log start offsets down."""
+        """Write down the recovery points, the log start offsets, and how far logs are compacted."""
         for directory in self.directories:
             try:
                 self._write_checkpoints(directory)
@@ -332,9 +341,13 @@ class LogManager:
         for found in self._unopened_in(directory):
             points[found.partition] = found.recovery_point
             starts[found.partition] = found.log_start_offset
-        for name, offsets in ((RECOVERY_POINTS, points), (LOG_START_OFFSETS, starts)):
+        cleaned = {tp: offset for tp in logs if (offset := self.cleaner.compacted_offset(tp)) is not None}
+        for found in self._unopened_in(directory):
+            if found.partition in self.cleaner.offsets:
+                cleaned[found.partition] = self.cleaner.offsets[found.partition]
+        for name, offsets in ((RECOVERY_POINTS, points), (LOG_START_OFFSETS, starts), (CLEANER_OFFSETS, cleaned)):
             path, data = f"{directory}/{name}", encode_offsets(offsets)
-            if self._checkpoints.get(path) != data:
+            if self._checkpoints.get(path) != data and (offsets or name != CLEANER_OFFSETS or self._disk.exists(path)):
                 self._checkpoints.pop(path, None)
                 self._disk.replace_file(path, data)
                 self._checkpoints[path] = data
@@ -384,6 +397,7 @@ class LogManager:
         self._forget()
 
     def _forget(self) -> None:
+        self.cleaner.stop()
         for log in self._logs.values():
             log.abandon()
         self._logs.clear()

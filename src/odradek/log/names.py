@@ -7,7 +7,8 @@
     00000000000000000042.timeindex         time → offset           (time_index)
     00000000000000000042.txnindex          transactions that were aborted (transaction_index)
     00000000000000000042.snapshot          producers as of offset 42, exclusive (producer_snapshot)
-    *.deleted                              retention took it; removed after file.delete.delay.ms
+    *.deleted                              retention or compaction took it; removed after file.delete.delay.ms
+    *.cleaned, *.swap                      a compacted segment on its way in (swapping)
     leader-epoch-checkpoint, partition.metadata
 {topic}-{partition}.{32 hex digits}-delete/    a deleted log on its way out
 ```
@@ -26,7 +27,9 @@ TRANSACTION_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
-"""What a compaction wrote that did not end."""
+"""Behind the name of a file that a compaction writes."""
+SWAP: Final = ".swap"
+"""Behind the name of a file that is whole, and is to take the place of those it was made of."""
 TEMPORARY: Final = ".tmp"
 
 _OFFSET_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")

@@ -92,6 +92,11 @@ class PlainRecordFilter:
         return answers
 
 
+def set_horizon(section: Section, horizon_ms: int) -> Kept:
+    """All of a section, as it is in a batch that gets a delete horizon. Raises `CorruptBatchError`."""
+    return _with_horizon(section.header, section.data, list(_walk(section)), horizon_ms)
+
+
 class _Record(NamedTuple):
     """Where a record lies in its section, and what is asked of it. `rest` is where its offset delta begins."""
 
@@ -125,14 +130,22 @@ def _kept(header: BatchHeader, data: Buffer, records: list[_Record], horizon_ms:
     has_new_horizon = not header.has_delete_horizon and any(record.is_tombstone for record in records)
     if len(records) == header.record_count and not has_new_horizon:
         return Kept(len(records), None, header.max_timestamp, False)
-    latest = max([NO_TIMESTAMP, *(record.timestamp for record in records)]) if records else header.max_timestamp
     if has_new_horizon:
-        parts: list[bytes] = []
-        for record in records:
-            body = b"\0" + varint(record.timestamp - horizon_ms) + bytes(data[record.rest : record.end])
-            parts += (varint(len(body)), body)
-        return Kept(len(records), b"".join(parts), latest, True)
-    return Kept(len(records), b"".join([data[record.start : record.end] for record in records]), latest, False)
+        return _with_horizon(header, data, records, horizon_ms)
+    rest = b"".join([data[record.start : record.end] for record in records])
+    return Kept(len(records), rest, _latest(header, records), False)
+
+
+def _with_horizon(header: BatchHeader, data: Buffer, records: list[_Record], horizon_ms: int) -> Kept:
+    parts: list[bytes] = []
+    for record in records:
+        body = b"\0" + varint(record.timestamp - horizon_ms) + bytes(data[record.rest : record.end])
+        parts += (varint(len(body)), body)
+    return Kept(len(records), b"".join(parts), _latest(header, records), True)
+
+
+def _latest(header: BatchHeader, records: list[_Record]) -> int:
+    return max([NO_TIMESTAMP, *(record.timestamp for record in records)]) if records else header.max_timestamp
 
 
 def _walk(section: Section) -> Iterator[_Record]:

@@ -5,6 +5,8 @@ before the log's start, because the log is larger than `retention.bytes` without
 record is older than `retention.ms`. The last two hold only where `cleanup.policy` has `delete`.
 """
 
+from collections.abc import Sequence
+
 from odradek.log.log_config import LogConfig
 from odradek.log.names import DELETED
 from odradek.log.segment import Segment
@@ -18,13 +20,14 @@ class Trash:
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []
 
-    def put(self, disk: Disk, segment: Segment, due_ms: int) -> None:
-        """Take a segment's files out of its log. Raises `OSError`."""
-        segment.close()
-        for path in segment.paths:
-            if disk.exists(path):
-                disk.rename(path, path + DELETED)
-                self._files.append((due_ms, path + DELETED))
+    def put_all(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
+        """Take the files of segments out of their log. Raises `OSError`."""
+        for segment in segments:
+            segment.close()
+            for path in segment.paths:
+                if disk.exists(path):
+                    disk.rename(path, path + DELETED)
+                    self._files.append((due_ms, path + DELETED))
 
     def take(self, now_ms: int) -> list[str]:
         """The files that are due; they are the caller's now."""

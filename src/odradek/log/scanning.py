@@ -21,24 +21,27 @@ class FoundBatch(NamedTuple):
     data: memoryview
 
 
-def scan_file(file: File, path: str, size: int) -> Iterator[FoundBatch]:
+def scan_file(
+    file: File, path: str, size: int, *, position: int = 0, read_bytes: int = _READ_BYTES
+) -> Iterator[FoundBatch]:
     """The batches in the first `size` bytes of a `.log` file, of which neither CRC nor offsets are checked.
 
-    Raises `DamagedFileError` where no batch can begin, `CutFileError` where one does not end, and `OSError`.
+    `position` is where one begins; `read_bytes` are read at once, or a batch that is larger. Raises
+    `DamagedFileError` where no batch can begin, `CutFileError` where one does not end, and `OSError`.
     """
-    position, chunk, start = 0, memoryview(b""), 0
+    chunk, start = memoryview(b""), position
     while position < size:
         if size - position < HEADER_SIZE:
             raise CutFileError(path, position, f"ends with {size - position} bytes of a batch")
         if position + HEADER_SIZE > start + len(chunk):
-            chunk, start = _read(file, path, position, min(_READ_BYTES, size - position)), position
+            chunk, start = _read(file, path, position, min(read_bytes, size - position)), position
         header = _header(chunk[position - start :], path, position)
         if position + header.size > size:
             raise CutFileError(
                 path, position, f"ends with {size - position} bytes of a batch that says it has {header.size}"
             )
         if position + header.size > start + len(chunk):
-            length = min(max(_READ_BYTES, header.size), size - position)
+            length = min(max(read_bytes, header.size), size - position)
             chunk, start = _read(file, path, position, length), position
         first = position - start
         yield FoundBatch(position, header, chunk[first : first + header.size])

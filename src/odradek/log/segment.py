@@ -52,7 +52,10 @@ class Segment:
     without any. `is_created` says whether the `.log` file is there. `aborted` is None until a transaction is.
     """
 
-    def __init__(self, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> None:
+    def __init__(
+        self, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
+    ) -> None:
+        """`suffix` is behind the names of all its files: of a segment that is not yet part of its log."""
         self.directory = directory
         self.base_offset = base_offset
         self.config = config
@@ -63,7 +66,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.last_append_ms = now_ms
         self.is_created = False
-        self.log = pool.file(offset_file(directory, base_offset, LOG))
+        self._suffix = suffix
+        self.log = pool.file(self._path(LOG))
         self.pool = pool
         self.aborted: TransactionIndex | None = None
         self._first_timestamp: int | None = None
@@ -76,34 +80,41 @@ class Segment:
         self._make_indexes(0, 0)
 
     @classmethod
-    def open(cls, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> "Segment":
+    def open(
+        cls, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
+    ) -> "Segment":
         """A segment that is on the disk. Its `next_offset` and `max_timestamp` are not known yet: see `load_end`."""
-        segment = cls(pool, directory, base_offset, config, now_ms=now_ms)
+        segment = cls(pool, directory, base_offset, config, now_ms=now_ms, suffix=suffix)
         segment.size = segment.written_size = pool.disk.size(segment.log.path)
         segment.is_created = True
         segment._make_indexes(*segment.stored_index_bytes())
-        path = segment.log.path.removesuffix(LOG) + TRANSACTION_INDEX
+        path = segment._path(TRANSACTION_INDEX)
         if pool.disk.exists(path):
             segment.aborted = TransactionIndex(pool.file(path), stored_bytes=pool.disk.size(path))
         return segment
 
+    def _path(self, kind: str) -> str:
+        return offset_file(self.directory, self.base_offset, kind) + self._suffix
+
     def _make_indexes(self, index_bytes: int, time_index_bytes: int) -> None:
-        path = self.log.path.removesuffix(LOG)
-        base, limit, pool = self.base_offset, self.config.segment_index_bytes, self.pool
-        self.offset_index = OffsetIndex(pool.file(path + INDEX), base, max_bytes=limit, stored_bytes=index_bytes)
-        self.time_index = TimeIndex(pool.file(path + TIME_INDEX), base, max_bytes=limit, stored_bytes=time_index_bytes)
+        base, limit, file = self.base_offset, self.config.segment_index_bytes, self.pool.file
+        self.offset_index = OffsetIndex(file(self._path(INDEX)), base, max_bytes=limit, stored_bytes=index_bytes)
+        self.time_index = TimeIndex(file(self._path(TIME_INDEX)), base, max_bytes=limit, stored_bytes=time_index_bytes)
 
     def stored_index_bytes(self) -> tuple[int, int]:
         """The sizes of the two index files, 0 where there is none."""
-        disk, path = self.pool.disk, self.log.path.removesuffix(LOG)
-        sizes = [disk.size(path + suffix) if disk.exists(path + suffix) else 0 for suffix in (INDEX, TIME_INDEX)]
+        disk, paths = self.pool.disk, (self._path(INDEX), self._path(TIME_INDEX))
+        sizes = [disk.size(path) if disk.exists(path) else 0 for path in paths]
         return sizes[0], sizes[1]
 
     def update_config(self, config: LogConfig) -> None:
         """Let another configuration hold from now on; the size of the indexes stays what it was."""
         self.config = config
-        jitter_ms = config.segment_jitter_ms and crc32(self.log.path.encode()) % config.segment_jitter_ms
-        self._roll_ms = config.segment_ms - min(jitter_ms, config.segment_ms)
+        most_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            most_ms = min(most_ms, config.max_compaction_lag_ms)  # the active segment is never compacted (KIP-354)
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        self._roll_ms = most_ms - (jitter_ms and crc32(self.log.path.encode()) % jitter_ms)
 
     # ---- the books ----------------------------------------------------------------------------------------------
 
@@ -111,9 +122,7 @@ class Segment:
         """Whether a batch of `size` bytes that ends at `last_offset` belongs into the next segment."""
         if not self.size:
             return False
-        if self._first_timestamp is None:
-            self._first_timestamp = self._read_first_timestamp()
-        first, newest = self._first_timestamp, max_timestamp
+        first, newest = self.first_timestamp(), max_timestamp
         age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._created_ms
         return (
             self.size + size > self.config.segment_bytes
@@ -152,7 +161,7 @@ class Segment:
     def add_aborted(self, transaction: AbortedTransaction) -> None:
         """Note that the last batch ends a transaction that is aborted."""
         if self.aborted is None:
-            self.aborted = TransactionIndex(self.pool.file(self.log.path.removesuffix(LOG) + TRANSACTION_INDEX))
+            self.aborted = TransactionIndex(self.pool.file(self._path(TRANSACTION_INDEX)))
         self.aborted.append(transaction)
 
     def add_index_entries(self, last_offset: int, position: int, max_timestamp: int, timestamp_offset: int) -> None:
@@ -169,6 +178,12 @@ class Segment:
         self._forget_recent()
         self._first_timestamp = end.first_timestamp
         self._since_entry = end.since_entry
+
+    def first_timestamp(self) -> int:
+        """That of the first batch, -1 if it has none, or if there is no batch."""
+        if self._first_timestamp is None:
+            self._first_timestamp = self._read_first_timestamp()
+        return self._first_timestamp
 
     def finish(self) -> None:
         """Nothing is appended any more: the time index gets its last entry."""

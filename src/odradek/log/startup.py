@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.log import identity
-from odradek.log.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
+from odradek.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
 from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool
 from odradek.log.log import Log
@@ -59,10 +59,14 @@ class OpenedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
-    """What is in a data directory. `outdated` are partitions that checkpoints tell of and that have no folder."""
+    """What is in a data directory, and up to where its logs are compacted.
+
+    `outdated` are partitions that checkpoints tell of and that have no folder.
+    """
 
     logs: list[FoundLog]
     outdated: set[TopicPartition]
+    cleaned_offsets: dict[TopicPartition, int]
 
 
 def explore(disk: Disk, directory: str) -> Directory:
@@ -74,6 +78,7 @@ def explore(disk: Disk, directory: str) -> Directory:
         disk.sync_directory(directory)
     recovery_points = _read_checkpoint(disk, directory, RECOVERY_POINTS)
     start_offsets = _read_checkpoint(disk, directory, LOG_START_OFFSETS)
+    cleaned_offsets = _read_checkpoint(disk, directory, CLEANER_OFFSETS)
     logs = []
     for name in disk.list(directory):
         folder, partition = f"{directory}/{name}", parse_folder(name)
@@ -96,8 +101,10 @@ def explore(disk: Disk, directory: str) -> Directory:
     if logs and not clean:
         size = sum(each.size for each in logs) >> 20
         _logger.warning("%s was not closed: of its %d logs, %d MiB may have to be checked", directory, len(logs), size)
-    outdated = (recovery_points.keys() | start_offsets.keys()) - {each.partition for each in logs}
-    return Directory(logs=logs, outdated=outdated)
+    partitions = {each.partition for each in logs}
+    outdated = (recovery_points.keys() | start_offsets.keys() | cleaned_offsets.keys()) - partitions
+    cleaned_offsets = {each: offset for each, offset in cleaned_offsets.items() if each in partitions}
+    return Directory(logs=logs, outdated=outdated, cleaned_offsets=cleaned_offsets)
 
 
 def _remove(disk: Disk, folder: str) -> None:

@@ -1,5 +1,7 @@
 """The half of a log that changes nothing: where it begins and ends, what is in it, and where a time is."""
 
+from collections.abc import Sequence
+
 from odradek.log.durability import Durability
 from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool
@@ -7,6 +9,7 @@ from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
 from odradek.log.reading import collect_aborted, read_batches, size_between
 from odradek.log.retention import Trash
+from odradek.log.segment import Segment
 from odradek.log.segments import Segments
 from odradek.log.time_lookup import TimestampOffset, find_first_since, find_latest
 from odradek.log.transaction_index import AbortedTransaction
@@ -71,6 +74,11 @@ class LogView:
     def size(self) -> int:
         """The bytes of all batches, also of those that are pending."""
         return self._segments.size
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """In the order of their offsets, the last one appended to; to be read only."""
+        return self._segments
 
     @property
     def segment_base_offsets(self) -> list[int]:

@@ -1,0 +1,368 @@
+"""One compaction of one log: the keys of its dirty part are noted, and what is left by them is written anew.
+
+```
+log start            first_dirty_offset                    as far as the map of keys reached    first_uncleanable_offset
+    |  clean, once compacted  |  dirty: last offsets are noted  |  later  |                          |  not yet
+    '------------ written anew, in groups, each into one segment ---------'
+```
+What stays of a batch keeps its header's offsets and producer: readers and the producers' state see gaps, never other
+numbers. A batch that is left without records goes, except the last one of a producer that is known, whose sequence
+number is in it, and the last one of each new segment: so a segment still ends where the next one begins, as recovery
+expects. Batches that stay as they are are copied as bytes.
+
+The plan is made, and the segments that come out are put in, on the event loop's thread (`log_cleaner`, `Log.swap_in`);
+all between goes through `steps` on any thread, and touches no file of the log but to read it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from odradek.log.cleaned_transactions import CleanedTransactions
+from odradek.log.errors import DamagedFileError
+from odradek.log.files import FilePool
+from odradek.log.log_config import LogConfig
+from odradek.log.names import CLEANED
+from odradek.log.offset_map import OffsetMap
+from odradek.log.record_filter import Kept, PlainRecordFilter, RecordFilter, Section, set_horizon
+from odradek.log.scanning import FoundBatch, scan_file
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.log.transaction_index import AbortedTransaction
+from odradek.protocol.compression import Buffer, Codec, compress, decompress
+from odradek.protocol.control_records import decode_marker
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.record_batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    verify_crc,
+    write_header,
+)
+from odradek.runtime import Disk
+
+_OPEN_FILES: Final = 4
+_NO_TIMESTAMP: Final = -1
+
+
+class Source(NamedTuple):
+    """A segment that is read, whole and synced. Sizes in bytes; `next_offset` is where the following one begins."""
+
+    base_offset: int
+    next_offset: int
+    path: str
+    size: int
+    index_bytes: int
+    time_index_bytes: int
+    last_append_ms: int
+
+
+class LastBatch(NamedTuple):
+    """What is to stay of a producer: the batch that ends at `offset`, or if that is -1, a marker of `epoch`."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """What is to be done, as it was found at `now_ms`. `sources` are the log's segments from its first on.
+
+    Keys are noted from `first_dirty_offset` on, in whose segment `first_position` is a batch before or at it.
+    """
+
+    directory: str
+    config: LogConfig
+    sources: Sequence[Source]
+    first_dirty_offset: int
+    first_position: int
+    aborted: Sequence[AbortedTransaction]
+    last_batches: Mapping[int, LastBatch]
+    now_ms: int
+    io_bytes: int
+
+
+class CleanedSegment(NamedTuple):
+    """A segment that is written and synced under names with `.cleaned`, to take the place of `sources`."""
+
+    sources: Sequence[Source]
+
+
+@dataclass(slots=True, kw_only=True)
+class CompactionStats:
+    """How much there was and is. `indexed_bytes` were read for their keys, `read_bytes` to be written anew."""
+
+    indexed_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    read_records: int = 0
+    written_records: int = 0
+    map_utilization: float = 0.0
+
+
+class _Entry(NamedTuple):
+    """A batch in turn to be written: `data` if `section` is None, else what the filter leaves of that section.
+
+    Should that be nothing, `keep_empty` says whether the batch stays without records.
+    """
+
+    header: BatchHeader
+    data: Buffer
+    section: Section | None
+    keep_empty: bool
+
+
+class Compaction:
+    """See the module. `next_dirty_offset` is how far it comes, once the keys are noted."""
+
+    def __init__(
+        self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter], offsets: OffsetMap
+    ) -> None:
+        """`new_filter` is asked on the thread that does the work."""
+        self.plan = plan
+        self.stats = CompactionStats()
+        self.next_dirty_offset = plan.first_dirty_offset
+        self._disk = disk
+        self._new_filter = new_filter
+        self._filter: RecordFilter = PlainRecordFilter()
+        self._segment: Segment | None = None
+        self._offsets = offsets
+        self._horizon_ms = plan.now_ms + plan.config.delete_retention_ms
+
+    def steps(self) -> Iterator[int | CleanedSegment]:
+        """Do it, piece by piece: how many bytes a piece has read and written, or a segment that is ready.
+
+        That must be put in before the next piece. Raises `DamagedFileError`, `CorruptBatchError` and `OSError`.
+        Whoever does not go on to the end calls `discard`.
+        """
+        self._filter = self._new_filter()
+        yield from self._note_keys()
+        self.stats.map_utilization = self._offsets.utilization
+        end = self.next_dirty_offset
+        sources = [source for source in self.plan.sources if source.base_offset < end]
+        transactions = CleanedTransactions(self.plan.aborted)
+        for group in group_sources(sources, self.plan.config):
+            yield from self._clean(group, transactions)
+        self._disk.sync_all([self.plan.directory])
+
+    def discard(self) -> None:
+        """Remove what is written and not put in. What can't be removed now is when the log is opened again."""
+        if self._segment is not None:
+            with suppress(OSError):
+                self._remove(self._segment)
+
+    # ---- the keys of the dirty part -----------------------------------------------------------------------------
+
+    def _note_keys(self) -> Iterator[int]:
+        plan, offsets = self.plan, self._offsets
+        transactions = CleanedTransactions(plan.aborted)
+        position = plan.first_position
+        for source in plan.sources:
+            if source.next_offset <= plan.first_dirty_offset:
+                continue
+            for found, sections in self._chunks(source, position, transactions):
+                is_full = bool(sections) and self._filter.index_keys(sections, offsets, plan.first_dirty_offset)
+                if not is_full:
+                    offsets.latest_offset = max(offsets.latest_offset, found.header.last_offset)
+                self.next_dirty_offset = max(self.next_dirty_offset, offsets.latest_offset + 1)
+                read = found.position + found.header.size - position
+                position += read
+                self.stats.indexed_bytes += read
+                yield read
+                if is_full:
+                    return
+            offsets.latest_offset = max(offsets.latest_offset, source.next_offset - 1)
+            self.next_dirty_offset = source.next_offset
+            position = 0
+
+    def _chunks(
+        self, source: Source, position: int, transactions: CleanedTransactions
+    ) -> Iterator[tuple[FoundBatch, list[Section]]]:
+        """What has keys to be noted, a buffer's worth at a time, and the last batch of each."""
+        sections: list[Section] = []
+        size, found = 0, None
+        for found in self._batches(source, position):
+            header = found.header
+            size += header.size
+            if header.is_control:
+                transactions.may_go(header, decode_marker(found.data))
+            elif (
+                not transactions.is_aborted(header)
+                and header.record_count
+                and header.last_offset >= self.plan.first_dirty_offset
+            ):
+                sections.append(_section(found))
+                size += len(sections[-1].data)
+            if size >= self.plan.io_bytes:
+                yield found, sections
+                sections, size = [], 0
+        if found is not None and size:
+            yield found, sections
+
+    def _batches(self, source: Source, position: int = 0) -> Iterator[FoundBatch]:
+        """The batches of a source, whose checksums are right: what is written anew gets a new one."""
+        file = self._disk.open(source.path, read_only=True)
+        try:
+            for found in scan_file(
+                file, source.path, source.size, position=position, read_bytes=max(self.plan.io_bytes, HEADER_SIZE)
+            ):
+                if not verify_crc(found.data, 0, found.header):
+                    raise DamagedFileError(source.path, found.position, "has a batch with a wrong checksum")
+                yield found
+        except CorruptBatchError as error:
+            raise DamagedFileError(source.path, 0, f"has a batch that can't be read: {error}") from error
+        finally:
+            file.close()
+
+    # ---- writing anew -------------------------------------------------------------------------------------------
+
+    def _clean(self, group: Sequence[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
+        plan = self.plan
+        pool = FilePool(self._disk, _OPEN_FILES)
+        segment = Segment(pool, plan.directory, group[0].base_offset, plan.config, now_ms=plan.now_ms, suffix=CLEANED)
+        self._segment = segment
+        self._remove(segment)
+        segment.log.truncate(0)
+        last_source = [source for source in group if source.size][-1]
+        for source in group:
+            entries: list[_Entry] = []
+            size = 0
+            for found in self._batches(source):
+                is_end = source is last_source and found.position + found.header.size == source.size
+                entry = self._decide(found, transactions, is_end=is_end)
+                size += found.header.size
+                if entry is not None:
+                    entries.append(entry)
+                    size += len(entry.section.data) if entry.section is not None else 0
+                if size >= plan.io_bytes:
+                    yield size + self._write(segment, entries)
+                    entries, size = [], 0
+            yield size + self._write(segment, entries)
+            self.stats.read_bytes += source.size
+            for aborted in transactions.to_index:
+                segment.add_aborted(aborted)
+            transactions.to_index.clear()
+        segment.finish()
+        segment.flush_indexes()
+        segment.close()
+        self._disk.sync_all([*segment.paths, plan.directory])
+        yield CleanedSegment(group)
+        self._segment = None
+
+    def _remove(self, segment: Segment) -> None:
+        segment.close()
+        for path in segment.paths:
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _decide(self, found: FoundBatch, transactions: CleanedTransactions, *, is_end: bool) -> _Entry | None:
+        """What becomes of a batch; None if it goes whatever its keys are."""
+        header, data = found.header, found.data
+        self.stats.read_records += header.record_count
+        keep_empty = is_end or self._is_last_of_producer(header)
+        if header.is_control:
+            is_over = transactions.may_go(header, decode_marker(data))
+            is_due = header.has_delete_horizon and header.base_timestamp <= self.plan.now_ms
+            if header.record_count and not (is_over and is_due):
+                if is_over and not header.has_delete_horizon:
+                    data = memoryview(
+                        _rebuilt(header, set_horizon(_section(found), self._horizon_ms), self._horizon_ms)
+                    )
+                return _Entry(header, data, None, True)
+        elif not transactions.is_aborted(header) and header.record_count:
+            is_behind = header.base_offset > self._offsets.latest_offset
+            return _Entry(header, data, None if is_behind else _section(found), keep_empty)
+        return _Entry(header._replace(record_count=0), _emptied(header), None, True) if keep_empty else None
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self.plan.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        return (
+            header.last_offset == last.offset
+            if last.offset >= 0
+            else (header.is_control and header.producer_epoch == last.epoch)
+        )
+
+    def _write(self, segment: Segment, entries: list[_Entry]) -> int:
+        """Write what stays, in order; how many bytes."""
+        sections = [entry.section for entry in entries if entry.section is not None]
+        answers: Iterator[Kept] = iter(())
+        if sections:
+            answers = iter(
+                self._filter.keep_records(sections, self._offsets, now_ms=self.plan.now_ms, horizon_ms=self._horizon_ms)
+            )
+        buffers: list[Buffer] = []
+        size = 0
+        for header, data, section, keep_empty in entries:
+            latest, count = header.max_timestamp, header.record_count
+            if section is not None:
+                kept = next(answers)
+                count = kept.record_count
+                if kept.data is not None and count:
+                    data, latest = _rebuilt(header, kept, self._horizon_ms), kept.max_timestamp
+                elif not count:
+                    if not keep_empty:
+                        continue
+                    data = _emptied(header)
+            segment.add(header.base_offset, header.last_offset, len(data), latest, self.plan.now_ms)
+            buffers.append(data)
+            size += len(data)
+            self.stats.written_records += count
+        if buffers:
+            segment.log.append(buffers)
+            segment.flush_full_pages()
+        self.stats.written_bytes += size
+        return size
+
+
+def group_sources(sources: Sequence[Source], config: LogConfig) -> list[list[Source]]:
+    """Neighbours that together are no larger than one segment may be; those without a batch alone are left out."""
+    groups: list[list[Source]] = []
+    size = index_bytes = time_index_bytes = 0
+    for source in sources:
+        size += source.size
+        index_bytes += source.index_bytes
+        time_index_bytes += source.time_index_bytes
+        fits = (
+            bool(groups)
+            and size <= config.segment_bytes
+            and index_bytes <= config.segment_index_bytes
+            and time_index_bytes <= config.segment_index_bytes
+            and source.next_offset - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
+        )
+        if fits:
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+            size, index_bytes, time_index_bytes = source.size, source.index_bytes, source.time_index_bytes
+    return [group for group in groups if any(source.size for source in group)]
+
+
+def _section(found: FoundBatch) -> Section:
+    header = found.header
+    data: Buffer = found.data[HEADER_SIZE:]
+    return Section(header, data if header.codec == Codec.NONE else decompress(header.codec, data))
+
+
+def _rebuilt(header: BatchHeader, kept: Kept, horizon_ms: int) -> bytearray:
+    """The batch with what stays of its records, in the same codec."""
+    assert kept.data is not None, "a batch that stays as it is is not built anew"
+    batch = bytearray(HEADER_SIZE)
+    batch += kept.data if header.codec == Codec.NONE else compress(header.codec, kept.data)
+    header = header._replace(record_count=kept.record_count, max_timestamp=kept.max_timestamp)
+    if kept.has_new_horizon:
+        header = header._replace(attributes=header.attributes | DELETE_HORIZON, base_timestamp=horizon_ms)
+    write_header(batch, header)
+    return batch
+
+
+def _emptied(header: BatchHeader) -> bytearray:
+    """The batch without records, as Kafka writes it."""
+    batch = bytearray(HEADER_SIZE)
+    attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    write_header(batch, header._replace(attributes=attributes, base_timestamp=_NO_TIMESTAMP, record_count=0))
+    return batch

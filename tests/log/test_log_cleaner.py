@@ -1,0 +1,208 @@
+"""Which log is compacted when, what is written down of it, and what ends it: damage, errors, cuts and deletions."""
+
+import errno
+import logging
+from dataclasses import replace
+
+import pytest
+from compacting import COMPACT, NOW, T0, Room
+
+from odradek.log.log_cleaner import CleanerSettings, Throttle
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+
+def test_a_throttle_keeps_its_rate_and_saves_nothing_up() -> None:
+    throttle = Throttle()
+    assert throttle.wait_s(1000, 1000, 50.0) == 1.0
+    assert throttle.wait_s(500, 1000, 50.5) == 1.0, "half of the first second is over"
+    assert throttle.wait_s(100, 1000, 90.0) == pytest.approx(0.1)
+    assert throttle.wait_s(1 << 40, float("inf"), 100.0) == 0
+
+
+def test_damage_makes_a_log_uncleanable_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    path = "/data/t-0/00000000000000000000.log"
+    data = bytearray(room.disk.read_file(path))
+    data[-3] ^= 1
+    room.disk.replace_file(path, bytes(data))
+    room.log.segments[0].close()
+    with caplog.at_level(logging.ERROR):
+        assert room.compact() == 1
+    assert "wrong checksum (byte 0)" in room.manager.cleaner.uncleanable[T0]
+    assert "/data/t-0 is not compacted any more" in caplog.text
+    assert room.compact() == 0
+    assert room.manager.cleaner.uncleanable_bytes == len(data)
+    assert not [name for name in room.names() if name.endswith(".cleaned")]
+    assert room.log.failure is None
+    room.manager.delete(T0, NOW)
+    assert room.manager.cleaner.uncleanable == {}
+
+
+def test_a_full_disk_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"), ("b", "x" * 500))
+    room.roll()
+    room.disk.capacity_bytes = room.disk.used_bytes() + 100
+    assert room.compact() == 1
+    assert "is tried again" in caplog.text
+    assert not [name for name in room.names() if name.endswith(".cleaned")]
+    assert [text[0] for text in room.texts()] == [0, 1, 2]
+    room.disk.capacity_bytes = None
+    assert room.compact() == 0, "not again at once"
+    room.now_ms += 20_000
+    assert room.compact() == 1
+    assert [text[0] for text in room.texts()] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["sync", "create", "append"])
+def test_an_error_of_the_disk_makes_a_log_uncleanable(kind: str) -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    room.disk.fail_next(kind, errno.EIO, path_end=".cleaned")
+    room.compact()
+    assert T0 in room.manager.cleaner.uncleanable
+    assert not [name for name in room.names() if name.endswith(".cleaned")]
+    assert [text[0] for text in room.texts()] == [0, 1]
+
+
+def test_an_error_while_segments_are_swapped_stops_the_log_and_recovery_completes_it() -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    room.disk.fail_next("rename", errno.EIO, path_end=".log")
+    room.compact()
+    assert room.log.failure is not None
+    room.restart(clean=False)
+    assert room.texts() == [(1, "a", "2")]
+    assert room.append(("a", "3")) == 2
+
+
+def test_a_cut_ends_a_compaction_and_lowers_the_checkpoint() -> None:
+    room = Room()
+    for value in range(6):
+        room.append(("a", f"{value}"))
+        room.roll()
+    room.compact()
+    assert room.checkpoint() == "0\n1\nt 0 6\n"
+    room.append(("a", "6"), ("a", "7"))
+    room.roll()
+    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 8})
+    assert job is not None
+    job.run()
+    assert job.cleaned is not None
+    room.manager.truncate(T0, 3)
+    assert not room.manager.cleaner.finish_slice(job, NOW)
+    assert room.checkpoint() == "0\n1\nt 0 3\n"
+    assert not [name for name in room.names() if name.endswith((".cleaned", ".swap"))]
+    assert not room.manager.cleaner.is_busy_with(T0)
+
+
+def test_a_deleted_log_leaves_nothing_for_a_new_one_of_its_name() -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    room.append(("b", "1"))
+    room.compact()
+    assert room.checkpoint() == "0\n1\nt 0 2\n"
+    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 3})
+    assert job is None
+    room.manager.delete(T0, NOW)
+    room.manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+    assert room.checkpoint() == "0\n0\n"
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    assert room.compact() == 1
+    assert room.texts() == [(1, "a", "2")]
+
+
+def test_a_log_that_is_deleted_while_it_is_compacted_harms_nobody() -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 2})
+    assert job is not None
+    room.manager.delete(T0, NOW)
+    room.manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+    room.append(("z", "1"))
+    job.run()
+    assert not room.manager.cleaner.finish_slice(job, NOW)
+    assert room.texts() == [(0, "z", "1")]
+    assert not [name for name in room.names() if name.endswith(".cleaned")]
+
+
+def test_the_checkpoint_outlasts_a_restart_and_goes_with_the_policy() -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    assert room.checkpoint() == "", "nothing to say, no file"
+    room.compact()
+    room.restart()
+    assert room.disk.read_file("/data/cleaner-offset-checkpoint") == b"0\n1\nt 0 2\n"
+    assert room.manager.cleaner.offsets == {T0: 2}
+    room.reconfigure(replace(COMPACT, cleanup_policy=("delete",)))
+    assert room.checkpoint() == "0\n0\n"
+    room.compact()
+    room.reconfigure(COMPACT)
+    assert room.checkpoint() == "0\n0\n", "what came meanwhile was not compacted"
+
+
+def test_a_checkpoint_beyond_the_log_says_nothing() -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    room.manager.cleaner.offsets[T0] = 50
+    assert room.compact() == 1
+    assert room.texts() == [(1, "a", "2")]
+
+
+def test_retention_waits_for_a_compaction() -> None:
+    room = Room(replace(COMPACT, cleanup_policy=("compact", "delete"), retention_ms=1000))
+    room.append(("a", "1"), ("b", "2"))
+    room.roll()
+    room.append(("c", "1"))
+    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 2})
+    assert job is not None
+    room.manager.maintain(NOW + 5000)
+    assert room.log.first_base_offset == 0
+    job.run()
+    while room.manager.cleaner.finish_slice(job, NOW):
+        job.run()
+    room.manager.maintain(NOW + 5000)
+    assert room.log.first_base_offset > 0
+
+
+def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
+    disk = MemoryDisk()
+    room = Room(replace(COMPACT, min_cleanable_dirty_ratio=0.0), disk)
+    other = T0._replace(partition=1)
+    log = room.manager.get_or_create(other, topic_id=None, now_ms=NOW)
+    for value in range(4):
+        room.append(("a", f"{value}"))
+    room.roll()
+    room.compact()
+    room.append(("a", "4"))
+    for value in range(4):
+        log.append(encode_batch([(NOW, b"a", b"%d" % value, ())]), leader_epoch=0, now_ms=NOW)
+    log.write()
+    log._roll(NOW)
+    room.roll()
+    job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 5, other: 4})
+    assert job is not None
+    assert job.partition == other
+    assert room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 5}) is None, "one at a time"
+    second = room.manager.cleaner.begin(NOW, CleanerSettings(threads=2), stable_offsets={T0: 5, other: 4})
+    assert second is not None
+    assert second.partition == T0
+    assert room.manager.cleaner.figures.max_dirty_ratio == 0.5
+    for each in (job, second):
+        each.run()
+        while room.manager.cleaner.finish_slice(each, NOW + 70):
+            each.run()
+    figures = room.manager.cleaner.figures
+    assert (figures.clean_ms, figures.last_run_ms) == (70, NOW)
+    assert figures.total_removed_records == 3 + 3 + 1
+    assert figures.total_read_bytes > figures.total_written_bytes > 0

@@ -14,7 +14,7 @@ import kafka
 import pytest
 from existing_clients import BROKER_OPTIONS, DEADLINE_S
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
-from raw_connection import RawConnection
+from transactions import Partition
 
 from odradek.clients import Admin, Consumer
 from odradek.clients.cluster import open_cluster
@@ -22,13 +22,9 @@ from odradek.clients.offsets import LATEST, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.columns import decode_batches
 from odradek.model import KafkaError, TopicPartition
-from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.records import encode_batch
 from odradek.testing.process import ServedBroker
 
 OPTIONS: Final = {**BROKER_OPTIONS, "transaction.partition.verification.enable": "false"}
-NOW_MS: Final = 1_790_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -49,88 +45,6 @@ def new_partition(broker: ServedBroker, topic: str) -> Iterator[Callable[..., "P
             return partition
 
         yield make
-
-
-class Partition:
-    """One topic of one partition, written over a bare connection; it counts each producer's sequence."""
-
-    def __init__(self, servers: str, topic: str, **config: str) -> None:
-        self.topic = topic
-        self.sequences: dict[int, int] = {}
-        self.expected: list[bytes] = []
-        self.connection = RawConnection(servers)
-        created = {
-            "name": topic,
-            "num_partitions": 1,
-            "replication_factor": 1,
-            "assignments": [],
-            "configs": [{"name": name.replace("_", "."), "value": value} for name, value in config.items()],
-        }
-        answer = self.connection.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [created], "timeout": 10_000})
-        assert answer.topics[0].error_code == 0
-
-    def connect(self, servers: str) -> None:
-        self.close()
-        self.connection = RawConnection(servers)
-
-    def close(self) -> None:
-        self.connection.__exit__()
-
-    def write(self, *values: bytes, producer: int = -1, codec: Codec = Codec.NONE) -> None:
-        """Values of a producer's transaction, or of none."""
-        options: dict[str, Any] = {}
-        if producer >= 0:
-            sequence = self.sequences.get(producer, 0)
-            self.sequences[producer] = sequence + len(values)
-            options = {
-                "producer_id": producer,
-                "producer_epoch": 0,
-                "base_sequence": sequence,
-                "is_transactional": True,
-            }
-        batch = bytes(encode_batch([(NOW_MS, None, value, ()) for value in values], codec=codec, **options))
-        message = {
-            "transactional_id": "x" if producer >= 0 else None,
-            "acks": -1,
-            "timeout": 10_000,
-            "topic_data": [{"name": self.topic, "partition_data": [{"index": 0, "records": batch}]}],
-        }
-        answer = self.connection.ask(ApiKey.PRODUCE, 9, message)
-        assert answer.responses[0].partition_responses[0].error_code == 0
-
-    def end(self, producer: int, *, committed: bool) -> None:
-        marker = {
-            "producer_id": producer,
-            "producer_epoch": 0,
-            "transaction_result": committed,
-            "coordinator_epoch": 0,
-            "topics": [{"name": self.topic, "partition_indexes": [0]}],
-        }
-        answer = self.connection.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
-        assert answer.markers[0].topics[0].partitions[0].error_code == 0
-
-    def fill(self) -> None:
-        """Transactions of several kinds, one in another, in every codec; `expected` is what is committed, in order."""
-        kept = self.expected
-        for number, codec in enumerate(Codec):
-            name = codec.name.encode()
-            self.write(name + b" plain", codec=codec)
-            self.write(name + b" committed", name + b" committed too", producer=1, codec=codec)
-            self.write(name + b" aborted", producer=2, codec=codec)
-            self.write(name + b" between", codec=codec)
-            self.write(name + b" late", producer=1, codec=codec)
-            self.end(2, committed=False)
-            self.end(1, committed=number % 2 == 0)
-            self.write(name + b" again", producer=2, codec=codec)
-            self.end(2, committed=True)
-            self.end(3, committed=False)  # nothing was open
-            kept.append(name + b" plain")
-            kept += [name + b" committed", name + b" committed too"] if number % 2 == 0 else []
-            kept.append(name + b" between")
-            kept += [name + b" late"] if number % 2 == 0 else []
-            kept.append(name + b" again")
-        self.write(b"open", producer=5)
-        self.write(b"behind what is open")
 
 
 def confluent(servers: str, topic: str, count: int) -> list[bytes]:

@@ -35,6 +35,7 @@ OUTSIDE_ROOMS: Final = ("runtime", "stores", "spark")
 
 OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "cli/__init__.py": "a broken pipe and Ctrl-C end a command, and only its process has those",
+    "cli/log_lines.py": "what nobody catches on a thread is an entry of the log, too",
     "cli/process.py": "a command ends on signals, and asks what its standard input is",
     "cli/serve.py": "a server ends on signals, and says which process it is",
     "cli/bench/": "measures real processes by the real clock",

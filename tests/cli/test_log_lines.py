@@ -2,6 +2,9 @@
 
 import json
 import logging
+import subprocess
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -59,9 +62,11 @@ def test_a_traceback_is_on_the_line() -> None:
 @pytest.fixture
 def restored_logging() -> Iterator[None]:
     root = logging.getLogger()
+    hooks = sys.excepthook, sys.unraisablehook, threading.excepthook
     handlers, level = list(root.handlers), root.level
     yield
     logging.captureWarnings(False)
+    sys.excepthook, sys.unraisablehook, threading.excepthook = hooks
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -81,3 +86,34 @@ def test_what_is_below_the_level_is_left_out_and_warnings_are_entries(
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert (first["message"], second["logger"]) == ("yes", "py.warnings")
     assert "old\nhabit" in second["message"]
+
+
+PROGRAM = """
+import threading
+from odradek.cli import log_lines
+log_lines.configure("{format}", "info")
+class Broken:
+    def __del__(self):
+        raise ValueError("in a finalizer")
+def work():
+    raise ValueError("on a thread")
+Broken()
+thread = threading.Thread(target=work, name="writer")
+thread.start()
+thread.join()
+raise ValueError("at the end\\nof all")
+"""
+
+
+@pytest.mark.parametrize("format_name", log_lines.FORMATS)
+def test_what_nobody_catches_is_one_line_wherever_it_happens(format_name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("{format}", format_name)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3, done.stderr
+    for line, words in zip(lines, ("in a finalizer", "on a thread", "at the end"), strict=True):
+        assert words in line
+        if format_name == "json":
+            assert "Traceback" in json.loads(line)["exception"]

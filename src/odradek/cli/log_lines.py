@@ -5,18 +5,22 @@ text   2026-11-21 03:50:06,505 INFO odradek.broker: broker 0 serves at PLAINTEXT
 json   {"time":"2026-11-21T03:50:06.505Z","level":"INFO","logger":"odradek.broker","message":"broker 0 serves …"}
 ```
 What would end a line or steer a terminal is escaped, so that a client's name can't write an entry of its own. With a
-traceback there is a field `exception`, or after the message the same with its line ends as `\n`.
+traceback there is a field `exception`, or after the message the same with its line ends as `\n`. An exception that
+nobody catches, on whatever thread, is an entry, too.
 """
 
 import json
 import logging
 import re
 import sys
+import threading
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Final
 
 FORMATS: Final = ("text", "json")
 LEVELS: Final = ("debug", "info", "warning", "error")
+_log = logging.getLogger("odradek.cli")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -27,6 +31,24 @@ def configure(format_name: str, level: str) -> None:
     handler.setFormatter(JsonLines() if format_name == "json" else TextLines(_TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     logging.captureWarnings(True)
+    sys.excepthook = _uncaught
+    sys.unraisablehook = _unraisable
+    threading.excepthook = _uncaught_on_a_thread
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    _log.critical("the process ends: %s", error or kind.__name__, exc_info=(kind, error, traceback))
+
+
+def _uncaught_on_a_thread(thread: threading.ExceptHookArgs) -> None:
+    name = "?" if thread.thread is None else thread.thread.name
+    error = thread.exc_value or thread.exc_type()
+    _log.critical("the thread %s ends: %s", name, error, exc_info=error)
+
+
+def _unraisable(found: "sys.UnraisableHookArgs") -> None:
+    error = found.exc_value or found.exc_type()
+    _log.error("%s %r", found.err_msg or "ignored in", found.object, exc_info=error)
 
 
 class TextLines(logging.Formatter):

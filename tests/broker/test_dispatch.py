@@ -148,6 +148,23 @@ def test_clients_that_are_too_many_are_turned_away(play: Any, caplog: pytest.Log
     play(scene)
 
 
+def test_who_comes_faster_than_the_rate_is_served_in_its_turn(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker(max_connection_creation_rate=4)
+        await world.pass_time(5)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        crowd = [await world.client() for _ in range(9)]
+        times = []
+        for client in crowd:
+            await client.ask(ApiKey.API_VERSIONS, 0, {})
+            times.append(loop.time() - began)
+        assert times[3] < 0.1
+        assert 1.2 < times[8] < 1.4
+
+    play(scene)
+
+
 def test_an_idle_client_is_closed(play: Any) -> None:
     async def scene(world: Any) -> None:
         await world.broker(connections_max_idle_ms=10_000)

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import uvloop
 
-from odradek.runtime import SystemNetwork
+from odradek.runtime import ListenOptions, SystemNetwork
 from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -132,5 +133,27 @@ def test_a_length_of_two_gigabytes_costs_that_connection_alone(
             assert echo.served == 1
             for each in (other, writer):
                 each.transport.abort()
+
+    run(new_loop, scenario)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_the_kernel_s_buffers_are_as_large_as_is_asked_for(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scenario() -> None:
+        sizes: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+
+        class Asked(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted = transport.get_extra_info("socket")
+                options = socket.SO_SNDBUF, socket.SO_RCVBUF
+                sizes.set_result([accepted.getsockopt(socket.SOL_SOCKET, each) for each in options])
+
+        options = ListenOptions(backlog=5, send_buffer_bytes=40_000, receive_buffer_bytes=50_000)
+        listener = await SystemNetwork().listen(Asked, "127.0.0.1", 0, options)
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert await sizes in ([40_000, 50_000], [80_000, 100_000]), "Linux doubles what it is asked for"
+        listener.close()
+        writer.close()
+        await writer.wait_closed()
 
     run(new_loop, scenario)

@@ -1,0 +1,46 @@
+"""Limits of connections on real sockets: they hold in a served broker, and change while it runs."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from raw_connection import RawConnection
+
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+from odradek.testing.process import ServedBroker
+
+BROKER: Final = 4
+FLAGS: Final = {
+    "topics": [],
+    "allow_auto_topic_creation": False,
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
+
+
+def is_served(connection: RawConnection) -> bool:
+    connection.send(connection.frame(ApiKey.METADATA, 9, FLAGS))
+    return connection.receive() is not None
+
+
+def change(connection: RawConnection, **config: str) -> None:
+    keys = [{"name": name.replace("_", "."), "value": value, "config_operation": 0} for name, value in config.items()]
+    wanted: dict[str, Any] = {"resource_type": BROKER, "resource_name": "0", "configs": keys}
+    answer = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [wanted], "validate_only": False})
+    assert answer.responses[0].error_code is ErrorCode.none, answer
+
+
+def test_the_limit_of_an_address_holds_at_once_when_it_is_changed(tmp_path: Path) -> None:
+    with ServedBroker(tmp_path / "data") as broker, RawConnection(broker.bootstrap_servers) as first:
+        servers = broker.bootstrap_servers
+        change(first, max_connections_per_ip="2")
+        with RawConnection(servers) as second, RawConnection(servers) as third:
+            assert is_served(second)
+            assert not is_served(third)
+            change(first, max_connections_per_ip_overrides="127.0.0.1:3")
+            with RawConnection(servers) as fourth:
+                assert is_served(fourth)
+            change(first, max_connections="2")
+            with RawConnection(servers) as fifth:
+                assert not is_served(fifth)
+            assert is_served(second)

@@ -98,7 +98,7 @@ def test_flags_beat_options_which_beat_the_file(tmp_path: Path) -> None:
     file.write_text("listeners=PLAINTEXT://127.0.0.1:1\nbroker.id=5\nlog.dirs=/nowhere\nnum.partitions=2\n")
     arguments = ["--config", str(file), "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "broker.id=6"]
     with serving(*arguments, "--broker-id", "7", "--data-dir", str(tmp_path / "data")):
-        assert "broker.id=7" in (tmp_path / "data" / "meta.properties").read_text()
+        assert "node.id=7" in (tmp_path / "data" / "meta.properties").read_text()
 
 
 @pytest.mark.parametrize(

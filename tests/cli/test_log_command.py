@@ -105,7 +105,8 @@ def test_a_data_directory_is_dumped_as_objects(data: Path) -> None:
     batch = next(each for each in found if each["type"] == "batch")
     assert (batch["base_offset"], batch["compress_codec"], batch["is_valid"]) == (0, "none", True)
     assert {each["file"] for each in found if each["type"] == "checkpoint_entry"} == {
-        f"{data}/recovery-point-offset-checkpoint"
+        f"{data}/recovery-point-offset-checkpoint",
+        f"{data}/replication-offset-checkpoint",
     }
 
 

@@ -168,7 +168,7 @@ def file_seeds() -> Iterator[bytes]:
     yield b"e" + b"0\n2\n0 0\n3 1500\n"
     yield b"s" + encode_snapshot(_PRODUCERS)
     yield b"s" + encode_snapshot(ProducerState())
-    yield b"m" + identity.encode_meta_properties(1, "mEgkBPdUTcyZ9uBFk7hDJQ")
+    yield b"m" + identity.encode_meta_properties(1, "mEgkBPdUTcyZ9uBFk7hDJQ", "cTs6hwuyTyWRqwTXQvbmwA")
     yield b"m" + b"#\n#Sat Nov 21 2026\nnode.id=1\ndirectory.id=x\nversion=1\ncluster.id=\\u0041\\\n  b\n"
     yield b"p" + identity.encode_partition_metadata(_ID)
 

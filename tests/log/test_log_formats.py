@@ -159,10 +159,11 @@ def test_an_offset_checkpoint_is_kafkas_text() -> None:
     assert data == b"0\n2\na 2 1099511627776\nb 10 5\n"
     assert decode_offsets(data, "x") == offsets
     assert decode_offsets(b"0\n0\n", "x") == {}
+    assert decode_offsets(b"", "x") == {}, "Kafka's brokers begin with an empty file"
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"0\n", b"0\nx\n"]
+    "data", [b"\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 x\n", b"0\n", b"0\nx\n"]
 )
 def test_an_offset_checkpoint_that_is_broken_is_refused(data: bytes) -> None:
     with pytest.raises(StorageError, match="some/path"):
@@ -182,12 +183,22 @@ def test_a_leader_epoch_checkpoint_is_kafkas_text() -> None:
 
 
 def test_meta_properties_are_kafkas() -> None:
-    data = identity.encode_meta_properties(3, "mEgkBPdUTcyZ9uBFk7hDJQ")
-    assert data == b"version=0\nbroker.id=3\ncluster.id=mEgkBPdUTcyZ9uBFk7hDJQ\n"
-    found = identity.decode_meta_properties(b"#\n#Sat Nov 21\n" + data, "x")
-    assert (found.broker_id, found.cluster_id) == (3, "mEgkBPdUTcyZ9uBFk7hDJQ")
-    kraft = identity.decode_meta_properties(b"version=1\nnode.id=4\ncluster.id=c\ndirectory.id=d\n", "x")
-    assert (kraft.broker_id, kraft.cluster_id) == (4, "c")
+    """KIP-858's form is written; that of brokers with ZooKeeper, and the one before it, are read."""
+    data = identity.encode_meta_properties(3, "mEgkBPdUTcyZ9uBFk7hDJQ", "cTs6hwuyTyWRqwTXQvbmwA")
+    assert data.decode().splitlines() == [
+        "version=1",
+        "node.id=3",
+        "cluster.id=mEgkBPdUTcyZ9uBFk7hDJQ",
+        "directory.id=cTs6hwuyTyWRqwTXQvbmwA",
+    ]
+    expected = identity.DirectoryIdentity(
+        broker_id=3, cluster_id="mEgkBPdUTcyZ9uBFk7hDJQ", directory_id="cTs6hwuyTyWRqwTXQvbmwA"
+    )
+    assert identity.decode_meta_properties(b"#\n#Sat Nov 21\n" + data, "x") == expected
+    zookeeper = identity.decode_meta_properties(b"version=0\nbroker.id=4\ncluster.id=c\n", "x")
+    assert zookeeper == identity.DirectoryIdentity(broker_id=4, cluster_id="c")
+    oldest = identity.decode_meta_properties(b"broker.id=5\n", "x")
+    assert oldest == identity.DirectoryIdentity(broker_id=5, cluster_id=None)
     for broken in (b"version=7\nbroker.id=1\n", b"broker.id=one\n", b"\xff"):
         with pytest.raises(StorageError, match="here"):
             identity.decode_meta_properties(broken, "here")
@@ -196,7 +207,7 @@ def test_meta_properties_are_kafkas() -> None:
 def test_partition_metadata_are_kafkas() -> None:
     topic_id = uuid.UUID("eefe5c9e-4532-4a2a-8472-cd943d4a5d52")
     data = identity.encode_partition_metadata(topic_id)
-    assert data == b"version: 0\ntopic_id: 7v5cnkUySiqEcs2UPUpdUg\n"
+    assert data == b"version: 0\ntopic_id: 7v5cnkUySiqEcs2UPUpdUg"
     assert identity.decode_partition_metadata(data, "x") == topic_id
     for broken in (b"", b"version: 0\n", b"version: 0\ntopic_id: short\n", data.replace(b"0", b"3", 1)):
         with pytest.raises(StorageError, match="here"):

@@ -176,9 +176,9 @@ def test_every_other_file_is_told_line_by_line() -> None:
     ]
     assert rows(disk, "/data/t-0/leader-epoch-checkpoint") == [LeaderEpoch(epoch=3, start_offset=0)]
     assert rows(disk, "/data/cleaner-offset-checkpoint") == [CheckpointEntry(topic="t", partition=0, offset=5)]
-    assert rows(disk, "/data/meta.properties") == [
-        Property(name="version", value="0"),
-        Property(name="broker.id", value="1"),
+    assert rows(disk, "/data/meta.properties")[:3] == [
+        Property(name="version", value="1"),
+        Property(name="node.id", value="1"),
         Property(name="cluster.id", value="c"),
     ]
     assert rows(disk, "/data/t-0/partition.metadata")[1] == Property(name="topic_id", value="AAAAAAAAAAAAAAAAAAAACQ")

@@ -38,7 +38,7 @@ def new_manager(
         directories or ("/data",),
         broker_id=broker_id,
         cluster_id=cluster_id,
-        entropy=random.Random(3),
+        entropy=random.Random(f"{directories}"),
         config_for=config_for,
     )
 
@@ -100,15 +100,21 @@ def test_a_second_broker_is_told_which_process_has_the_directory(tmp_path: Path)
 
 def test_a_directory_that_is_taken_leaves_the_others_free() -> None:
     disk = MemoryDisk()
-    first = opened(disk, "/b")
+
+    def of_one_cluster(*directories: str) -> LogManager:
+        manager = new_manager(disk, *directories, cluster_id="c")
+        manager.open(NOW)
+        return manager
+
+    first = of_one_cluster("/b")
     second = new_manager(disk, "/a", "/b")
     with pytest.raises(StorageError, match="/b is in use by process 1"):
         second.open(NOW)
     second.close()
-    third = opened(disk, "/a")
+    third = of_one_cluster("/a")
     third.kill()
     first.kill()
-    opened(disk, "/a", "/b")
+    of_one_cluster("/a", "/b")
 
 
 def test_a_directory_of_another_broker_or_cluster_is_refused() -> None:

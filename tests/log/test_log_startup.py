@@ -11,7 +11,7 @@ import pytest
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
 from odradek.log.checkpoints import decode_offsets
 from odradek.log.progress import LoadingStoppedError
-from odradek.model import TopicPartition
+from odradek.model import StorageError, TopicPartition
 from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches
 from odradek.protocol.records import encode_batch
 from odradek.runtime import Disk, SystemDisk
@@ -182,6 +182,65 @@ def test_a_start_that_is_stopped_forgets_no_deleted_records() -> None:
     manager = new_manager(disk)
     manager.open(NOW)
     assert [log.log_start_offset for log in manager.logs.values()] == [2] * 4
+
+
+def test_the_high_watermarks_are_kept_and_begin_where_they_were() -> None:
+    """M1: `replication-offset-checkpoint`, as Kafka's brokers write and read it; never beyond what is there."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    manager.open(NOW)
+    for number, committed in enumerate((5, 3, 9)):
+        log = manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW)
+        append(log, 5)
+        log.producers.committed(committed)
+    manager.maintain(NOW)
+    path = "/data/replication-offset-checkpoint"
+    assert disk.read_file(path) == b"0\n3\nt 0 5\nt 1 3\nt 2 5\n"
+    manager.logs[t(1)].producers.committed(4)
+    manager.close()
+    assert disk.read_file(path) == b"0\n3\nt 0 5\nt 1 4\nt 2 5\n"
+    file = disk.open(path)
+    file.truncate(0)
+    file.append([b"0\n2\nt 0 5\nt 1 400\n"])
+    manager = new_manager(disk)
+    manager.open(NOW)
+    assert [log.high_watermark for log in manager.logs.values()] == [5, 5, 0]
+
+
+def test_a_plan_of_checkpoints_never_replaces_a_newer_one() -> None:
+    """It is written on another thread; meanwhile a log may be cut, which must not wait and must not be undone."""
+    disk = MemoryDisk()
+    manager = new_manager(disk)
+    manager.open(NOW)
+    log = manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW)
+    append(log, 20)
+    manager.maintain(NOW)
+    late = manager.plan_checkpoints()
+    before = log.recovery_point
+    manager.truncate(t(0), 3)
+    manager.write_checkpoints(late)
+    path = "/data/recovery-point-offset-checkpoint"
+    assert decode_offsets(disk.read_file(path), "")[t(0)] < before
+    append(log, 20)
+    last = manager.plan_checkpoints()
+    manager.kill()
+    content = disk.read_file(path)
+    manager.write_checkpoints(last)
+    assert disk.read_file(path) == content, "a broker that is gone writes nothing"
+
+
+def test_a_directory_that_was_copied_into_another_is_refused() -> None:
+    disk = MemoryDisk()
+    manager = new_manager(disk, "/a", "/b")
+    manager.open(NOW)
+    manager.close()
+    ids = [disk.read_file(f"{each}/meta.properties") for each in ("/a", "/b")]
+    assert ids[0] != ids[1]
+    file = disk.open("/b/meta.properties")
+    file.truncate(0)
+    file.append([ids[0]])
+    with pytest.raises(StorageError, match=r"/a and /b have the same directory\.id: one is a copy of the other"):
+        new_manager(disk, "/a", "/b").open(NOW)
 
 
 # ---- what is damaged costs its partition -----------------------------------------------------------------------------

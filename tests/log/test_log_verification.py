@@ -411,7 +411,7 @@ def test_a_broker_that_died_may_have_left_its_leader_epochs_behind() -> None:
         ("recovery-point-offset-checkpoint", b"0\n2\nt 0 60\nt 1 61\n", 11),
         ("log-start-offset-checkpoint", b"0\n1\nt 0 100\n", 4),
         ("replication-offset-checkpoint", b"0\n1\n", 2),
-        ("cleaner-offset-checkpoint", b"", 0),
+        ("cleaner-offset-checkpoint", b"1\n0\n", 0),
     ],
 )
 def test_a_wrong_small_file_is_named_with_its_line(name: str, data: bytes, byte: int) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from odradek.broker.partition import Partition
@@ -46,6 +47,7 @@ class Partitions:
         self._settled: list[asyncio.Future[None]] = []
         self._callbacks: list[LeadershipCallback] = []
         self._maintenance_timer: asyncio.TimerHandle | None = None
+        self._maintaining: asyncio.Future[None] | None = None
 
     # ---- looking up ---------------------------------------------------------------------------------------------
 
@@ -260,16 +262,19 @@ class Partitions:
         if job is None:
             return
         if job.is_empty:
-            self._logs.finish_maintenance(job)
+            self._finish_maintenance(job)
             return
         job.monotonic = self._runtime.clock.monotonic
-        self._runtime.disk.submit(job.run).add_done_callback(lambda _: self._finish_maintenance(job))
+        self._maintaining = self._runtime.disk.submit(job.run, background=True)
+        self._maintaining.add_done_callback(lambda _: self._finish_maintenance(job))
 
     def _finish_maintenance(self, job: MaintenanceJob) -> None:
         for took_ms in job.flush_times_ms:
             self.writer.flush_time.observe(took_ms)
-        if self._maintenance_timer is not None:
-            self._logs.finish_maintenance(job)
+        plan = None if self._maintenance_timer is None else self._logs.finish_maintenance(job)
+        if plan is not None:
+            writing = self._runtime.disk.submit(partial(self._logs.write_checkpoints, plan), background=True)
+            writing.add_done_callback(_report)
 
     async def stop(self) -> None:
         """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
@@ -280,6 +285,8 @@ class Partitions:
         for partition in self:
             partition.refuse_appends(reason)
         await self.writer.drain()
+        if self._maintaining is not None:
+            await asyncio.wait([self._maintaining])  # it writes files that closing a log writes, too
         for partition in tuple(self):
             self._resign(partition.topic_partition, reason)
 
@@ -294,3 +301,8 @@ class Partitions:
         if self._maintenance_timer is not None:
             self._maintenance_timer.cancel()
             self._maintenance_timer = None
+
+
+def _report(writing: "asyncio.Future[None]") -> None:
+    if not writing.cancelled() and writing.exception() is not None:
+        _log.warning("%s; a start after a crash would read more", writing.exception())

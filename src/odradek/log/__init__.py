@@ -11,7 +11,7 @@ from odradek.log.files import FilePool
 from odradek.log.log import AppendInfo, Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
-from odradek.log.manager import LogManager, new_cluster_id
+from odradek.log.manager import LogManager
 from odradek.log.time_lookup import TimestampOffset
 from odradek.log.writing import WriteJob
 
@@ -26,5 +26,4 @@ __all__ = [
     "MaintenanceJob",
     "TimestampOffset",
     "WriteJob",
-    "new_cluster_id",
 ]

@@ -7,11 +7,12 @@ topic 0 1500          topic, partition, offset
 ```
 `recovery-point-offset-checkpoint`   below it everything is synced: recovery begins there
 `log-start-offset-checkpoint`        records below it are deleted, though their segment may still be there
-`replication-offset-checkpoint`      Kafka's brokers: where the high watermark was
+`replication-offset-checkpoint`      the high watermark: records below it were committed
 `cleaner-offset-checkpoint`          below it everything was compacted at least once
 
 A file is valid if the version is 0, the count is right and every line parses. It is replaced whole and synced. One
-that is not there has no entries; one that is not valid is reported, and recovery does without it: it then reads more.
+that is not there has no entries, nor has an empty one, which Kafka's brokers begin with; one that is not valid is
+reported, and the start does without it: recovery reads more.
 """
 
 import re
@@ -87,7 +88,7 @@ def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
 def decode_offset_lines(data: bytes, path: str) -> list[tuple[int, TopicPartition, int]]:
     """The same, as `(byte, partition, offset)` in the order of the file."""
     found = []
-    for byte, line in decode_lines(data, path):
+    for byte, line in decode_lines(data, path) if data else ():
         try:
             topic, partition, offset = line.split()
             found.append((byte, TopicPartition(topic, parse_number(partition, 32)), parse_number(offset)))

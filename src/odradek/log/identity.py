@@ -1,15 +1,18 @@
 """Small text files that say whose directory this is: a broker's data directory, and a partition's folder.
 
 ```
-meta.properties           version=0                       in each data directory; Java properties
-                          broker.id=1
+meta.properties           version=1                       in each data directory; Java properties
+                          node.id=1
                           cluster.id=mEgkBPdUTcyZ9uBFk7hDJQ
+                          directory.id=cTs6hwuyTyWRqwTXQvbmwA    (22 characters of URL-safe base64; KIP-858)
 partition.metadata        version: 0                      in each partition's folder (KIP-516)
                           topic_id: 7v5cnkUySiqEcy2UPpXUlQ    (22 characters of URL-safe base64)
 .kafka_cleanshutdown      {"version":0,"brokerEpoch":-1}  there only after a clean shutdown; its content does not matter
 ```
-`meta.properties` is valid if its version is 0 or 1 (Kafka's KRaft brokers write `node.id` in 1); a broker refuses a
-directory of another broker or cluster. `partition.metadata` is valid if its version is 0 and the id has 16 bytes.
+`meta.properties` is valid if its version is 0 or 1 and its numbers are numbers; in 0, of brokers with ZooKeeper,
+`broker.id` is there for `node.id`. No key need be there. A broker refuses a directory of another broker or cluster, and
+two of one `directory.id`: one is a copy of the other. `partition.metadata` is valid if its version is 0 and the id has
+16 bytes.
 """
 
 import base64
@@ -36,11 +39,12 @@ class DirectoryIdentity:
 
     broker_id: int | None
     cluster_id: str | None
+    directory_id: str | None = None
 
 
-def encode_meta_properties(broker_id: int, cluster_id: str) -> bytes:
+def encode_meta_properties(broker_id: int, cluster_id: str, directory_id: str) -> bytes:
     """The file `meta.properties`."""
-    return f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n".encode()
+    return f"version=1\nnode.id={broker_id}\ncluster.id={cluster_id}\ndirectory.id={directory_id}\n".encode()
 
 
 def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
@@ -60,7 +64,9 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
     except ValueError:
         byte = _line_of(data, "broker.id", "node.id")
         raise DamagedFileError(path, byte, f"has the broker id {broker_id!r}, which is no number") from None
-    return DirectoryIdentity(broker_id=number, cluster_id=values.get("cluster.id"))
+    return DirectoryIdentity(
+        broker_id=number, cluster_id=values.get("cluster.id"), directory_id=values.get("directory.id")
+    )
 
 
 def _line_of(data: bytes, *keys: str) -> int:
@@ -69,8 +75,8 @@ def _line_of(data: bytes, *keys: str) -> int:
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """The file `partition.metadata`."""
-    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
+    """The file `partition.metadata`; its last line has no end, as in Kafka's."""
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def encode_uuid(value: uuid.UUID) -> str:

@@ -84,7 +84,8 @@ def load(
     `recovery_point` and `log_start_offset` are what the checkpoints say. With `clean` nothing should be amiss; what is
     amiss even so is repaired. `watch` is told what recovery reads.
     """
-    pool.disk.make_directories(directory)
+    if not pool.disk.exists(directory):
+        pool.disk.make_directories(directory)
     complete_swaps(pool, directory, config)
     names = _without_left_overs(pool, directory)
     bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)

@@ -7,7 +7,8 @@ writes the checkpoints. `close` leaves a mark that the next `open` need not reco
 ```
 data directory/
     .lock  meta.properties  .kafka_cleanshutdown                          identity
-    recovery-point-offset-checkpoint  log-start-offset-checkpoint         checkpoints
+    recovery-point-offset-checkpoint  log-start-offset-checkpoint
+    replication-offset-checkpoint                                         checkpoints
     {topic}-{partition}/                                                  names
 ```
 """
@@ -20,7 +21,8 @@ from types import MappingProxyType
 from typing import Final
 
 from odradek.log import identity
-from odradek.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, encode_offsets
+from odradek.log.checkpoint_writer import CheckpointPlan, CheckpointWriter
+from odradek.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.files import DEFAULT_OPEN_FILES, FilePool, write_file
@@ -29,7 +31,7 @@ from odradek.log.log_cleaner import LogCleaner
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.names import deleted_folder, parent_of
-from odradek.log.ownership import Ownership
+from odradek.log.ownership import Ownership, new_id
 from odradek.log.progress import LoadingStoppedError, Progress
 from odradek.log.startup import FoundLog, OpenedLog, explore, open_found, refuse_twins
 from odradek.model import StorageError, TopicPartition
@@ -62,16 +64,19 @@ class LogManager:
         self._disk = disk
         self._entropy = entropy
         self._config_for = config_for
-        self._ownership = Ownership(disk, self.directories, broker_id=broker_id, cluster_id=cluster_id, note=note)
+        self._ownership = Ownership(
+            disk, self.directories, broker_id=broker_id, cluster_id=cluster_id, entropy=entropy, note=note
+        )
         self._logs: dict[TopicPartition, Log] = {}
         self.cleaner = LogCleaner(disk, entropy, MappingProxyType(self._logs))
         self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
+        self._counts = dict.fromkeys(self.directories, 0)
+        """How many logs are in each directory."""
         self._maintenance: MaintenanceJob | None = None
         self._folders_to_remove: list[tuple[int, str]] = []
-        self._checkpoints: dict[str, bytes] = {}
-        """What the checkpoint files hold, by path: they are written when that changes."""
-        self._outdated: set[TopicPartition] = set()
-        """What the checkpoints have and must not have when a new log of that name begins."""
+        self._checkpoints = CheckpointWriter(disk)
+        self._outdated: dict[TopicPartition, int] = {}
+        """What the checkpoints have and must not have when a new log of that name begins, up to which plan of them."""
         self._unopened: dict[str, FoundLog] = {}
         """The folders of logs that are not open, or not yet: what the checkpoints say of them is kept."""
         self._offline: dict[TopicPartition, StorageError] = {}
@@ -144,7 +149,7 @@ class LogManager:
             explored = explore(self._disk, directory)
         except OSError as error:
             raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
-        self._outdated |= explored.outdated
+        self._outdated.update(dict.fromkeys(explored.outdated, self._checkpoints.planned))
         self.cleaner.offsets.update(explored.cleaned_offsets)
         return explored.logs
 
@@ -163,6 +168,8 @@ class LogManager:
             return
         del self._unopened[opened.found.folder]
         self._logs[partition] = opened.log
+        self._counts[parent_of(opened.found.folder)] += 1
+        opened.log.producers.committed(min(opened.found.high_watermark, opened.log.written_offset))
         if opened.topic_id is not None:
             self._topic_ids[partition] = opened.topic_id
 
@@ -170,7 +177,7 @@ class LogManager:
         """`lock` and `load`, with a new cluster id if there is none."""
         self.lock()
         if self.cluster_id is None:
-            self.cluster_id = new_cluster_id(self._entropy)
+            self.cluster_id = new_id(self._entropy)
         self.load(now_ms)
 
     # ---- logs ---------------------------------------------------------------------------------------------------
@@ -203,12 +210,13 @@ class LogManager:
         if log is None:
             if partition in self._offline:
                 raise self._offline[partition]
-            if partition in self._outdated:
+            if self._outdated.pop(partition, -1) >= self._checkpoints.written:
                 self.checkpoint()
-            directory = self._emptiest_directory()
+            directory = min(self.directories, key=self._counts.__getitem__)
             folder = f"{directory}/{partition}"
             log = Log.open(self.pool, folder, self._config_for(partition.topic), now_ms=now_ms, clean=True)
             self._logs[partition] = log
+            self._counts[directory] += 1
         if topic_id is not None and partition not in self._topic_ids:
             path = f"{log.directory}/{identity.PARTITION_METADATA}"
             try:
@@ -217,14 +225,6 @@ class LogManager:
                 raise LogStorageError(f"{path} cannot be written: {error}") from error
             self._topic_ids[partition] = topic_id
         return log
-
-    def _emptiest_directory(self) -> str:
-        if len(self.directories) == 1:
-            return self.directories[0]
-        counts = dict.fromkeys(self.directories, 0)
-        for log in self._logs.values():
-            counts[parent_of(log.directory)] += 1
-        return min(self.directories, key=counts.__getitem__)
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cut a log (see `Log.truncate`), once a lower recovery point is written down: a crash may come between."""
@@ -250,11 +250,12 @@ class LogManager:
         delay_ms = self._config_for(partition.topic).file_delete_delay_ms
         if log is not None:
             log.abandon()
+            self._counts[parent_of(log.directory)] -= 1
             folders.append(log.directory)
             delay_ms = log.config.file_delete_delay_ms
         for folder in folders:
             self._unopened.pop(folder, None)
-            self._outdated.add(partition)
+            self._outdated[partition] = self._checkpoints.planned
             directory = parent_of(folder)
             target = f"{directory}/{deleted_folder(partition, uuid4(self._entropy).hex)}"
             try:
@@ -301,10 +302,10 @@ class LogManager:
         self._folders_to_remove = [item for item in self._folders_to_remove if item[0] > now_ms]
         return job
 
-    def finish_maintenance(self, job: MaintenanceJob) -> None:
-        """Take the results of a job that has run, and write the checkpoints."""
+    def finish_maintenance(self, job: MaintenanceJob) -> CheckpointPlan | None:
+        """Take the results of a job that has run; what is to be written down then. None if the job is of no use now."""
         if self._maintenance is not job:
-            return
+            return None
         self._maintenance = None
         for path, error in job.errors:
             _logger.warning("%s could not be removed: %s", path, error)
@@ -313,44 +314,52 @@ class LogManager:
                 log.finish_flush(flush)
             except LogStorageError:
                 continue  # the log has said so, and stopped
-        try:
-            self.checkpoint()
-        except LogStorageError as error:
-            _logger.warning("%s; recovery would read more", error)
+        return self.plan_checkpoints()
 
     def maintain(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """All of it at once."""
         job = self.begin_maintenance(now_ms, high_watermarks=high_watermarks)
         if job is not None:
             job.run()
-            self.finish_maintenance(job)
+            plan = self.finish_maintenance(job)
+            assert plan is not None, "nobody else has finished it"
+            try:
+                self.write_checkpoints(plan)
+            except LogStorageError as error:
+                _logger.warning("%s; recovery would read more", error)
 
     def checkpoint(self) -> None:
-        """Write down the recovery points, the log start offsets, and how far logs are compacted."""
-        for directory in self.directories:
-            try:
-                self._write_checkpoints(directory)
-            except OSError as error:
-                raise LogStorageError(f"the checkpoints of {directory} cannot be written: {error}") from error
-        self._outdated.clear()
+        """Write down recovery points, log start offsets, high watermarks and how far logs are compacted, at once."""
+        self.write_checkpoints(self.plan_checkpoints())
 
-    def _write_checkpoints(self, directory: str) -> None:
+    def plan_checkpoints(self) -> CheckpointPlan:
+        """What is to be written down by now."""
+        files: dict[str, Mapping[TopicPartition, int]] = {}
+        for directory in self.directories:
+            files |= self._checkpoints_of(directory)
+        return self._checkpoints.plan(files, is_whole=True)
+
+    def write_checkpoints(self, plan: CheckpointPlan) -> None:
+        """Write them, on any thread, unless newer ones are written already. Raises `LogStorageError`."""
+        self._checkpoints.write(plan)
+
+    def _checkpoints_of(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
         logs = self._logs_in(directory)
         points = {tp: log.recovery_point for tp, log in logs.items()}
         starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
+        marks = {tp: log.high_watermark for tp, log in logs.items()}
         for found in self._unopened_in(directory):
             points[found.partition] = found.recovery_point
             starts[found.partition] = found.log_start_offset
+            marks[found.partition] = found.high_watermark
+        files = {RECOVERY_POINTS: points, LOG_START_OFFSETS: starts, HIGH_WATERMARKS: marks}
         cleaned = {tp: offset for tp in logs if (offset := self.cleaner.compacted_offset(tp)) is not None}
         for found in self._unopened_in(directory):
             if found.partition in self.cleaner.offsets:
                 cleaned[found.partition] = self.cleaner.offsets[found.partition]
-        for name, offsets in ((RECOVERY_POINTS, points), (LOG_START_OFFSETS, starts), (CLEANER_OFFSETS, cleaned)):
-            path, data = f"{directory}/{name}", encode_offsets(offsets)
-            if self._checkpoints.get(path) != data and (offsets or name != CLEANER_OFFSETS or self._disk.exists(path)):
-                self._checkpoints.pop(path, None)
-                self._disk.replace_file(path, data)
-                self._checkpoints[path] = data
+        if cleaned or self._disk.exists(f"{directory}/{CLEANER_OFFSETS}"):
+            files[CLEANER_OFFSETS] = cleaned
+        return {f"{directory}/{name}": offsets for name, offsets in files.items()}
 
     def _logs_in(self, directory: str) -> dict[TopicPartition, Log]:
         return {tp: log for tp, log in self._logs.items() if parent_of(log.directory) == directory}
@@ -369,7 +378,7 @@ class LogManager:
             for directory in self.directories:
                 try:
                     self._close_directory(directory)
-                except OSError as error:
+                except (OSError, LogStorageError) as error:
                     _logger.warning("%s will be recovered at the next start: %s", directory, error)
         self._forget()
 
@@ -388,7 +397,7 @@ class LogManager:
         self._disk.sync_all([path for _, job in jobs for path in job.paths])
         for log, job in jobs:
             log.finish_flush(job)
-        self._write_checkpoints(directory)
+        self._checkpoints.write(self._checkpoints.plan(self._checkpoints_of(directory), is_whole=False))
         if is_clean:
             self._disk.replace_file(f"{directory}/{identity.CLEAN_SHUTDOWN}", identity.CLEAN_SHUTDOWN_DATA)
 
@@ -401,18 +410,12 @@ class LogManager:
         for log in self._logs.values():
             log.abandon()
         self._logs.clear()
+        self._counts = dict.fromkeys(self.directories, 0)
         self._topic_ids.clear()
-        self._checkpoints.clear()
+        self._checkpoints.stop()
+        self._checkpoints = CheckpointWriter(self._disk)
         self._maintenance = None
         self._unopened.clear()
         self._offline = {}
         self._is_open = False
         self._ownership.give_back()
-
-
-def new_cluster_id(entropy: Entropy) -> str:
-    """An id as Kafka makes them: a UUID in 22 characters of URL-safe base64, never beginning with a dash."""
-    while True:
-        text = identity.encode_uuid(uuid4(entropy))
-        if not text.startswith("-"):
-            return text

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.log import identity
-from odradek.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
+from odradek.log.checkpoints import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    decode_offsets,
+)
 from odradek.log.errors import LogStorageError
 from odradek.log.files import FilePool
 from odradek.log.log import Log
@@ -31,8 +37,8 @@ from odradek.model import KafkaError, StorageError, TopicPartition
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
-_NO_LOGS: Final = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})
-"""Folders that Kafka's brokers keep beside their logs."""
+_NO_LOGS: Final = frozenset({"metadata.sqlite.sessions", "remote-log-index-cache", "__cluster_metadata-0"})
+"""Folders that we, and Kafka's brokers, keep beside logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class FoundLog:
     clean: bool
     recovery_point: int
     log_start_offset: int
+    high_watermark: int
     size: int
 
 
@@ -79,6 +86,7 @@ def explore(disk: Disk, directory: str) -> Directory:
     recovery_points = _read_checkpoint(disk, directory, RECOVERY_POINTS)
     start_offsets = _read_checkpoint(disk, directory, LOG_START_OFFSETS)
     cleaned_offsets = _read_checkpoint(disk, directory, CLEANER_OFFSETS)
+    high_watermarks = _read_checkpoint(disk, directory, HIGH_WATERMARKS)
     logs = []
     for name in disk.list(directory):
         folder, partition = f"{directory}/{name}", parse_folder(name)
@@ -95,6 +103,7 @@ def explore(disk: Disk, directory: str) -> Directory:
                 clean=clean,
                 recovery_point=recovery_point,
                 log_start_offset=start_offsets.get(partition, 0),
+                high_watermark=high_watermarks.get(partition, 0),
                 size=0 if clean else _unsynced_bytes(disk, folder, recovery_point),
             )
             logs.append(found)
@@ -102,9 +111,9 @@ def explore(disk: Disk, directory: str) -> Directory:
         size = sum(each.size for each in logs) >> 20
         _logger.warning("%s was not closed: of its %d logs, %d MiB may have to be checked", directory, len(logs), size)
     partitions = {each.partition for each in logs}
-    outdated = (recovery_points.keys() | start_offsets.keys() | cleaned_offsets.keys()) - partitions
+    known = recovery_points.keys() | start_offsets.keys() | high_watermarks.keys() | cleaned_offsets.keys()
     cleaned_offsets = {each: offset for each, offset in cleaned_offsets.items() if each in partitions}
-    return Directory(logs=logs, outdated=outdated, cleaned_offsets=cleaned_offsets)
+    return Directory(logs=logs, outdated=known - partitions, cleaned_offsets=cleaned_offsets)
 
 
 def _remove(disk: Disk, folder: str) -> None:
@@ -121,7 +130,7 @@ def _read_checkpoint(disk: Disk, directory: str, name: str) -> dict[TopicPartiti
     try:
         return decode_offsets(disk.read_file(path), path)
     except StorageError as error:
-        _logger.warning("%s; recovery does without it and reads more", error)
+        _logger.warning("%s; the start does without it", error)
         return {}
 
 

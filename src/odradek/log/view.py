@@ -51,6 +51,11 @@ class LogView:
         return self._failure
 
     @property
+    def high_watermark(self) -> int:
+        """The end of what is committed, as far as the log was told."""
+        return min(self.producers.high_watermark, self.written_offset)
+
+    @property
     def synced_offset(self) -> int:
         """The end of what outlasts a power cut."""
         return self._durability.synced_offset

@@ -20,6 +20,7 @@ Buffer = bytes | bytearray | memoryview
 
 _MOST_BUFFERS: Final = 1024
 """IOV_MAX on Linux: one writev takes no more."""
+_SMALL_FILE: Final = 65_536
 _LONGEST_NOTE: Final = 1024
 _RECORD_LOCK: Final = struct.Struct("hhqqi0q")
 """Linux's `struct flock`: type, whence, start, length (0: to the end), process id."""
@@ -209,8 +210,14 @@ class SystemDisk:
 
     def read_file(self, path: str) -> bytes:
         """See `Disk`."""
-        with open(path, "rb") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(descriptor, _SMALL_FILE)
+            while more := os.read(descriptor, _SMALL_FILE) if len(data) >= _SMALL_FILE else b"":
+                data += more
+            return data
+        finally:
+            os.close(descriptor)
 
     def replace_file(self, path: str, data: bytes) -> None:
         """See `Disk`."""

@@ -128,7 +128,10 @@ CONNECTIONS_CREATED: Final = _kafkas(
 )
 CONNECTIONS_CLOSED: Final = _kafkas(f"{_SOCKETS}connection-close-total", _C, "Clients that have gone.", "listener")
 CONNECTIONS_REJECTED: Final = _own(
-    "connections_rejected", _C, "Clients that were turned away, by max.connections.", "listener"
+    "connections_rejected",
+    _C,
+    "Clients that were turned away: too many in all, from their address, or for the open files.",
+    "listener",
 )
 IDLE: Final = _kafkas(
     "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",

@@ -147,7 +147,7 @@ def batch_at(*times: int, codec: Codec = Codec.NONE) -> bytearray:
 def unreadable(codec: Codec) -> bytearray:
     """A batch with a right checksum around nonsense."""
     batch = batch_at(NOW + 50, NOW + 60)
-    batch[HEADER_SIZE:] = b"\xff\xff\xff\xff nonsense"
+    batch[HEADER_SIZE:] = b"\xff\xff\xff\xff nonsense, and more of it"
     return lying(batch, attributes=codec)
 
 
@@ -184,7 +184,10 @@ def test_a_bomb_is_not_opened_to_find_a_time() -> None:
         record_count=MAX_RECORDS + 1,
         last_offset_delta=MAX_RECORDS,
     )
-    log = log_with(bomb, batch_at(NOW + 5))
+    log = log_with()
+    log.append(bomb, leader_epoch=4, now_ms=NOW, from_client=False)
+    log.append(batch_at(NOW + 5), leader_epoch=4, now_ms=NOW)
+    log.write()
     assert log.find_offset(NOW - 5) == (NOW, 0, 4)
     assert log.find_max_timestamp() == (NOW + 5, MAX_RECORDS + 1, 4)
 

@@ -6,11 +6,11 @@ import tracemalloc
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from odradek.log import Log, LogConfig
-from odradek.log.batch_contents import MAX_RECORD_ERRORS, InvalidRecordsError
+from odradek.log.batch_contents import MAX_RECORD_ERRORS, MAX_RECORDS, InvalidRecordsError
 from odradek.log.validation import MessageRules
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec, compress
@@ -237,6 +237,7 @@ def test_whatever_is_in_a_batch_that_is_not_looked_into_the_header_stays_as_it_i
     section: tuple[bytes, int], codec: Codec
 ) -> None:
     batch = packed(*section, codec)
+    assume(section[1] * 7 <= len(batch) - HEADER_SIZE)
     assert admitted(batch, LogConfig()) == batch
 
 
@@ -281,6 +282,22 @@ def test_a_header_that_says_too_late_a_time_is_corrected_where_no_record_has_it(
     batch = encode_batch([(NOW - 5, None, b"v", ()), (NOW - 9, None, b"v", ())])
     write_header(batch, read_header(batch)._replace(max_timestamp=NOW + 2 * HOUR))
     assert read_header(admitted(batch, LogConfig())).max_timestamp == NOW - 5
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_number_of_records_that_cannot_be_is_no_way_to_make_offsets_jump(codec: Codec) -> None:
+    batch = encode_batch([(NOW, None, b"v", ())], codec=codec)
+    for count in (1000, 2**31 - 1):
+        lying = bytearray(batch)
+        write_header(lying, read_header(lying)._replace(record_count=count, last_offset_delta=count - 1))
+        assert refusal(lying, LogConfig()).code == ErrorCode.invalid_record
+
+
+def test_more_records_than_are_looked_at_one_by_one_are_too_many() -> None:
+    record = encode_varint(6) + bytes(4) + encode_varint(-1) + bytes(1)
+    count = MAX_RECORDS + 1
+    error = refusal(packed(record * count, count, Codec.ZSTD), LogConfig(max_message_bytes=1 << 30))
+    assert error.code == ErrorCode.message_too_large
 
 
 def test_a_malformed_record_is_named() -> None:

@@ -20,7 +20,7 @@ from odradek.protocol.record_batch import (
     set_max_timestamp,
     write_header,
 )
-from odradek.protocol.record_walk import renumber_records, walk_records
+from odradek.protocol.record_walk import MIN_RECORD_BYTES, renumber_records, walk_records
 
 NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
@@ -77,16 +77,17 @@ def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> b
     Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes` or `MAX_RECORDS`, upon which clients split a batch,
     and INVALID_RECORD for what is not the codec's: CORRUPT_MESSAGE would make them send it again, and its CRC is right.
     """
-    if header.record_count > MAX_RECORDS:
-        raise KafkaError(
-            ErrorCode.message_too_large, f"the batch has {header.record_count} records; {MAX_RECORDS} are the most"
-        )
     try:
-        return bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
+        data = bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
     except DecompressedSizeError as error:
         raise KafkaError(ErrorCode.message_too_large, f"{error}; log.validate.max.bytes allows no more") from error
     except CorruptBatchError as error:
         raise KafkaError(ErrorCode.invalid_record, str(error)) from error
+    if MAX_RECORDS < header.record_count <= len(data) // MIN_RECORD_BYTES:
+        raise KafkaError(
+            ErrorCode.message_too_large, f"the batch has {header.record_count} records; {MAX_RECORDS} are the most"
+        )
+    return data
 
 
 @cache

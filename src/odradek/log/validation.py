@@ -25,9 +25,12 @@ from odradek.protocol.record_batch import (
     read_header,
     verify_crc,
 )
+from odradek.protocol.record_walk import MIN_RECORD_BYTES
 
 _UNCOMMON: Final = CONTROL | TRANSACTIONAL | record_batch.LOG_APPEND_TIME
 _CODECS: Final = len(Codec)
+_USUAL_RATIO: Final = 32
+"""Few batches are compressed to less; those are looked into."""
 _AFTER_MAX_MS: Final = 3_600_000
 """Kafka's default of `message.timestamp.after.max.ms`."""
 
@@ -50,7 +53,8 @@ class MessageRules:
 
     The records are looked into if the topic is compacted (each needs a key), if its `compression.type` is another codec
     than the batch's, if one of its limits on timestamps is tighter than Kafka's default, if the header alone breaks
-    one of them (which record does is to be told), or if `log.validate.records=all`.
+    one of them (which record does is to be told) or promises more records than it may hold, or if
+    `log.validate.records=all`.
     """
 
     __slots__ = (
@@ -96,8 +100,8 @@ class MessageRules:
         if not from_client:
             return header, batch
         is_other_codec = self._codec is not None and header.attributes & CODEC_MASK != self._codec
-        # The header alone breaks a limit, be it true or not.
-        is_suspicious = header.max_timestamp > now_ms + self._after_max_ms
+        # What a header alone says, be it true or not, may break a limit, or be more than there can be.
+        is_suspicious = header.max_timestamp > now_ms + self._after_max_ms or not _is_plausible(header)
         if not (self._looks_inside or is_other_codec or is_suspicious):
             return header, batch
         data = open_records(batch, header, max_bytes=self._limits.max_bytes)
@@ -109,6 +113,14 @@ class MessageRules:
         stored = store_records(batch, header, data, contents, codec=codec, level=self._level, max_timestamp=timestamp)
         check_size(len(stored), self._config)
         return read_header(stored), stored
+
+
+def _is_plausible(header: BatchHeader) -> bool:
+    """Whether the batch has room for its records: a number that lies would make offsets jump by as many."""
+    room = header.size - HEADER_SIZE
+    if header.attributes & CODEC_MASK:
+        room *= _USUAL_RATIO
+    return header.record_count * MIN_RECORD_BYTES <= room
 
 
 def check_batch(

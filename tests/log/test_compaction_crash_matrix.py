@@ -1,0 +1,208 @@
+"""A crash at every single change that a scripted life with compaction makes to the disk, and what the next start finds.
+
+Row M1 and DESIGN 7: the last value of each key that was acknowledged under its durability mode is there, and nothing
+that was never written. Several segments become one, one becomes another, a batch is left empty, a transaction is
+aborted, and a new compaction finds what an earlier one began.
+"""
+
+import random
+from dataclasses import replace
+
+import pytest
+from compacting import COMPACT, NOW, T0, Room
+
+from odradek.log import Log, LogConfig
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records, encode_batch
+from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+
+CONFIG = replace(COMPACT, segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=5)
+PRODUCER = {"producer_id": 3, "producer_epoch": 0}
+
+
+class Life:
+    """The script. It goes on until the power is cut."""
+
+    def __init__(self, disk: MemoryDisk, config: LogConfig) -> None:
+        self.disk = disk
+        self.config = config
+        self.history: dict[int, tuple[bytes, bytes | None]] = {}
+        """What was given to the log, by offset; without what was aborted."""
+        self.written = self.synced = 0
+        self.sequence = 0
+        self.room: Room
+
+    def run(self) -> None:
+        room = self.room = Room(self.config, self.disk)
+        self.append(12)
+        self.maintain()
+        room.compact()
+        self.maintain()
+        self.append(9)
+        self.abort()
+        self.append(6)
+        self.maintain()
+        room.compact()
+        self.append(3)
+        self.maintain()
+        room.manager.close()
+        self.synced = self.written
+        room.manager = room.opened()
+        self.append(8)
+        self.maintain()
+        room.compact()
+        self.maintain()
+        room.manager.kill()
+
+    def append(self, count: int) -> None:
+        log = self.room.log
+        for _ in range(count):
+            number = log.log_end_offset
+            key, value = b"%d" % (number * 7 % 5), None if number % 11 == 10 else b"%d" % number * 25
+            unique = b"u%d" % number
+            data = encode_batch([(NOW + number, key, value, ()), (NOW + number, unique, b"", ())][: 1 + number % 2])
+            if number % 3 == 0:
+                data = encode_batch([(NOW + number, key, value, ())], base_sequence=self.sequence, **PRODUCER)
+                self.sequence += 1
+            self.history[number] = (key, value)
+            if number % 2 and number % 3:
+                self.history[number + 1] = (unique, b"")
+            log.append(data, leader_epoch=0, now_ms=NOW)
+            log.write()
+            self.written = log.written_offset
+            if self.config.flush_group:
+                self.synced = self.written
+
+    def abort(self) -> None:
+        """A transaction that comes to nothing, across a segment's end."""
+        log = self.room.log
+        for sequence in range(2):
+            records = [(NOW, b"0", b"never" * 50, ())]
+            data = encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+            log.append(data, leader_epoch=0, now_ms=NOW, transactional=True)
+        end_transaction(log)
+        self.written = log.written_offset
+        if self.config.flush_group:
+            self.synced = self.written
+
+    def maintain(self) -> None:
+        self.room.now_ms += 10
+        self.room.manager.maintain(self.room.now_ms)
+        self.synced = max(self.synced, self.room.log.synced_offset)
+
+
+def end_transaction(log: Log) -> None:
+    log.append_marker(
+        EndTransactionMarker(ControlType.ABORT, 0),
+        producer_id=9,
+        producer_epoch=0,
+        transaction_version=1,
+        leader_epoch=0,
+        now_ms=NOW,
+    )
+    log.write()
+
+
+def served(log: Log) -> dict[int, tuple[bytes, bytes | None]]:
+    """What a consumer that reads committed transactions gets."""
+    found: dict[int, tuple[bytes, bytes | None]] = {}
+    offset = log.log_start_offset
+    aborted = {(each.producer_id, each.first_offset): each for each in log.aborted_transactions(0, log.log_end_offset)}
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20)
+        assert data, f"nothing can be read at {offset}"
+        for position, header in iterate_batches(data):
+            assert header.base_offset >= offset, "offsets rise"
+            offset = header.next_offset
+            is_aborted = header.is_transactional and any(
+                key[0] == header.producer_id and key[1] <= header.base_offset <= each.last_offset
+                for key, each in aborted.items()
+            )
+            if header.is_control or is_aborted:
+                continue
+            for record in decode_records(data[position : position + header.size]):
+                assert record.key is not None
+                found[record.offset] = (record.key, record.value)
+    return found
+
+
+def check(life: Life, *, is_synced_only: bool) -> None:
+    """Start again, compare with what was promised, compact and go on, and start once more."""
+    disk = life.disk
+    room = Room(life.config, disk)
+    log = room.log
+    floor = life.synced if is_synced_only else life.written
+    assert log.log_end_offset >= floor, f"lost {log.log_end_offset} to {floor}"
+    assert not [name for name in room.names() if name.endswith((".cleaned", ".swap"))]
+    life.history = {offset: pair for offset, pair in life.history.items() if offset < log.log_end_offset}
+    if log.first_unstable_offset is not None:
+        end_transaction(log)  # as its coordinator does
+    agree(life, log)
+    for before, after in zip(log.segments, log.segments[1:], strict=False):
+        assert before.next_offset == after.base_offset
+    entry = log.producers.entries.get(PRODUCER["producer_id"])
+    sequence = 0 if entry is None else entry.last_sequence + 1
+    life.history[log.log_end_offset] = (b"1", b"again")
+    data = encode_batch([(NOW, b"1", b"again", ())], base_sequence=sequence, **PRODUCER)
+    log.append(bytes(data), leader_epoch=5, now_ms=NOW)
+    assert log.append(data, leader_epoch=5, now_ms=NOW).duplicate
+    log.write()
+    room.roll()
+    room.compact()
+    left = agree(life, log)
+    assert len({key for key, _ in left.values()}) == len(left), "each key once"
+    room.restart()
+    assert served(room.log) == left
+    assert room.manager.cleaner.offsets[T0] == room.log.log_end_offset
+    room.manager.kill()
+
+
+def agree(life: Life, log: Log) -> dict[int, tuple[bytes, bytes | None]]:
+    found = served(log)
+    for offset, pair in found.items():
+        assert life.history.get(offset) == pair, f"something else is at {offset}"
+    last = {key: offset for offset, (key, _) in sorted(life.history.items()) if offset < log.log_end_offset}
+    assert set(last.values()) <= found.keys(), "the last value of a key is gone"
+    return found
+
+
+def operations_of(config: LogConfig) -> int:
+    disk = MemoryDisk()
+    life = Life(disk, config)
+    life.run()
+    operations = disk.operations
+    log = Room(config, disk).log
+    assert len(served(log)) < len(life.history) * 0.8, "compaction is a part of the script"
+    return operations
+
+
+CASES = {
+    "killed": (CONFIG, None, 1),
+    "power cut, everything unsynced lost": (CONFIG, Survival.LOSE, 1),
+    "power cut, anything may happen": (CONFIG, Survival.ANY, 2),
+    "power cut with group flush": (replace(CONFIG, flush_group=True), Survival.ANY, 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_crash_at_any_change_leaves_the_last_value_of_each_key(case: str) -> None:
+    config, survival, seeds = CASES[case]
+    count = operations_of(config)
+    assert count > 150
+    for operation in range(1, count + 1):
+        for seed in range(seeds):
+            disk = MemoryDisk(random.Random(f"{operation} {seed}"))
+            disk.cut_power_at(operation)
+            life = Life(disk, config)
+            with pytest.raises(PowerCutError):
+                life.run()
+            if survival is None:
+                disk.kill()
+            else:
+                disk.cut_power(survival)
+            try:
+                check(life, is_synced_only=survival is not None)
+            except BaseException as error:
+                error.add_note(f"{case}: crash at operation {operation}, seed {seed}")
+                raise

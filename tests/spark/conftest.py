@@ -22,7 +22,12 @@ def spark() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """A broker as users run it, in a process of its own; it keeps records however old they say they are."""
-    options = {"log.retention.ms": "-1", "num.partitions": "4", "offsets.topic.num.partitions": "4"}
+    options = {
+        "log.retention.ms": "-1",
+        "num.partitions": "4",
+        "offsets.topic.num.partitions": "4",
+        "transaction.partition.verification.enable": "false",
+    }
     with ServedBroker(tmp_path_factory.mktemp("spark") / "data", options=options) as broker:
         yield broker
 

@@ -22,6 +22,7 @@ from odradek.log.errors import DamagedFileError
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.log.producer_state import AppendedBatch, ProducerEntry, ProducerState
+from odradek.log.transaction_index import decode_transactions
 from odradek.metadata import nodes
 from odradek.model import TopicPartition
 from odradek.protocol import consumer_protocol, group_records
@@ -105,6 +106,9 @@ _PRODUCERS = ProducerState(
 )
 
 
+_TRANSACTION_BYTES: Final = 34
+
+
 def check_small_files(data: bytes) -> None:
     """A file is damaged, at a byte that it has, or says the same when it is written and read again."""
     kind, content = data[:1], data[1:]
@@ -153,12 +157,18 @@ def _check_partition_metadata(content: bytes) -> None:
     assert identity.decode_partition_metadata(identity.encode_partition_metadata(topic_id), "f") == topic_id
 
 
+def _check_transactions(content: bytes) -> None:
+    entries = [entry for _, entry in decode_transactions(content, "f")]
+    assert len(entries) * _TRANSACTION_BYTES == len(content)
+
+
 _FILES: Final[dict[bytes, Callable[[bytes], None]]] = {
     b"o": _check_offsets,
     b"e": _check_epochs,
     b"s": _check_snapshot,
     b"m": _check_meta_properties,
     b"p": _check_partition_metadata,
+    b"t": _check_transactions,
 }
 
 
@@ -170,6 +180,7 @@ def file_seeds() -> Iterator[bytes]:
     yield b"s" + encode_snapshot(ProducerState())
     yield b"m" + identity.encode_meta_properties(1, "mEgkBPdUTcyZ9uBFk7hDJQ", "cTs6hwuyTyWRqwTXQvbmwA")
     yield b"m" + b"#\n#Sat Nov 21 2026\nnode.id=1\ndirectory.id=x\nversion=1\ncluster.id=\\u0041\\\n  b\n"
+    yield b"t" + struct.pack(">hqqqq", 0, 7, 5, 9, 10) * 2
     yield b"p" + identity.encode_partition_metadata(_ID)
 
 
@@ -194,7 +205,7 @@ _NUMBERS = (
 
 def mutate_text(data: bytes, chance: random.Random) -> bytes | None:
     """Put another number where one is; None for files that are no text."""
-    if data[:1] == b"s":
+    if data[:1] in {b"s", b"t"}:
         return None
     places = [place for place in range(1, len(data)) if data[place : place + 1].isdigit()]
     if not places:

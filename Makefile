@@ -13,7 +13,7 @@ help:
 	@echo "make test    every test (ARGS='-k words' for some)"
 	@echo "make check   format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz    one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
-	@echo "make bench   figures beside their peers' (ARGS='produce --help' for one)"
+	@echo "make bench   figures beside their peers' (ARGS=compare: Apache Kafka's; ARGS='produce --help' for one)"
 
 demo: .venv/installed
 	$(BIN)/python -m demo $(ARGS)

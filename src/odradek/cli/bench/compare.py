@@ -27,8 +27,9 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
     "requests": comparisons.requests,
     "latency": comparisons.latency,
     "recovery": storage.recovery,
+    "compaction": storage.compaction,
 }
-"""By name, in their order. The last has the machine to itself."""
+"""By name, in their order. The last two have the machine to themselves."""
 
 
 @click.command(name="compare")
@@ -64,7 +65,7 @@ def command(
     """Everything beside a peer, on this machine, by the same client: figures of both, their ratio, the aim.
 
     Sides take turns within each round, every other round backwards, and medians are shown. Both get the same
-    warm-up, since a JVM needs one; start, memory and recovery are taken without.
+    warm-up, since a JVM needs one; start, memory, recovery and compaction are taken without.
     """
     names = _chosen(only)
     # Whoever ends this ends the brokers, too.
@@ -83,7 +84,7 @@ def command(
         try:
             for name in names:
                 rows: list[Row] = []
-                if name == "recovery":
+                if name in ("recovery", "compaction"):
                     bench.close()
                 try:
                     rows.extend(COMPARISONS[name](bench))

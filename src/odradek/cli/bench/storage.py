@@ -1,23 +1,38 @@
-"""Comparisons of what a broker does to its files by itself: recovery after a crash.
+"""Comparisons of what a broker does to its files by itself: recovery after a crash, and compaction.
 
-Both sides have Kafka's directories, so both are filled by clients and crashed in the same way. Each run has a fresh
-broker, which is alone; its files are in the page cache.
+Both sides have Kafka's directories, so both are filled by clients and crashed in the same way, and the end of
+compaction is read from the same checkpoint file. Each run has a fresh broker, which is alone; its files are in the page
+cache.
 """
 
 import os
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from odradek.cli.bench.comparisons import Bench
 from odradek.cli.bench.measure import Row, Run
 from odradek.cli.bench.servers import run_client
 from odradek.cli.bench.sides import BrokerProcess, Side, running
+from odradek.model import UnavailableError
 
+_MIB: Final = 1024 * 1024
 _TOPIC: Final = "bench"
 _PARTITIONS: Final = 1_000
 _PARTITION_MB: Final = 10
 _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+
+_CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+_CLEANING: Final = {
+    # What is looked at often is seen at once; how fast the cleaner then is, is not touched.
+    "log.cleaner.backoff.ms": "100",
+    "log.flush.offset.checkpoint.interval.ms": "100",
+}
+_SEGMENT_MIB: Final = 32
+_KEYS: Final = 50_000
+_POLL_S: Final = 0.02
+_CLEANED_WITHIN_S: Final = 300.0
 
 
 def recovery(bench: Bench) -> Iterator[Row]:
@@ -57,3 +72,47 @@ def _seconds_to_start(broker: BrokerProcess) -> float:
     took = time.perf_counter() - began
     broker.stop()
     return took
+
+
+def compaction(bench: Bench) -> Iterator[Row]:
+    """Compact a topic that was kept whole so far, from the change of its policy to the cleaner's checkpoint."""
+
+    def run_of(side: Side) -> Run:
+        def run() -> Mapping[str, float]:
+            with side.broker(_CLEANING) as broker, running(broker):
+                where = {"bootstrap_servers": broker.bootstrap_servers, "topic": _TOPIC}
+                config = {"segment.bytes": str(_SEGMENT_MIB * _MIB), "min.cleanable.dirty.ratio": "0.01"}
+                run_client("create_topic", {**where, "partitions": 1, "config": config})
+                run_client("produce", {**where, **_KEYED, "partitions": 1, "total_bytes": bench.mib * _MIB})
+                os.sync()
+                before = _finished_bytes(broker.data_dir)
+                altered = run_client("alter_topic", {**where, "config": {"cleanup.policy": "compact"}})
+                _await_cleaning(broker.data_dir, side.name)
+                seconds = time.time() - altered["asked_at"]
+                return {"rate": before / 1_000_000 / seconds, "kept": _finished_bytes(broker.data_dir) / before}
+
+        return run
+
+    what = f"compaction, 1 KiB records, {_KEYS:,} keys"
+    figures = bench.measure(what, {side.name: run_of(side) for side in bench.sides})
+    yield bench.row(what, "MB/s", figures, "rate")
+    yield bench.row("of that, kept", "share", figures, "kept")
+
+
+_KEYED: Final = {"record_bytes": 1024, "batch_bytes": 16_384, "keys": _KEYS}
+
+
+def _finished_bytes(data_dir: Path) -> int:
+    """The bytes of all segments of the topic but the last, which is never cleaned."""
+    segments = sorted((data_dir / f"{_TOPIC}-0").glob("*.log"))
+    return sum(segment.stat().st_size for segment in segments[:-1])
+
+
+def _await_cleaning(data_dir: Path, name: str) -> None:
+    """Return when the cleaner has written down how far it came. Raises `UnavailableError`."""
+    until = time.perf_counter() + _CLEANED_WITHIN_S
+    path = data_dir / _CLEANER_CHECKPOINT
+    while not (path.exists() and f"{_TOPIC} 0 " in path.read_text()):
+        if time.perf_counter() > until:
+            raise UnavailableError(f"{name} has not compacted anything in {_CLEANED_WITHIN_S:.0f} seconds")
+        time.sleep(_POLL_S)

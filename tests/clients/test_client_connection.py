@@ -5,12 +5,12 @@ import struct
 
 import pytest
 
-from odradek.clients.connection import Connection, open_connection
 from odradek.model import KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import decode_request_header, encode_response_header
 from odradek.protocol.messages import encode_response
 from odradek.testing import Simulation
+from odradek.wire.outgoing import Connection, open_connection
 
 
 class Peer(asyncio.Protocol):

@@ -16,7 +16,7 @@ from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.groups import GroupSettings, State
 from odradek.metadata.image import BrokerImage, ClusterImage
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -64,7 +64,6 @@ class GroupCoordinator:
         self._shards: dict[int, GroupShard] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._creation: asyncio.Task[None] | None = None
 
     # -- what the broker says ------------------------------------------------------------------------------------------
 
@@ -92,8 +91,6 @@ class GroupCoordinator:
     def _stop_timers(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._creation is not None:
-            self._creation.cancel()
 
     def _leadership(self, topic_partition: TopicPartition, partition: Partition | None) -> None:
         if topic_partition.topic != OFFSETS_TOPIC:
@@ -222,15 +219,7 @@ class GroupCoordinator:
         return self._broker.config.offsets_topic_num_partitions if topic is None else max(len(topic.partitions), 1)
 
     async def _create_topic(self) -> None:
-        """Create the topic once, however many clients ask for it at the same time."""
-        if self._creation is None or self._creation.done():
-            self._creation = asyncio.get_running_loop().create_task(self._create())
         try:
-            await asyncio.shield(self._creation)
-        except KafkaError as error:
+            await self._broker.topics_on_demand.ensure(offsets_topic(self._broker.config))
+        except (KafkaError, UnavailableError) as error:
             raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error
-
-    async def _create(self) -> None:
-        (created,) = await self._broker.create_topics([offsets_topic(self._broker.config)])
-        if created.error is not None and created.error.code is not ErrorCode.topic_already_exists:
-            raise created.error

@@ -23,7 +23,9 @@ from odradek.broker.controller_shell import ControllerShell, prepare_tree
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.group_coordinator import GroupCoordinator
+from odradek.broker.on_demand import TopicsOnDemand
 from odradek.broker.partitions import Partitions
+from odradek.broker.peers import Peers
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.purgatory import Purgatory
 from odradek.broker.server import Server
@@ -95,6 +97,8 @@ class Broker:
             config=lambda: self.config,
             stable_offsets=lambda: {each.topic_partition: each.last_stable_offset for each in self.partitions},
         )
+        self.peers = Peers(runtime, config.broker_id)
+        self.topics_on_demand = TopicsOnDemand(self)
         self.groups = GroupCoordinator(self)
         self.dispatcher = Dispatcher(self)
         self.server = Server(self, self.dispatcher)
@@ -178,6 +182,8 @@ class Broker:
         await self.partitions.stop()
         await self.dispatcher.stop()
         await self.server.close_connections()
+        self.topics_on_demand.kill()
+        self.peers.close()
         await self.controller.stop()
         self.logs.close()
         _log.info("broker %d has stopped", self.broker_id)
@@ -187,6 +193,8 @@ class Broker:
         self.phase = Phase.STOPPING
         self.server.close_listeners()
         self.server.abort_connections()
+        self.topics_on_demand.kill()
+        self.peers.close()
         self.groups.kill()
         self.cleaning.kill()
         self.partitions.kill()
@@ -200,6 +208,7 @@ class Broker:
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
         self.partitions.apply(old, new)
+        self.topics_on_demand.image_changed()
 
     def _update_config(self, image: ClusterImage) -> None:
         """Go by what was set for this broker while it runs, on top of what it was started with."""
@@ -250,9 +259,3 @@ class Broker:
         if topic.replication_factor != -1 or topic.assignment:
             return topic.replication_factor
         return self.config.default_replication_factor
-
-    async def create_topic_on_demand(self, name: str) -> None:
-        """Create a topic as its first use does, with the broker's defaults. Raises `KafkaError`."""
-        (created,) = await self.create_topics([NewTopic(name=name)])
-        if created.error is not None:
-            raise created.error

@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.connection import Connection
 from odradek.clients.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -33,6 +32,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
 from odradek.runtime import Runtime, system_runtime
+from odradek.wire.outgoing import Connection
 
 T = TypeVar("T")
 _NO_SUCH_GROUP = "Dead"

@@ -13,13 +13,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from odradek.clients.backoff import Backoff
-from odradek.clients.connection import Connection, address_text, open_connection
 from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import parse_host_port
 from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
+from odradek.wire.outgoing import Connection, address_text, open_connection
 
 _log = logging.getLogger("odradek.clients")
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.connection import Connection
 from odradek.clients.offsets import ISOLATION_LEVELS, by_topic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -16,6 +15,7 @@ from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, decode_fetch_response
 from odradek.protocol.messages import encode_request
 from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
+from odradek.wire.outgoing import Connection
 
 _NO_SESSION: Final = {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.connection import Connection
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
+from odradek.wire.outgoing import Connection
 
 NO_GENERATION: Final = -1
 _TOPIC_IDS_FROM: Final = 10

@@ -1,7 +1,8 @@
-"""A connection as the server has it: bytes in, frames up, replies down in order. Knows no API.
+"""A connection, as a server has it and as whoever asks has it.
 
-Data passes from the transport into a pooled buffer (`buffers`), is cut into frames in place (`frames`), and goes up to
-a `Service` as memoryviews; what the service answers, now or later, leaves in the order of the requests (`connection`).
+A server's (`connection`) takes bytes in and gives replies in order; it knows no API. Data passes from the transport
+into a pooled buffer (`buffers`), is cut into frames in place (`frames`), and goes up to a `Service` as memoryviews.
+An asker's (`outgoing`) sends requests in versions that both sides know, and finds the answer to each.
 """
 
 from odradek.wire.buffers import BufferPool

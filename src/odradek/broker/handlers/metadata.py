@@ -11,8 +11,9 @@ from uuid import UUID
 
 from odradek.broker.context import RequestContext
 from odradek.broker.responses import frame as response_frame
+from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from odradek.model import ErrorCode, InvalidTopicError, KafkaError, validate_topic_name
+from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_request, encode_response, optional
 from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
@@ -48,10 +49,11 @@ async def _create_first(broker: "Broker", context: RequestContext, request: Any,
     errors: dict[str, ErrorCode] = {}
     for name in absent:
         try:
-            await broker.create_topic_on_demand(name)
+            await broker.topics_on_demand.ensure(NewTopic(name=name))
         except KafkaError as error:
-            if error.code != ErrorCode.topic_already_exists:
-                errors[name] = error.code
+            errors[name] = error.code
+        except UnavailableError:
+            errors[name] = ErrorCode.leader_not_available
     return response_frame(context.header, _encode(broker.image, context, request, errors))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from odradek.assignors import Assignor, GroupSubscription, MemberSubscription, create_assignor
 from odradek.clients.cluster import Cluster, Lane
-from odradek.clients.connection import Connection
 from odradek.clients.consumer.actions import (
     Action,
     Assign,
@@ -46,6 +45,7 @@ from odradek.protocol.consumer_protocol import (
     encode_subscription,
 )
 from odradek.protocol.messages import optional
+from odradek.wire.outgoing import Connection
 
 _log = logging.getLogger("odradek.clients")
 _JOIN_GRACE_MS = 5_000

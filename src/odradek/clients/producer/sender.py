@@ -13,7 +13,6 @@ from math import inf
 from uuid import UUID
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.connection import Connection, Reply
 from odradek.clients.producer.accumulator import TIMER_SLACK_S, Accumulator, Batch, PartitionQueue
 from odradek.clients.producer.idempotence import Idempotence, ProducerIdentity
 from odradek.clients.producer.settings import ProducerSettings
@@ -29,6 +28,7 @@ from odradek.protocol.produce import (
     decode_produce_response,
     encode_produce_request,
 )
+from odradek.wire.outgoing import Connection, Reply
 
 _log = logging.getLogger("odradek.clients")
 _START_OVER = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}

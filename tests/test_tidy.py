@@ -38,6 +38,8 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "cli/log_lines.py": "what nobody catches on a thread is an entry of the log, too",
     "cli/process.py": "a command ends on signals, and asks what its standard input is",
     "cli/serve.py": "a server ends on signals, and says which process it is",
+    "cli/up.py": "a supervisor ends on signals",
+    "supervisor/supervisor.py": "starts and ends brokers",
     "cli/bench/": "measures real processes by the real clock",
     "testing/cluster.py": "a thread for the brokers' loop, beside blocking clients",
     "testing/conditions.py": "waits for other processes, which live in real time",

@@ -60,6 +60,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "metadata.sqlite"
 
 
+async def test_a_store_that_opens_waits_for_a_process_that_is_writing(path) -> None:
+    await SqliteStore(str(path), system_runtime()).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.ensure_future(asyncio.to_thread(SqliteStore, str(path), system_runtime()))
+        await asyncio.to_thread(eventually, lambda: locks(path))  # it has come to its session's first transaction
+        other.execute("COMMIT")
+    store = await opening
+    assert await store.create("/a", ephemeral=True) == "/a"
+    await store.close()
+
+
 async def test_changes_are_looked_for_often_enough() -> None:
     assert sqlite.POLL_INTERVAL_S <= 0.05
 

@@ -51,6 +51,7 @@ _USUAL_CONNECTIONS: Final = 10_000
 @click.option("--metrics-listen", metavar="HOST:PORT", help="Where to answer for /metrics, /healthz and /readyz.")
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
+@click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends: for whoever starts brokers.")
 @click.option("--allow-anonymous-network", is_flag=True, help="Listen beyond this machine without authentication.")
 def command(
     *,
@@ -64,6 +65,7 @@ def command(
     metrics_listen: str | None,
     log_format: str,
     log_level: str,
+    stop_with_stdin: bool,
     allow_anonymous_network: bool,
 ) -> None:
     """Run one broker until it is told to stop. A flag beats -o, which beats the file."""
@@ -85,7 +87,7 @@ def command(
         url = metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
         most_connections = _room_for_connections()
         with _new_runner() as runner:
-            runner.run(_serve(loaded, url, metrics, most_connections))
+            runner.run(_serve(loaded, url, metrics, most_connections, stop_with_stdin=stop_with_stdin))
     except (OdradekError, OSError) as error:
         if log_format == "text":
             raise
@@ -141,9 +143,18 @@ def _new_runner() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(config: BrokerConfig, metadata: str, metrics: tuple[str, int] | None, most_connections: int) -> None:
+async def _serve(
+    config: BrokerConfig,
+    metadata: str,
+    metrics: tuple[str, int] | None,
+    most_connections: int,
+    *,
+    stop_with_stdin: bool,
+) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping.set)
+    if stop_with_stdin:
+        await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(stopping.set), sys.stdin)
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
     store = open_store(metadata, runtime, session_timeout_ms=config.zookeeper_session_timeout_ms)
     try:
@@ -192,6 +203,19 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
         monitor.close()
 
 
+class _EndOfInput(asyncio.Protocol):
+    """A pipe that nobody writes into, and that ends with the process at its other end."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop, as whoever started the broker has ended."""
+        del exc
+        _log.info("standard input ended: stopping")
+        self._stop()
+
+
 def _on_signals(stop: Callable[[], None]) -> None:
     """A first SIGTERM or SIGINT stops the broker cleanly; a second one ends the process as the system does."""
     loop = asyncio.get_running_loop()
@@ -201,6 +225,7 @@ def _on_signals(stop: Callable[[], None]) -> None:
             with suppress(ValueError):
                 loop.remove_signal_handler(each)
         signal.signal(number, signal.SIG_DFL)
+        _log.info("%s: stopping; a second one ends the process at once", signal.Signals(number).name)
         stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -55,6 +55,7 @@ class SqliteStore:
             self._seen_version = self._tree.data_version()
             self._seen_change = self._tree.last_change()
             self._session = SqliteSession(self._tree, runtime, timeout_ms=session_timeout_ms)
+            self._tree.stop_waiting()
         except (sqlite3.Error, OSError) as error:
             self._tree.close()
             raise StorageError(f"can't begin a session with the metadata database {path}: {error}") from None

@@ -74,6 +74,10 @@ class SqliteTree:
             self._connection.close()
             raise
 
+    def stop_waiting(self) -> None:
+        """Fail at once from now on where another process is in the way; while a store opens, SQLite waits."""
+        self._connection.execute("PRAGMA busy_timeout = 0")
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -190,7 +194,6 @@ class SqliteTree:
                 f"this release reads {SCHEMA_VERSION}"
             )
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("PRAGMA busy_timeout = 0")
 
     def _create_tables(self) -> None:
         """Make a new file a tree, unless somebody else just did; a file with tables of others is left alone."""

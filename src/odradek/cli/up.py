@@ -1,0 +1,95 @@
+"""`odradek up`: several brokers on this machine, one process each, until SIGTERM or SIGINT.
+
+Standard output has one line, `ready: HOST:PORT,HOST:PORT…` in the order of their ids, when all brokers serve. What the
+supervisor has to say goes to standard error; each broker's own log is a file beside its data.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from odradek.cli import log_lines
+from odradek.model import ConfigurationError, UnavailableError
+from odradek.runtime import SystemClock
+from odradek.supervisor import BrokerCommand, Supervisor
+
+_HIGHEST_PORT = 65_535
+
+
+@click.command(name="up")
+@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="How many.")
+@click.option(
+    "--port", type=click.IntRange(0, _HIGHEST_PORT), default=9092, show_default=True, metavar="P",
+    help="The first broker's; the others follow. 0: any that are free, which a restart keeps.",
+)  # fmt: skip
+@click.option(
+    "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
+    help="Where brokers keep partitions and logs, and the metadata.",
+)  # fmt: skip
+@click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT/CHROOT; else a file in DIR.")
+@click.option("--config", metavar="FILE", help="Java properties for every broker, as Kafka's server.properties.")
+@click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A key for every broker; may be repeated.")
+@click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
+@click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
+def command(
+    *,
+    brokers: int,
+    port: int,
+    data_dir: str,
+    metadata: str | None,
+    config: str | None,
+    options: Sequence[str],
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run several brokers that share one metadata tree. One that dies is started again."""
+    log_lines.configure(log_format, log_level)
+    if port and port + brokers - 1 > _HIGHEST_PORT:
+        raise ConfigurationError(f"{brokers} brokers from port {port} on would need ports beyond {_HIGHEST_PORT}")
+    if metadata == "memory:":
+        raise ConfigurationError("several processes cannot share a tree in memory: use sqlite:///PATH")
+    directory = Path(data_dir).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    rest = ["--metadata", metadata or f"sqlite:///{directory}/metadata.sqlite"]
+    if config is not None:
+        rest += ["--config", str(Path(config).absolute())]
+    for option in options:
+        rest += ["-o", option]
+    rest += ["--log-format", log_format, "--log-level", log_level]
+    commands = [_command(number, directory, port, rest) for number in range(brokers)]
+    asyncio.run(_run(Supervisor(commands, SystemClock())))
+
+
+def _command(broker_id: int, directory: Path, port: int, rest: Sequence[str]) -> BrokerCommand:
+    own = ["--broker-id", str(broker_id), "--data-dir", str(directory / f"broker-{broker_id}"), "--stop-with-stdin"]
+    address = f"127.0.0.1:{port and port + broker_id}"
+    return BrokerCommand(
+        broker_id=broker_id,
+        arguments=(sys.executable, "-m", "odradek", "serve", "--listen", address, *own, *rest),
+        log_file=directory / f"broker-{broker_id}.log",
+    )
+
+
+async def _run(supervisor: Supervisor) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    starting, told = asyncio.ensure_future(supervisor.start()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return
+    except UnavailableError as error:
+        raise ConfigurationError(str(error)) from error
+    print("ready: " + ",".join(supervisor.addresses), flush=True)
+    await stopping.wait()
+    await supervisor.stop()

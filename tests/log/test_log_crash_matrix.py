@@ -190,6 +190,50 @@ CASES = {
 }
 
 
+def crashed(config: LogConfig, survival: Survival | None, operation: int, seed: str) -> tuple[Life, MemoryDisk]:
+    """What the script was promised by its `operation`th change to the disk, and what the crash there left."""
+    disk = MemoryDisk(random.Random(seed))
+    disk.cut_power_at(operation)
+    life = Life(disk, config)
+    with pytest.raises(PowerCutError):
+        life.run()
+    crash(disk, survival)
+    return life, disk
+
+
+def crash(disk: MemoryDisk, survival: Survival | None) -> None:
+    if survival is None:
+        disk.kill()
+    else:
+        disk.cut_power(survival)
+
+
+@pytest.mark.parametrize("case", ["killed", "power cut, anything may happen"])
+def test_a_second_crash_at_any_change_of_the_recovery_loses_nothing_either(case: str) -> None:
+    """Every ninth first crash (they are many), and then one at every change that its recovery makes."""
+    config, survival, _ = CASES[case]
+    second_crashes = 0
+    for operation in range(3, operations_of(config), 9):
+        seed = f"{operation}"
+        for second in range(1, 1000):
+            life, disk = crashed(config, survival, operation, seed)
+            disk.cut_power_at(disk.operations + second)
+            manager = life.manager()
+            try:
+                manager.open(life.now_ms)
+            except PowerCutError:
+                second_crashes += 1
+                crash(disk, survival)
+            else:
+                break
+            try:
+                check(life, is_synced_only=survival is not None)
+            except BaseException as error:
+                error.add_note(f"{case}: crash at operation {operation}, then at {second} of its recovery")
+                raise
+    assert second_crashes > 150
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_crash_at_any_change_loses_nothing_that_was_promised(case: str) -> None:
     config, survival, seeds = CASES[case]
@@ -197,15 +241,7 @@ def test_a_crash_at_any_change_loses_nothing_that_was_promised(case: str) -> Non
     assert count > 150
     for operation in range(1, count + 1):
         for seed in range(seeds):
-            disk = MemoryDisk(random.Random(f"{operation} {seed}"))
-            disk.cut_power_at(operation)
-            life = Life(disk, config)
-            with pytest.raises(PowerCutError):
-                life.run()
-            if survival is None:
-                disk.kill()
-            else:
-                disk.cut_power(survival)
+            life, _ = crashed(config, survival, operation, f"{operation} {seed}")
             try:
                 check(life, is_synced_only=survival is not None)
             except BaseException as error:

@@ -1,0 +1,74 @@
+"""How fast a broker opens its logs after `kill -9`: a directory as that leaves it, and a served broker on top of it.
+
+One partition is written by our own log and copied, which is much faster than a producer. No recovery point is known, so
+that every byte is checked. Kafka reads the same directory.
+"""
+
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from odradek.log import Log, LogConfig
+from odradek.protocol.records import encode_batch
+from odradek.runtime import SystemDisk
+from odradek.testing.process import ServedBroker
+
+_MIB: Final = 1 << 20
+_RECORD_BYTES: Final = 1000
+_TIME_MS: Final = 1_800_000_000_000
+
+
+@click.command(name="recovery")
+@click.option("--partitions", default=100, show_default=True, help="How many logs there are.")
+@click.option("--mib", default=10, show_default=True, help="How much is in each.")
+@click.option("--batch-bytes", default=16_384, show_default=True, help="The size of a record batch.")
+@click.option("--threads", default=2, show_default=True, help="num.recovery.threads.per.data.dir.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(*, partitions: int, mib: int, batch_bytes: int, threads: int, as_json: bool) -> None:
+    """Seconds until a broker serves that was killed, and MiB/s of what it checks; beside them a start after that."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
+        data = Path(directory) / "data"
+        size = fill(data, partitions=partitions, mib=mib, batch_bytes=batch_bytes)
+        broker = ServedBroker(data, options={"num.recovery.threads.per.data.dir": str(threads)})
+        killed, clean = _seconds_to_start(broker), _seconds_to_start(broker)
+    rate = partitions * size / _MIB / max(killed - clean, 0.001)
+    figures = {"partitions": partitions, "mib": partitions * size / _MIB, "batch_bytes": batch_bytes}
+    figures |= {"threads": threads, "seconds_to_ready": killed, "seconds_to_ready_clean": clean, "mib_per_second": rate}
+    if as_json:
+        click.echo(json.dumps(figures))
+    else:
+        click.echo(
+            f"{partitions} partitions of {mib} MiB in batches of {batch_bytes} B, {threads} threads: "
+            f"{killed:.2f} s to ready after a crash, {clean:.2f} s after a clean end, {rate:.0f} MiB/s checked"
+        )
+
+
+def fill(data: Path, *, partitions: int, mib: int, batch_bytes: int) -> int:
+    """Make `data` a data directory that was not closed; how many bytes each of its logs has."""
+    first = data / "bench-0"
+    data.mkdir(parents=True)
+    log = Log.open(SystemDisk(), str(first), LogConfig(), now_ms=_TIME_MS)
+    records = [(_TIME_MS, None, bytes(_RECORD_BYTES), ())] * max(1, batch_bytes // _RECORD_BYTES)
+    while log.size < mib * _MIB:
+        log.append(encode_batch(records), leader_epoch=0, now_ms=_TIME_MS)
+        if log.pending_bytes >= _MIB:
+            log.write()
+    log.write()
+    size = log.size
+    log.abandon()
+    for number in range(1, partitions):
+        shutil.copytree(first, data / f"bench-{number}")
+    return size
+
+
+def _seconds_to_start(broker: ServedBroker) -> float:
+    began = time.perf_counter()
+    broker.start()
+    took = time.perf_counter() - began
+    broker.stop()
+    return took

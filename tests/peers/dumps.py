@@ -19,7 +19,13 @@ from odradek.cli.bench.kafka_peer import kafka_home
 SUFFIXES: Final = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
 
 _DUMPING: Final = "Dumping "
-_ABOUT_THE_FILE: Final = re.compile(r"Log starting offset: \d+|.* is empty\.")
+_ABOUT_THE_FILE: Final = re.compile(
+    r"Log starting offset: \d+|.* is empty\."
+    # Gaps are what compaction leaves; that there are no others, the records say, which are compared.
+    r"|Non-consecutive offsets in .*|  \d+ is followed by \d+"
+    # An entry at a batch that compaction left without a record: its time is that of its header, in Kafka's logs too.
+    r"|Found timestamp mismatch in :.*|  Index timestamp: \d+, log timestamp: -1"
+)
 _RECORD: Final = re.compile(
     r"\| (?P<fields>.*?) headerKeys: \[(?P<headers>.*?)\]"
     r"(?: endTxnMarker: (?P<marker>\w+) coordinatorEpoch: (?P<epoch>-?\d+))?"

@@ -10,13 +10,14 @@ from typing import Any, Final
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from dumps import as_row, as_shown, decoded, kafkas_lines, our_lines, our_rows, segment_files
+from dumps import SUFFIXES, as_row, as_shown, decoded, kafkas_lines, our_lines, our_rows, segment_files
 from raw_connection import RawConnection
 
 from odradek.protocol.api import ApiKey
 from odradek.protocol.compression import Codec
 from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
 from odradek.protocol.records import encode_batch
+from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
@@ -38,6 +39,8 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
     "codecs": {"segment.bytes": "20000", "index.interval.bytes": "300"},
     "append-time": {"message.timestamp.type": "LogAppendTime", "segment.bytes": "20000", "index.interval.bytes": "300"},
     "idempotent": {"segment.bytes": "20000"},
+    "transactions": {"segment.bytes": "20000"},
+    "compacted": {"cleanup.policy": "compact", "segment.bytes": "3000", "min.cleanable.dirty.ratio": "0.01"},
     "untouched": {},
 }
 
@@ -55,7 +58,14 @@ class Dumps:
 def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that our broker wrote and closed."""
     directory = tmp_path_factory.mktemp("ours") / "data"
-    options = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
+    options = {
+        "log.retention.ms": "-1",
+        "offsets.topic.num.partitions": "2",
+        "group.initial.rebalance.delay.ms": "0",
+        "transaction.partition.verification.enable": "false",
+        "log.cleaner.backoff.ms": "100",
+        "log.flush.offset.checkpoint.interval.ms": "500",  # only what is synced is compacted
+    }
     with ServedBroker(directory, options=options) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         wanted = [NewTopic(name, len(Codec), 1, config=dict(config)) for name, config in TOPICS.items()]
@@ -63,6 +73,9 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
             future.result(DEADLINE_S)
         with RawConnection(broker.bootstrap_servers) as connection:
             write_batches(connection)
+            write_transactions(connection)
+            write_keys(connection)
+            eventually(lambda: is_compacted(directory), what="compaction")
         commit_offsets(broker.bootstrap_servers)
     return directory
 
@@ -83,9 +96,61 @@ def write_batches(connection: RawConnection) -> None:
             produce(connection, "idempotent", codec, batch)
 
 
-def produce(connection: RawConnection, topic: str, partition: int, batch: bytes) -> None:
+def write_transactions(connection: RawConnection) -> None:
+    """Two producers, whose transactions are committed and aborted in turns; the last one of each stays open."""
+    for codec in Codec:
+        for number in range(13):
+            for producer_id in (5000, 5001):
+                producer = {"producer_id": producer_id, "producer_epoch": 2, "base_sequence": 3 * number}
+                records = [(NOW + number, b"k", b"%d" % number * 300, ())] * 3
+                batch = encode_batch(records, codec=codec, is_transactional=True, **producer)
+                produce(connection, "transactions", codec, batch, transactional_id=f"t-{producer_id}")
+            if number < 12:
+                for producer_id in (5000, 5001):
+                    end_transaction(connection, producer_id, int(codec), commit=(number + producer_id) % 3 > 0)
+
+
+def write_keys(connection: RawConnection) -> None:
+    """Few keys, again and again, some of them deleted."""
+    for codec in Codec:
+        for number in range(60):
+            records = [
+                (
+                    NOW + number,
+                    b"key-%d" % (number * place % 17),
+                    None if number % 7 == place else b"%d" % number * 200,
+                    (),
+                )
+                for place in range(6)
+            ]
+            batch = encode_batch(records, codec=codec, base_sequence=6 * number, **PRODUCER)
+            produce(connection, "compacted", codec, batch)
+
+
+def is_compacted(directory: Path) -> bool:
+    """Whether every log with keys was gone through: the cleaner has written down how far."""
+    checkpoint = directory / "cleaner-offset-checkpoint"
+    lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
+    return sum(line.startswith("compacted ") and not line.endswith(" 0") for line in lines) == len(Codec)
+
+
+def end_transaction(connection: RawConnection, producer_id: int, partition: int, *, commit: bool) -> None:
+    marker = {
+        "producer_id": producer_id,
+        "producer_epoch": 2,
+        "transaction_result": commit,
+        "topics": [{"name": "transactions", "partition_indexes": [partition]}],
+        "coordinator_epoch": 17,
+    }
+    answer = connection.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+    assert answer.markers[0].topics[0].partitions[0].error_code == 0, answer
+
+
+def produce(
+    connection: RawConnection, topic: str, partition: int, batch: bytes, *, transactional_id: str | None = None
+) -> None:
     message = {
-        "transactional_id": None,
+        "transactional_id": transactional_id,
         "acks": -1,
         "timeout": 10_000,
         "topic_data": [{"name": topic, "partition_data": [{"index": int(partition), "records": bytes(batch)}]}],
@@ -132,13 +197,13 @@ def of(lines: Mapping[Path, Sequence[Any]], suffix: str) -> dict[Path, Sequence[
     return found
 
 
-@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_both_dumps_have_the_same_lines(dumps: Dumps, suffix: str):
     """M1"""
     assert of(dumps.ours, suffix) == of(dumps.kafkas, suffix)
 
 
-@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_our_json_has_every_field_that_kafka_prints(dumps: Dumps, suffix: str):
     """M1"""
     for file, lines in of(dumps.kafkas, suffix).items():
@@ -151,12 +216,26 @@ def test_our_json_has_every_field_that_kafka_prints(dumps: Dumps, suffix: str):
 def test_what_was_written_is_all_there(dumps: Dumps):
     """The comparison above is about something: segments rolled, all codecs, both timestamps, producers, indexes."""
     batches = [row for rows in of(dumps.rows, ".log").values() for row in rows if row["type"] == "batch"]
-    assert len(batches) == 3 * len(Codec) * BATCHES
+    whole = [
+        row
+        for row in batches
+        if not row["is_transactional"] and row["count"] == row["last_offset"] - row["base_offset"] + 1
+    ]
+    assert len(whole) >= 3 * len(Codec) * BATCHES
+    assert len(whole) < len(batches), "nothing was compacted"
     assert {row["compress_codec"] for row in batches} == {"none", "gzip", "snappy", "lz4", "zstd"}
     assert {row["timestamp_type"] for row in batches} == {"CreateTime", "LogAppendTime"}
-    assert {row["producer_id"] for row in batches} == {-1, PRODUCER["producer_id"]}
+    assert {row["producer_id"] for row in batches} == {-1, PRODUCER["producer_id"], 5000, 5001}
+    markers = [
+        row["control_type"] for rows in of(dumps.rows, ".log").values() for row in rows if row.get("control_type")
+    ]
+    assert {kind: markers.count(kind) for kind in markers} == {"COMMIT": 16 * len(Codec), "ABORT": 8 * len(Codec)}
+    assert sum(map(len, of(dumps.rows, ".txnindex").values())) == 8 * len(Codec)
+    assert any(
+        row["current_txn_first_offset"] is not None for rows in of(dumps.rows, ".snapshot").values() for row in rows
+    )
     assert len(of(dumps.rows, ".log")) > len(TOPICS) * len(Codec)
-    for suffix in (".index", ".timeindex", ".snapshot"):
+    for suffix in SUFFIXES:
         assert any(of(dumps.rows, suffix).values())
 
 

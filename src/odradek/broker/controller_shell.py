@@ -48,8 +48,11 @@ _LONGEST_RETRY_S: Final = 5.0
 _log = logging.getLogger("odradek.broker")
 
 
-async def prepare_tree(store: Store, entropy: Entropy) -> str:
-    """Make the tree's fixed nodes if it is new, and return the cluster's id, which is made once for ever."""
+async def prepare_tree(store: Store, entropy: Entropy, *, cluster_id: str | None = None) -> str:
+    """Make the tree's fixed nodes if it is new, and return the cluster's id, which is made once for ever.
+
+    `cluster_id` is what a new one shall be, if not one made by chance.
+    """
     found = await store.get_many(paths.PERSISTENT_ROOTS)
     for path, node in zip(paths.PERSISTENT_ROOTS, found, strict=True):
         if node is None:
@@ -57,7 +60,7 @@ async def prepare_tree(store: Store, entropy: Entropy) -> str:
                 await store.create(path)
     while (node := await store.get(paths.CLUSTER_ID)) is None:
         with suppress(NodeExists):
-            created = ClusterIdNode(cluster_id=encode_topic_id(new_id(entropy)))
+            created = ClusterIdNode(cluster_id=cluster_id or encode_topic_id(new_id(entropy)))
             await store.create(paths.CLUSTER_ID, created.encode())
     return ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
 

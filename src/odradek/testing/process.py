@@ -19,8 +19,8 @@ _STOP_S: Final = 30.0
 class ServedBroker:
     """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `data_dir`'s neighbour, `*.err`.
 
-    It takes a free port when it first starts and keeps it when it starts again. `open_files` is what the
-    system lets it open.
+    It takes a free port when it first starts and keeps it when it starts again. `open_files` is what the system lets it
+    open, `metadata` the URL of its tree, by default a file in `data_dir`.
     """
 
     def __init__(
@@ -30,13 +30,15 @@ class ServedBroker:
         options: Mapping[str, str] | None = None,
         listen: str = "127.0.0.1:0",
         open_files: int | None = None,
+        metadata: str | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
         self.bootstrap_servers = ""
         self._options = dict(options or {})
         self._open_files = open_files
-        self._listen = "127.0.0.1:0"
+        self._listen = listen
+        self._metadata = metadata
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -83,6 +85,8 @@ class ServedBroker:
     def _command(self) -> list[str]:
         script = str(Path(sys.executable).with_name("odradek"))
         command = [script, "serve", "--listen", self._listen, "--data-dir", str(self.data_dir)]
+        if self._metadata is not None:
+            command += ["--metadata", self._metadata]
         for key, value in self._options.items():
             command += ["-o", f"{key}={value}"]
         if self._open_files is None:

@@ -1,0 +1,177 @@
+"""Taking over a data directory of Apache Kafka: its topics are written into a metadata tree, and its files stay.
+
+A broker of ours that then serves the directory leads its partitions under the next leader epoch. Nothing in the
+directory changes here, and what Kafka keeps there for itself is left alone by the broker too, so that Kafka may have it
+back: it goes on with its own metadata, and with the logs as they are then.
+
+```
+meta.properties            node.id, cluster.id     → who serves it; /cluster/id
+{topic}-{partition}/       partition.metadata      → /brokers/topics/{topic}, with its id
+                           leader-epoch-checkpoint → …/partitions/{p}/state: nobody leads, the latest epoch
+__cluster_metadata-0/      configurations          → /config/topics/{topic}
+                           producer ids            → /latest_producer_id_block: far behind Kafka's
+```
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from odradek.broker.controller_shell import prepare_tree
+from odradek.config import BrokerConfig, topic_config
+from odradek.log import identity, leader_epochs
+from odradek.log.inspection import partition_directories
+from odradek.log.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadata
+from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.names import parse_folder
+from odradek.log.ownership import Ownership
+from odradek.metadata import paths
+from odradek.metadata.nodes import NO_LEADER, ConfigNode, PartitionStateNode, ProducerIdBlockNode, TopicNode
+from odradek.metadata.store import Create, Operation, SetData, Store
+from odradek.model import ConfigurationError, StorageError, TopicPartition
+from odradek.runtime import Disk, Entropy
+
+PRODUCER_ID_GAP: Final = 1_000_000_000
+"""How many producer ids are left to Kafka, which will not know of those that are given out meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedTopic:
+    """A topic as it was found. `epochs`: each partition's latest leader epoch; `ignored`: keys that we don't have."""
+
+    name: str
+    topic_id: uuid.UUID
+    epochs: Mapping[int, int]
+    config: Mapping[str, str]
+    ignored: Mapping[str, str]
+    is_new: bool = True
+    """Whether the tree did not have it yet."""
+
+
+async def adopt(
+    disk: Disk, directories: Sequence[str], store: Store, entropy: Entropy
+) -> tuple[int, list[AdoptedTopic]]:
+    """Write the topics of these data directories, of one broker, into the tree; its id, and the topics by name.
+
+    What is there already and agrees is left as it is, so that it may be done again. Raises `StorageError`, before
+    anything is written, if the directories are in use or not Kafka's, or if the tree is another cluster's or has
+    another topic of one of the names.
+    """
+    broker_id, cluster_id = _identity(disk, directories[0])
+    note = "odradek metadata adopt"
+    ownership = Ownership(disk, directories, broker_id=broker_id, entropy=entropy, cluster_id=cluster_id, note=note)
+    ownership.take()
+    try:
+        kraft = KraftMetadata()
+        for directory in directories:
+            if disk.is_directory(f"{directory}/{FOLDER}"):
+                kraft = read_kraft_metadata(disk, directory)
+        topics = _topics(disk, directories, kraft)
+        known = await prepare_tree(store, entropy, cluster_id=cluster_id)
+        if known != cluster_id:
+            raise StorageError(f"{directories[0]} is of cluster {cluster_id}, and the metadata of cluster {known}")
+        topics = [await _compared(store, topic, broker_id) for topic in topics]
+        for topic in topics:
+            await _write(store, topic, broker_id)
+        await _reserve_producer_ids(store, broker_id, kraft.next_producer_id + PRODUCER_ID_GAP)
+    finally:
+        ownership.give_back()
+    return broker_id, topics
+
+
+def _identity(disk: Disk, directory: str) -> tuple[int, str]:
+    path = f"{directory}/{identity.META_PROPERTIES}"
+    if not disk.exists(path):
+        raise StorageError(f"{path} is missing: {directory} is no data directory of a broker")
+    found = identity.decode_meta_properties(disk.read_file(path), path)
+    if found.broker_id is None or found.cluster_id is None:
+        raise StorageError(f"{path} does not say whose directory it is")
+    return found.broker_id, found.cluster_id
+
+
+def _topics(disk: Disk, directories: Sequence[str], kraft: KraftMetadata) -> list[AdoptedTopic]:
+    ids: dict[str, uuid.UUID] = {}
+    epochs: dict[str, dict[int, int]] = {}
+    for folder in (folder for directory in directories for folder in partition_directories(disk, directory)):
+        name = folder.rpartition("/")[2]
+        partition = parse_folder(name)
+        if partition is None or name == FOLDER:
+            continue
+        path = f"{folder}/{identity.PARTITION_METADATA}"
+        if not disk.exists(path):
+            raise StorageError(f"{path} is missing: {folder} does not say which topic's it is")
+        topic_id = identity.decode_partition_metadata(disk.read_file(path), path)
+        if ids.setdefault(partition.topic, topic_id) != topic_id:
+            raise StorageError(f"{folder} is of another topic {partition.topic} than its neighbours")
+        epochs.setdefault(partition.topic, {})[partition.partition] = _latest_epoch(disk, folder)
+    for name, numbers in epochs.items():
+        if sorted(numbers) != list(range(len(numbers))):
+            raise StorageError(f"of the topic {name} only the partitions {sorted(numbers)} are here")
+    return [_topic(name, ids[name], epochs[name], kraft.topic_configs.get(name, {})) for name in sorted(ids)]
+
+
+def _latest_epoch(disk: Disk, folder: str) -> int:
+    path = f"{folder}/{leader_epochs.FILE_NAME}"
+    return max(LeaderEpochs.decode(disk.read_file(path), path).latest, 0) if disk.exists(path) else 0
+
+
+def _topic(name: str, topic_id: uuid.UUID, epochs: Mapping[int, int], everything: Mapping[str, str]) -> AdoptedTopic:
+    """The topic, with what of its configuration we can go by."""
+    config, ignored = {}, {}
+    for key, value in everything.items():
+        try:
+            topic_config(BrokerConfig(), {key: value})
+        except ConfigurationError:
+            ignored[key] = value
+        else:
+            config[key] = value
+    return AdoptedTopic(name=name, topic_id=topic_id, epochs=epochs, config=config, ignored=ignored)
+
+
+async def _compared(store: Store, topic: AdoptedTopic, broker_id: int) -> AdoptedTopic:
+    """The topic, marked if the tree has it already. Raises `StorageError` if that is another one."""
+    node = await store.get(paths.topic(topic.name))
+    if node is None:
+        return topic
+    known = TopicNode.decode(paths.topic(topic.name), node.data)
+    if known.topic_id != topic.topic_id:
+        raise StorageError(f"the metadata has another topic {topic.name}, of the id {known.topic_id}")
+    if known.replicas != dict.fromkeys(topic.epochs, (broker_id,)):
+        raise StorageError(f"the metadata has other partitions or replicas of the topic {topic.name}")
+    return replace(topic, is_new=False)
+
+
+async def _write(store: Store, topic: AdoptedTopic, broker_id: int) -> None:
+    """All of a new topic, or none of it; the epochs of one that the tree has, which Kafka may have raised since."""
+    states = {TopicPartition(topic.name, number): epoch for number, epoch in topic.epochs.items()}
+    found = await store.get_many(map(paths.partition_state, states))
+    operations: list[Operation] = [] if not topic.is_new else await _creation(store, topic, broker_id)
+    for (partition, epoch), node in zip(states.items(), found, strict=True):
+        path = paths.partition_state(partition)
+        state = PartitionStateNode(leader=NO_LEADER, leader_epoch=epoch, isr=(broker_id,), controller_epoch=0).encode()
+        if node is None:
+            operations += [Create(path=paths.partition(partition)), Create(path=path, data=state)]
+        elif PartitionStateNode.decode(path, node.data).leader_epoch < epoch:
+            operations.append(SetData(path=path, data=state, version=node.version))
+    if operations:
+        await store.multi(operations)
+
+
+async def _creation(store: Store, topic: AdoptedTopic, broker_id: int) -> list[Operation]:
+    config_path, config = paths.topic_config(topic.name), ConfigNode(config=topic.config).encode()
+    has_config = await store.get(config_path) is not None
+    node = TopicNode(replicas=dict.fromkeys(topic.epochs, (broker_id,)), topic_id=topic.topic_id)
+    return [
+        SetData(path=config_path, data=config) if has_config else Create(path=config_path, data=config),
+        Create(path=paths.topic(topic.name), data=node.encode()),
+        Create(path=paths.partitions(topic.name)),
+    ]
+
+
+async def _reserve_producer_ids(store: Store, broker_id: int, last: int) -> None:
+    path = paths.LATEST_PRODUCER_ID_BLOCK
+    node = await store.get(path)
+    if node is not None and node.data and ProducerIdBlockNode.decode(path, node.data).last >= last:
+        return
+    await store.set(path, ProducerIdBlockNode(broker_id=broker_id, first=last, last=last).encode())

@@ -1,0 +1,84 @@
+"""`odradek metadata`: what is written in a metadata tree, and how it comes there.
+
+`adopt` takes over the data directories of a stopped Apache Kafka broker; `odradek serve` goes on with them then.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from odradek.broker.adoption import AdoptedTopic, adopt
+from odradek.cli.common import json_line, json_option
+from odradek.metadata.nodes import encode_topic_id
+from odradek.model import ConfigurationError
+from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
+from odradek.runtime.runtime import Runtime
+from odradek.stores import open_store
+
+
+@click.group(name="metadata")
+def command() -> None:
+    """Work on a metadata tree, which says what topics there are and who leads them."""
+
+
+@command.command(name="adopt")
+@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.option("--metadata", metavar="URL", required=True, help="The tree: sqlite:///PATH outside of DIR, for instance.")
+@json_option
+def adopt_command(*, directories: Sequence[str], metadata: str, as_json: bool) -> None:
+    """Write the topics of a stopped Kafka broker's data directories DIR into a metadata tree, to be served from there.
+
+    Topics keep their ids, partitions and what was set for them, groups their offsets. Serve them with the same
+    --data-dir and --metadata, and the broker id that is told here. Nothing in DIR is changed: Kafka can have it back,
+    which is why the tree must not be there, where Kafka wants logs only.
+    """
+    _check_place(directories, metadata)
+    broker_id, topics = asyncio.run(_adopt(directories, metadata))
+    for topic in topics:
+        click.echo(_json(topic) if as_json else _text(topic))
+    if not as_json:
+        where = f"--data-dir {','.join(directories)} --broker-id {broker_id} --metadata {metadata}"
+        click.echo(f"{len(topics)} topics; serve them with {where}")
+
+
+def _check_place(directories: Sequence[str], metadata: str) -> None:
+    """Raise `ConfigurationError` for a file in one of the directories."""
+    disk, path = SystemDisk(), metadata.removeprefix("sqlite:///")
+    for directory in directories:
+        inside = f"{disk.absolute(directory).rstrip('/')}/"
+        if path != metadata and disk.absolute(path).startswith(inside):
+            raise ConfigurationError(f"{path} is in {directory}, where Kafka would not start beside it")
+
+
+async def _adopt(directories: Sequence[str], url: str) -> tuple[int, list[AdoptedTopic]]:
+    runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
+    store = open_store(url, runtime)
+    try:
+        return await adopt(runtime.disk, directories, store, runtime.entropy)
+    finally:
+        await store.close()
+
+
+def _json(topic: AdoptedTopic) -> str:
+    return json_line(
+        {
+            "name": topic.name,
+            "topic_id": encode_topic_id(topic.topic_id),
+            "partitions": len(topic.epochs),
+            "config": topic.config,
+            "ignored_config": topic.ignored,
+            "is_new": topic.is_new,
+        }
+    )
+
+
+def _text(topic: AdoptedTopic) -> str:
+    count = len(topic.epochs)
+    text = f"{topic.name}: {count} partition{'s' if count != 1 else ''}"
+    text += "".join(f" {key}={value}" for key, value in topic.config.items())
+    if not topic.is_new:
+        text += ", known already"
+    if topic.ignored:
+        text += f"; without {', '.join(f'{key}={value}' for key, value in topic.ignored.items())}"
+    return text

@@ -1,0 +1,123 @@
+"""`odradek metadata adopt`: what it tells and what it refuses, of a directory in the form of Kafka's. Row M1."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from odradek.cli import main
+from odradek.log.identity import encode_partition_metadata, encode_uuid
+from odradek.log.kraft_metadata import FOLDER
+from odradek.protocol.primitives import encode_string
+from odradek.protocol.records import encode_batch
+from odradek.runtime import SystemDisk
+from odradek.testing.process import ServedBroker
+
+TOPIC_ID = uuid.UUID(int=0x1234 << 64)
+CLUSTER = "T2RyYWRlayBwZWVyIGthZg"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two partitions of one topic, which Kafka's controller has compacted, and led in epochs 4 and 7."""
+    data = tmp_path / "data"
+    for number, epoch in ((0, 4), (1, 7)):
+        folder = data / f"t-{number}"
+        folder.mkdir(parents=True)
+        (folder / "partition.metadata").write_bytes(encode_partition_metadata(TOPIC_ID))
+        (folder / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} 0\n")
+    (data / "meta.properties").write_text(f"version=1\nnode.id=3\ncluster.id={CLUSTER}\ndirectory.id=x\n")
+    (data / FOLDER).mkdir()
+    records = [(1, None, config(*pair), ()) for pair in (("cleanup.policy", "compact"), ("no.such.key", "1"))]
+    (data / FOLDER / "00000000000000000000.log").write_bytes(encode_batch(records))
+    return data
+
+
+def config(key: str, value: str) -> bytes:
+    texts = [encode_string(each, flexible=True) for each in ("t", key, value)]
+    return bytes([1, 4, 0, 2]) + b"".join(texts) + b"\x00"
+
+
+def adopt(data: Path, *options: str, tree: Path | None = None) -> Result:
+    metadata = f"sqlite:///{tree or data.parent / 'tree.sqlite'}"
+    return CliRunner().invoke(main, ["metadata", "adopt", "--metadata", metadata, *options, str(data)])
+
+
+def rows(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.output.splitlines()]
+
+
+def test_topics_are_taken_over_with_their_ids_and_configurations(data: Path) -> None:
+    wanted = {
+        "name": "t",
+        "topic_id": encode_uuid(TOPIC_ID),
+        "partitions": 2,
+        "config": {"cleanup.policy": "compact"},
+        "ignored_config": {"no.such.key": "1"},
+        "is_new": True,
+    }
+    assert rows(adopt(data, "--json")) == [wanted]
+    assert rows(adopt(data, "--json")) == [{**wanted, "is_new": False}], "it may be done again"
+    assert adopt(data).output.splitlines() == [
+        "t: 2 partitions cleanup.policy=compact, known already; without no.such.key=1",
+        f"1 topics; serve them with --data-dir {data} --broker-id 3 --metadata sqlite:///{data.parent}/tree.sqlite",
+    ]
+
+
+def test_a_broker_goes_on_under_the_next_epochs(data: Path) -> None:
+    assert adopt(data).exit_code == 0
+    with ServedBroker(data, options={"broker.id": "3"}, metadata=f"sqlite:///{data.parent}/tree.sqlite") as broker:
+        command = ["topics", "describe", "t", "--json", "--bootstrap-server", broker.bootstrap_servers]
+        output = CliRunner().invoke(main, command, catch_exceptions=False).output
+    assert '"leader_epoch":5' in output
+    assert '"leader_epoch":8' in output
+
+
+def test_a_tree_in_the_directory_is_refused(data: Path) -> None:
+    result = adopt(data, tree=data / "tree.sqlite")
+    assert (result.exit_code, "where Kafka would not start" in result.output) == (1, True)
+    assert not (data / "tree.sqlite").exists()
+
+
+def test_a_directory_in_use_is_refused(data: Path) -> None:
+    lock = SystemDisk().lock(str(data / ".lock"), "somebody")
+    result = adopt(data)
+    lock.release()
+    assert (result.exit_code, "in use by" in result.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda data: (data / "meta.properties").unlink(), "is no data directory of a broker"),
+        (lambda data: (data / "meta.properties").write_text("version=1\n"), "does not say whose"),
+        (lambda data: (data / "t-1" / "partition.metadata").unlink(), "does not say which topic's"),
+        (lambda data: (data / "t-0").rename(data / "t-5"), "only the partitions [1, 5]"),
+        (
+            lambda data: (data / "t-0" / "partition.metadata").write_bytes(
+                encode_partition_metadata(uuid.uuid5(TOPIC_ID, "x"))
+            ),
+            "another topic t than its neighbours",
+        ),
+        (lambda data: (data / FOLDER / "00000000000000000000.log").write_bytes(b"x" * 100), "00000000000000000000.log"),
+    ],
+    ids=["no identity", "half an identity", "no id", "a gap", "two ids", "damage"],
+)
+def test_what_is_not_whole_is_refused(data: Path, spoil: Any, said: str) -> None:
+    spoil(data)
+    result = adopt(data)
+    assert result.exit_code == 1
+    assert said in result.output
+
+
+def test_what_the_tree_has_otherwise_is_refused(data: Path) -> None:
+    assert adopt(data).exit_code == 0
+    for number in (0, 1):
+        (data / f"t-{number}" / "partition.metadata").write_bytes(encode_partition_metadata(uuid.UUID(int=99)))
+    assert "another topic t" in adopt(data).output
+    (data / "meta.properties").write_text("version=1\nnode.id=3\ncluster.id=another\n")
+    assert "is of cluster another, and the metadata of cluster" in adopt(data).output

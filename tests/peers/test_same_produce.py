@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -315,6 +316,14 @@ def test_segments_that_rolled_have_the_same_indexes_and_producers(twins: Twins):
         assert len(names) >= 2
         ours = eventually(lambda suffix=suffix, names=names: files_of("rolled", names, suffix, twins), what=suffix)
         assert ours == {name: kafkas[name] for name in names}, suffix
+
+    epochs = eventually(lambda: twins.partition_files("rolled", 0, "leader-epoch-checkpoint")[0], what="epochs")
+    assert epochs == twins.partition_files("rolled", 0, "leader-epoch-checkpoint")[1]
+    ours, kafkas = (
+        re.sub(rb"(?<=topic_id: ).*", b"an id", files["partition.metadata"])
+        for files in twins.partition_files("rolled", 0, "partition.metadata")
+    )
+    assert ours == kafkas
 
 
 def files_of(topic: str, names: Sequence[str], suffix: str, twins: Twins) -> dict[str, bytes]:

@@ -12,6 +12,8 @@ import pytest
 from compacting import COMPACT, NOW, T0, Room
 
 from odradek.log import Log, LogConfig
+from odradek.log.findings import Finding
+from odradek.log.verification import Verification
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records, encode_batch
@@ -130,6 +132,9 @@ def served(log: Log) -> dict[int, tuple[bytes, bytes | None]]:
 def check(life: Life, *, is_synced_only: bool) -> None:
     """Start again, compare with what was promised, compact and go on, and start once more."""
     disk = life.disk
+    if not is_synced_only:
+        damage = [each for each in verified(disk) if each.is_damage and "ends with" not in each.reason]
+        assert damage == [], "of a process that died, only the last write may be cut"
     room = Room(life.config, disk)
     log = room.log
     floor = life.synced if is_synced_only else life.written
@@ -155,7 +160,15 @@ def check(life: Life, *, is_synced_only: bool) -> None:
     room.restart()
     assert served(room.log) == left
     assert room.manager.cleaner.offsets[T0] == room.log.log_end_offset
+    room.manager.close()
+    assert verified(disk) == [], "the verification, which shares no code with it, finds nothing"
+    room = Room(life.config, disk)
     room.manager.kill()
+
+
+def verified(disk: MemoryDisk) -> list[Finding]:
+    """What `odradek log verify` finds."""
+    return list(Verification(disk, records=True).data_directory("/data")) if disk.exists("/data") else []
 
 
 def agree(life: Life, log: Log) -> dict[int, tuple[bytes, bytes | None]]:

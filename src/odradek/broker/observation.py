@@ -47,6 +47,7 @@ def steps(broker: "Broker") -> Iterator[Family | None]:
     yield from _replicas(broker)
     yield from _cluster(broker)
     yield from _logs(broker)
+    yield from _cleaner(broker)
     yield from _groups(broker)
 
 
@@ -198,6 +199,22 @@ def _logs(broker: "Broker") -> Iterator[Family | None]:
     )
     yield from _per_log(catalog.LOG_SIZE, logs, lambda log: log.size)
     yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segment_base_offsets))
+
+
+def _cleaner(broker: "Broker") -> Iterator[Family]:
+    cleaner, now_ms = broker.logs.cleaner, broker.runtime.clock.now_ms()
+    figures = cleaner.figures
+    yield _one(catalog.MAX_CLEAN_TIME, figures.clean_ms / 1000)
+    yield _one(catalog.MAX_BUFFER_UTILIZATION, 100 * figures.buffer_utilization)
+    yield _one(catalog.CLEANER_RECOPY, 100 * figures.written_bytes / max(figures.read_bytes, 1))
+    yield _one(catalog.MAX_COMPACTION_DELAY, figures.max_delay_ms / 1000)
+    yield _one(catalog.MAX_DIRTY, 100 * figures.max_dirty_ratio)
+    yield _one(catalog.TIME_SINCE_CLEANER_RAN, 0 if figures.last_run_ms is None else now_ms - figures.last_run_ms)
+    yield _one(catalog.UNCLEANABLE_PARTITIONS, len(cleaner.uncleanable))
+    yield _one(catalog.UNCLEANABLE_BYTES, cleaner.uncleanable_bytes)
+    yield _one(catalog.CLEANER_READ_BYTES, figures.total_read_bytes)
+    yield _one(catalog.CLEANER_WRITTEN_BYTES, figures.total_written_bytes)
+    yield _one(catalog.CLEANER_REMOVED_RECORDS, figures.total_removed_records)
 
 
 def _groups(broker: "Broker") -> Iterator[Family]:

@@ -3,7 +3,7 @@
 ```
 log start            first_dirty_offset                    as far as the map of keys reached    first_uncleanable_offset
     |  clean, once compacted  |  dirty: last offsets are noted  |  later  |                          |  not yet
-    '------------ written anew, in groups, each into one segment ---------'
+    '--------- written anew, into as few segments as it fits into --------'
 ```
 What stays of a batch keeps its header's offsets and producer: readers and the producers' state see gaps, never other
 numbers. A batch that is left without records goes, except the last one of a producer that is known, whose sequence
@@ -14,6 +14,7 @@ The plan is made, and the segments that come out are put in, on the event loop's
 all between goes through `steps` on any thread, and touches no file of the log but to read it.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,10 +25,12 @@ from odradek.log.errors import DamagedFileError
 from odradek.log.files import FilePool
 from odradek.log.log_config import LogConfig
 from odradek.log.names import CLEANED
+from odradek.log.offset_index import ENTRY as INDEX_ENTRY
 from odradek.log.offset_map import OffsetMap
 from odradek.log.record_filter import Kept, PlainRecordFilter, RecordFilter, Section, set_horizon
 from odradek.log.scanning import FoundBatch, scan_file
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from odradek.log.transaction_index import AbortedTransaction
 from odradek.protocol.compression import Buffer, Codec, compress, decompress
 from odradek.protocol.control_records import decode_marker
@@ -142,10 +145,10 @@ class Compaction:
         yield from self._note_keys()
         self.stats.map_utilization = self._offsets.utilization
         end = self.next_dirty_offset
-        sources = [source for source in self.plan.sources if source.base_offset < end]
+        sources = deque(source for source in self.plan.sources if source.base_offset < end)
         transactions = CleanedTransactions(self.plan.aborted)
-        for group in group_sources(sources, self.plan.config):
-            yield from self._clean(group, transactions)
+        while sources:
+            yield from self._clean(sources, transactions)
         self._disk.sync_all([self.plan.directory])
 
     def discard(self) -> None:
@@ -219,21 +222,25 @@ class Compaction:
 
     # ---- writing anew -------------------------------------------------------------------------------------------
 
-    def _clean(self, group: Sequence[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
+    def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
+        """Make one segment of the first of `sources`, and of as many more as surely fit into it."""
         plan = self.plan
         pool = FilePool(self._disk, _OPEN_FILES)
-        segment = Segment(pool, plan.directory, group[0].base_offset, plan.config, now_ms=plan.now_ms, suffix=CLEANED)
+        base_offset = sources[0].base_offset
+        segment = Segment(pool, plan.directory, base_offset, plan.config, now_ms=plan.now_ms, suffix=CLEANED)
         self._segment = segment
         self._remove(segment)
         segment.log.truncate(0)
-        last_source = [source for source in group if source.size][-1]
-        for source in group:
+        group: list[Source] = []
+        last: BatchHeader | None = None
+        while sources and (not group or _fits(segment, sources[0])):
+            group.append(sources.popleft())
             entries: list[_Entry] = []
             size = 0
-            for found in self._batches(source):
-                is_end = source is last_source and found.position + found.header.size == source.size
-                entry = self._decide(found, transactions, is_end=is_end)
-                size += found.header.size
+            for found in self._batches(group[-1]):
+                last = found.header
+                entry = self._decide(found, transactions)
+                size += last.size
                 if entry is not None:
                     entries.append(entry)
                     size += len(entry.section.data) if entry.section is not None else 0
@@ -241,10 +248,15 @@ class Compaction:
                     yield size + self._write(segment, entries)
                     entries, size = [], 0
             yield size + self._write(segment, entries)
-            self.stats.read_bytes += source.size
+            self.stats.read_bytes += group[-1].size
             for aborted in transactions.to_index:
                 segment.add_aborted(aborted)
             transactions.to_index.clear()
+        if last is None:
+            self._remove(segment)  # those without a batch stay as they are
+            return
+        if segment.next_offset <= last.last_offset:
+            self._write(segment, [_Entry(last._replace(record_count=0), _emptied(last), None, True)])
         segment.finish()
         segment.flush_indexes()
         segment.close()
@@ -258,11 +270,11 @@ class Compaction:
             if self._disk.exists(path):
                 self._disk.remove(path)
 
-    def _decide(self, found: FoundBatch, transactions: CleanedTransactions, *, is_end: bool) -> _Entry | None:
+    def _decide(self, found: FoundBatch, transactions: CleanedTransactions) -> _Entry | None:
         """What becomes of a batch; None if it goes whatever its keys are."""
         header, data = found.header, found.data
         self.stats.read_records += header.record_count
-        keep_empty = is_end or self._is_last_of_producer(header)
+        keep_empty = self._is_last_of_producer(header)
         if header.is_control:
             is_over = transactions.may_go(header, decode_marker(data))
             is_due = header.has_delete_horizon and header.base_timestamp <= self.plan.now_ms
@@ -319,27 +331,16 @@ class Compaction:
         return size
 
 
-def group_sources(sources: Sequence[Source], config: LogConfig) -> list[list[Source]]:
-    """Neighbours that together are no larger than one segment may be; those without a batch alone are left out."""
-    groups: list[list[Source]] = []
-    size = index_bytes = time_index_bytes = 0
-    for source in sources:
-        size += source.size
-        index_bytes += source.index_bytes
-        time_index_bytes += source.time_index_bytes
-        fits = (
-            bool(groups)
-            and size <= config.segment_bytes
-            and index_bytes <= config.segment_index_bytes
-            and time_index_bytes <= config.segment_index_bytes
-            and source.next_offset - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
-        )
-        if fits:
-            groups[-1].append(source)
-        else:
-            groups.append([source])
-            size, index_bytes, time_index_bytes = source.size, source.index_bytes, source.time_index_bytes
-    return [group for group in groups if any(source.size for source in group)]
+def _fits(segment: Segment, source: Source) -> bool:
+    """Whether a new segment has room for all of another source, though it may turn out to be less."""
+    config = segment.config
+    return (
+        segment.size + source.size <= config.segment_bytes
+        and len(segment.offset_index.entries) * INDEX_ENTRY.size + source.index_bytes <= config.segment_index_bytes
+        and len(segment.time_index.entries) * TIME_INDEX_ENTRY.size + source.time_index_bytes
+        <= config.segment_index_bytes
+        and source.next_offset - 1 - segment.base_offset <= MAX_RELATIVE_OFFSET
+    )
 
 
 def _section(found: FoundBatch) -> Section:

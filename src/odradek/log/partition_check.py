@@ -1,6 +1,7 @@
 """One partition's folder: its segments in a row, and what else is in it. See `verification` for what is checked."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Final
 
@@ -10,7 +11,7 @@ from odradek.log.errors import CutFileError, DamagedFileError
 from odradek.log.findings import Finding, Report, Surroundings
 from odradek.log.inspection import inspect_snapshot
 from odradek.log.leader_epochs import LeaderEpochs
-from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, offset_file, parse_offset_file
+from odradek.log.names import INDEX, LOG, SNAPSHOT, SWAP, TIME_INDEX, TRANSACTION_INDEX, offset_file, parse_offset_file
 from odradek.log.scanning import scan_file
 from odradek.log.segment_check import Chain, EpochCheck, FileCheck, LogCheck, OffsetIndexCheck, TimeIndexCheck
 from odradek.log.transaction_check import TransactionCheck, begin_segment
@@ -41,12 +42,17 @@ class PartitionCheck:
         self._advance = advance
         self._is_live = self._state.holder is not None
         self._names: set[str] = set()
+        self._is_swapping = False
 
     def run(self) -> Iterator[Finding]:
         """Check everything."""
         report = self._report
         report.totals.logs += 1
         names = self._names = set(self._disk.list(self._directory))
+        self._is_swapping = any(name.endswith(SWAP) for name in names)
+        if self._is_swapping:
+            # A compaction was interrupted, and the next start completes it: until then there may be a gap.
+            self._surroundings = replace(self._surroundings, recovery_point=0, cleaned_offset=MAX_OFFSET)
         bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
         epochs = self._read_epochs()
         if identity.PARTITION_METADATA in names:
@@ -97,7 +103,7 @@ class PartitionCheck:
                 data = self._report.read(path, self._state, lambda data, _: data)
                 is_settled = self._surroundings.is_settled(parsed[0] + 1)
                 check_snapshot(self._report, path, data, parsed[0], is_settled=is_settled)
-            elif not self._is_live:
+            elif not self._is_live and not self._is_swapping:
                 self._report.damage(path, "has no .log beside it")
 
 

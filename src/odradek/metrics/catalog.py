@@ -60,6 +60,8 @@ _REQUEST: Final = "kafka.network:type=RequestMetrics,name="
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
 _LOG: Final = "kafka.log:type=Log,name="
+_CLEANER: Final = "kafka.log:type=LogCleaner,name="
+_CLEANERS: Final = "kafka.log:type=LogCleanerManager,name="
 _GROUPS: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
 _SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="
 _SOCKETS: Final = "kafka.server:type=socket-server-metrics,name="
@@ -197,6 +199,30 @@ STABLE_OFFSET_LAG: Final = _kafkas(
 LOG_SIZE: Final = _kafkas(f"{_LOG}Size", _G, "Bytes of all segments.", "topic", "partition")
 LOG_SEGMENTS: Final = _kafkas(f"{_LOG}NumLogSegments", _G, "Segments.", "topic", "partition")
 
+MAX_CLEAN_TIME: Final = _kafkas(f"{_CLEANER}max-clean-time-secs", _G, "How long the last compaction took, s.")
+MAX_BUFFER_UTILIZATION: Final = _kafkas(
+    f"{_CLEANER}max-buffer-utilization-percent", _G, "How full the memory for keys was in the last compaction."
+)
+CLEANER_RECOPY: Final = _kafkas(
+    f"{_CLEANER}cleaner-recopy-percent", _G, "The share of bytes that the last compaction wrote anew."
+)
+MAX_COMPACTION_DELAY: Final = _kafkas(
+    f"{_CLEANER}max-compaction-delay-secs", _G, "By how much a log is older than max.compaction.lag.ms allows, s."
+)
+MAX_DIRTY: Final = _kafkas(
+    f"{_CLEANERS}max-dirty-percent", _G, "The dirty share of the dirtiest log that is not being compacted."
+)
+TIME_SINCE_CLEANER_RAN: Final = _kafkas(
+    f"{_CLEANERS}time-since-last-run-ms", _G, "Since logs to compact were last looked for; 0 before."
+)
+UNCLEANABLE_PARTITIONS: Final = _kafkas(
+    f"{_CLEANERS}uncleanable-partitions-count", _G, "Logs that are not compacted any more, after damage or an error."
+)
+UNCLEANABLE_BYTES: Final = _kafkas(f"{_CLEANERS}uncleanable-bytes", _G, "Dirty bytes of these logs.")
+CLEANER_READ_BYTES: Final = _own("cleaner_read_bytes", _C, "Bytes that compactions read.")
+CLEANER_WRITTEN_BYTES: Final = _own("cleaner_written_bytes", _C, "Bytes that compactions wrote.")
+CLEANER_REMOVED_RECORDS: Final = _own("cleaner_removed_records", _C, "Records that compactions removed.")
+
 GROUPS: Final = _kafkas(f"{_GROUPS}NumGroups", _G, "Groups that this broker coordinates.")
 GROUP_OFFSETS: Final = _kafkas(f"{_GROUPS}NumOffsets", _G, "Committed offsets of all these groups.")
 GROUPS_BY_STATE: Final = {
@@ -254,6 +280,17 @@ ALL: Final[tuple[Metric, ...]] = (
     STABLE_OFFSET_LAG,
     LOG_SIZE,
     LOG_SEGMENTS,
+    MAX_CLEAN_TIME,
+    MAX_BUFFER_UTILIZATION,
+    CLEANER_RECOPY,
+    MAX_COMPACTION_DELAY,
+    MAX_DIRTY,
+    TIME_SINCE_CLEANER_RAN,
+    UNCLEANABLE_PARTITIONS,
+    UNCLEANABLE_BYTES,
+    CLEANER_READ_BYTES,
+    CLEANER_WRITTEN_BYTES,
+    CLEANER_REMOVED_RECORDS,
     GROUPS,
     GROUP_OFFSETS,
     *GROUPS_BY_STATE.values(),

@@ -1,0 +1,122 @@
+"""Compaction by a broker that runs: by itself, beside everything else, and within its limits. Row M1."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from odradek.log import Log
+from odradek.model import TopicPartition
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records, encode_batch
+
+T0 = TopicPartition("t", 0)
+QUICK = {
+    "log_cleaner_backoff_ms": 1000,
+    "log_retention_check_interval_ms": 500,
+    "log_cleaner_min_cleanable_ratio": 0.1,
+}
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.delay.ms": "100"}
+
+
+def batch(world: Any, key: bytes, value: bytes, **options: Any) -> bytearray:
+    now_ms = world.runtime.clock.now_ms()
+    return encode_batch([(now_ms, key, value, ())], **options)
+
+
+def batches_of(log: Log) -> Iterator[bytes]:
+    offset = log.log_start_offset
+    while data := log.read(offset, 1 << 20):
+        for position, header in iterate_batches(data):
+            yield data[position : position + header.size]
+            offset = header.next_offset
+
+
+async def fill(world: Any, client: Any, count: int, *, keys: int = 5) -> None:
+    for number in range(count):
+        answer = await client.produce("t", batch(world, b"%d" % (number % keys), b"%d" % number * 30))
+        assert answer.error_code == 0
+
+
+def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_there(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(**QUICK), await world.client()
+        await client.create_topic("t", config=COMPACT)
+        await fill(world, client, 100)
+        log = broker.logs.logs[T0]
+        before = log.size
+        await world.pass_time(5)
+        assert log.size < before / 3
+        assert (log.log_start_offset, log.log_end_offset) == (0, 100)
+        active = log.segment_base_offsets[-1]
+        assert broker.logs.cleaner.offsets == {T0: active}
+        left = [record.offset for data in batches_of(log) for record in decode_records(data)]
+        assert left[-5:] == [95, 96, 97, 98, 99]
+        assert len([offset for offset in left if offset < active]) == 5, "each of five keys once"
+        names = world.runtime.disk.list("/data/t-0")
+        assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
+        await broker.stop()
+        broker = await world.broker(**QUICK)
+        assert broker.logs.cleaner.offsets == {T0: active}
+        await broker.stop()
+
+    play(scene)
+
+
+def test_what_compaction_reads_and_writes_is_limited_and_a_new_limit_holds_at_once(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
+        await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
+        await fill(world, client, 200)
+        size = broker.logs.logs[T0].size
+        await world.pass_time(5)
+        assert broker.logs.cleaner.is_busy_with(T0)
+        assert broker.logs.logs[T0].size == size
+        await world.pass_time(2 * size / 1000 + 10)
+        assert broker.logs.logs[T0].size < size / 2
+        assert broker.logs.cleaner.figures.clean_ms > 2 * size * 0.8
+
+    play(scene)
+
+
+def test_a_broker_that_is_stopped_meanwhile_leaves_the_log_as_it_was(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        config = {**QUICK, "log_cleaner_io_max_bytes_per_second": 1000.0, "log_cleaner_io_buffer_size": 2000}
+        broker, client = await world.broker(**config), await world.client()
+        await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
+        await fill(world, client, 200)
+        while not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".log.cleaned")]:
+            await world.pass_time(1)
+        await asyncio.wait_for(broker.stop(), 10)
+        assert not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".cleaned")]
+
+    play(scene)
+
+
+def test_a_broker_that_must_not_compact_does_not(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(**QUICK, log_cleaner_enable=False), await world.client()
+        await client.create_topic("t", config=COMPACT)
+        await fill(world, client, 100)
+        size = broker.logs.logs[T0].size
+        await world.pass_time(60)
+        assert broker.logs.logs[T0].size == size
+
+    play(scene)
+
+
+def test_a_deleted_topic_ends_its_compaction(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
+        await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
+        await fill(world, client, 200)
+        await world.pass_time(3)
+        assert broker.logs.cleaner.is_busy_with(T0)
+        await broker.controller.delete_topics(["t"])
+        await world.pass_time(60)
+        assert not broker.logs.cleaner.is_busy_with(T0)
+        await client.create_topic("t", config=COMPACT)
+        await fill(world, client, 100)
+        await world.pass_time(100)
+        assert broker.logs.cleaner.offsets[T0] > 0
+
+    play(scene)

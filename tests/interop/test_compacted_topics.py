@@ -1,0 +1,119 @@
+"""Compacted topics of a broker that runs, and the groups in one of them, read by clients that nobody here wrote. M1."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from existing_clients import BROKER_OPTIONS, CLIENTS
+
+from odradek.testing.conditions import eventually
+from odradek.testing.process import ServedBroker
+
+DEADLINE_S = 60.0
+OPTIONS = {
+    **BROKER_OPTIONS,
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.flush.offset.checkpoint.interval.ms": "200",
+    "offsets.topic.segment.bytes": "4000",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@pytest.fixture
+def compacting(tmp_path: Path) -> Iterator[ServedBroker]:
+    """A broker that compacts soon."""
+    broker = ServedBroker(tmp_path / "data", options=OPTIONS)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def size_of(broker: ServedBroker, partition: str) -> int:
+    folder = Path(broker.data_dir) / partition
+    return sum(path.stat().st_size for path in folder.iterdir() if path.suffix == ".log")
+
+
+def wait_until_small(broker: ServedBroker, partition: str, limit: int) -> None:
+    eventually(lambda: size_of(broker, partition) <= limit, within_s=DEADLINE_S, what=f"{partition} is compacted")
+
+
+def write_keys(servers: str, topic: str, codec: str) -> dict[bytes, bytes]:
+    """Twenty keys, again and again, the last of them gone."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "compression.type": codec, "linger.ms": 5, "enable.idempotence": True}
+    )
+    last = {}
+    for number in range(4000):
+        key, value = b"%d" % (number % 20), b"%d " % number * 20
+        producer.produce(topic, value, key)
+        last[key] = value
+        if number % 50 == 49:
+            producer.flush(DEADLINE_S)
+    assert producer.flush(DEADLINE_S) == 0
+    return last
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_client_gets_the_last_value_of_each_key_of_a_compacted_topic(compacting: ServedBroker, codec: str) -> None:
+    servers = compacting.bootstrap_servers
+    config = {"cleanup.policy": "compact", "segment.bytes": "20000", "file.delete.delay.ms": "0"}
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("t", 1, 1, config=config)])["t"].result(DEADLINE_S)
+    last = write_keys(servers, "t", codec)
+    before = size_of(compacting, "t-0")
+    wait_until_small(compacting, "t-0", 45_000 if codec == "none" else before // 2)
+    ours = read_to_the_end(servers, "t")
+    assert {message.key(): message.value() for message in ours} == last
+    assert len(ours) < 2000
+    assert len({message.offset() for message in ours}) == len(ours)
+    for client in CLIENTS:
+        if client.name != "kcat":
+            read = client.read(servers, "t", 1, len(ours))
+            assert [(message.key, message.value) for message in read] == [(each.key(), each.value()) for each in ours]
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    producer.produce("t", b"after", b"0")
+    assert producer.flush(DEADLINE_S) == 0
+    compacting.kill()
+    compacting.start()
+    assert {each.key(): each.value() for each in read_to_the_end(servers, "t")} == {**last, b"0": b"after"}
+
+
+def read_to_the_end(servers: str, topic: str) -> list[confluent_kafka.Message]:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": "none", "enable.partition.eof": True}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+    found = []
+    while True:
+        message = consumer.poll(DEADLINE_S)
+        assert message is not None
+        error = message.error()
+        if error is not None:
+            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+            consumer.close()
+            return found
+        found.append(message)
+
+
+def test_groups_are_as_they_were_after_their_topic_was_compacted(compacting: ServedBroker) -> None:
+    servers = compacting.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(DEADLINE_S)
+    consumers = [
+        confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
+        for group in ("a", "b")
+    ]
+    for number in range(400):
+        for factor, consumer in enumerate(consumers, 1):
+            place = confluent_kafka.TopicPartition("t", 0, number * factor, metadata=f"{number}")
+            consumer.commit(offsets=[place], asynchronous=False)
+    wait_until_small(compacting, "__consumer_offsets-0", 6_000)
+    compacting.kill()
+    compacting.start()
+    for factor, consumer in enumerate(consumers, 1):
+        (found,) = consumer.committed([confluent_kafka.TopicPartition("t", 0)], timeout=DEADLINE_S)
+        assert (found.offset, found.metadata) == (399 * factor, "399")
+        consumer.close()

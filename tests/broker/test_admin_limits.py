@@ -9,7 +9,6 @@ from dataclasses import fields
 from typing import Any, Final
 
 import pytest
-from kio.index import load_request_schema
 from kio.serial._introspect import (
     EntityField,
     EntityTupleField,
@@ -21,6 +20,7 @@ from kio.serial._introspect import (
 from odradek.broker.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.protocol.schemas import load_request_schema
 
 ADMIN_APIS: Final = (
     ApiKey.ALTER_CONFIGS,

@@ -9,13 +9,13 @@ import pytest
 from fuzz_batches import random_batch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kio.index import load_request_schema
 from schema_samples import change, sample
 
 from odradek.broker.apis import apis
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import encode_request_header
 from odradek.protocol.messages import encode_request
+from odradek.protocol.schemas import load_request_schema
 
 CONNECTIONS: Final = 3
 TOPIC: Final = "name"

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from fuzz_engine import Target
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 from kio.serial.errors import OutOfBoundValue
 from schema_samples import change, items_in, plain, sample
@@ -19,6 +18,7 @@ from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages import decode_request, decode_response, encode_request, encode_response
 from odradek.protocol.primitives import DECODE_ERRORS
+from odradek.protocol.schemas import load_request_schema, load_response_schema
 
 _LOAD = (load_request_schema, load_response_schema)
 _ENCODE = (encode_request, encode_response)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from kio.index import load_request_schema
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, get_field_tag, get_schema_field_type
 from raw_connection import RawConnection
 from test_versions import TOPIC, requests
@@ -25,6 +24,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.headers import encode_request_header, request_is_flexible
 from odradek.protocol.messages import decode_request, encode_request
+from odradek.protocol.schemas import load_request_schema
 from odradek.testing.process import ServedBroker
 
 _WIDTHS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "timedelta_i32": 32}

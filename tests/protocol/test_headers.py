@@ -5,7 +5,6 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from odradek.protocol.api import ApiKey, schema_versions
@@ -16,6 +15,7 @@ from odradek.protocol.headers import (
     encode_request_header,
     encode_response_header,
 )
+from odradek.protocol.schemas import load_request_schema, load_response_schema
 
 VERSIONS = [(api, version) for api in ApiKey for version in schema_versions(api)]
 

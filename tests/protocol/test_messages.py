@@ -8,7 +8,6 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_writer
 from kio.serial._introspect import get_field_tag
 from schema_samples import sample
@@ -25,6 +24,7 @@ from odradek.protocol.messages import (
     milliseconds,
     optional,
 )
+from odradek.protocol.schemas import load_request_schema, load_response_schema
 
 APIS = [api for api in ApiKey if schema_versions(api)]
 HALVES = {

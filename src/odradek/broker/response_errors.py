@@ -5,8 +5,9 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
 
-from kio.index import load_response_schema
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, get_schema_field_type
+
+from odradek.protocol.schemas import load_response_schema
 
 
 class _Places(NamedTuple):

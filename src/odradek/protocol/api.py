@@ -2,6 +2,7 @@
 
 from enum import IntEnum
 from functools import lru_cache
+from typing import Final
 
 from kio.schema.index import api_key_map, schema_name_map
 
@@ -13,6 +14,10 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -100,9 +105,20 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+CONTROLLER_VERSIONS: Final[dict[int, int]] = {
+    ApiKey.LEADER_AND_ISR: 7,
+    ApiKey.STOP_REPLICA: 4,
+    ApiKey.UPDATE_METADATA: 8,
+    ApiKey.CONTROLLED_SHUTDOWN: 3,
+}
+"""The one version of each of `controller_messages`."""
+
+
 @lru_cache(maxsize=256)  # clients may ask for any number
 def schema_versions(api_key: int) -> range:
     """Every version of `api_key` that has a schema, without a gap; empty for an unknown key."""
+    if (only := CONTROLLER_VERSIONS.get(api_key)) is not None:
+        return range(only, only + 1)
     name = api_key_map.get(api_key)
     if name is None:
         return range(0)

@@ -12,11 +12,10 @@ import struct
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from kio.index import load_request_schema, load_response_schema
-
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import skip_tags
+from odradek.protocol.schemas import load_request_schema, load_response_schema
 
 _REQUEST: Final = struct.Struct(">hhih")
 _CORRELATION: Final = struct.Struct(">i")

@@ -8,12 +8,11 @@ import datetime
 from functools import cache
 from typing import Any, TypeVar
 
-from kio.index import load_request_schema, load_response_schema
-
 from odradek.protocol.compression import Buffer
 from odradek.protocol.decoder import Decoder, MeteredDecoder, compile_decoder, compile_metered_decoder
 from odradek.protocol.encoder import Encoder, Message, compile_encoder
 from odradek.protocol.primitives import DECODE_ERRORS, Meter, malformed
+from odradek.protocol.schemas import load_request_schema, load_response_schema
 
 D = TypeVar("D")
 

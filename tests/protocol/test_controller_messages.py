@@ -1,0 +1,174 @@
+"""The messages between controller and brokers, byte by byte as Kafka 3.9's definitions say (M1)."""
+
+import uuid
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from odradek.protocol import controller_messages
+from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey, schema_versions
+from odradek.protocol.headers import encode_request_header, encode_response_header
+from odradek.protocol.messages import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    metered_request_decoder,
+)
+from odradek.protocol.primitives import Meter
+
+TOPIC_ID = uuid.UUID(int=0x0102030405060708090A0B0C0D0E0F10)
+STATE = {
+    "partition_index": 1,
+    "controller_epoch": 2,
+    "leader": 3,
+    "leader_epoch": 4,
+    "isr": [3, 5],
+    "replicas": [5, 3],
+}
+
+
+def hexes(*parts: str) -> bytes:
+    return bytes.fromhex("".join(parts))
+
+
+REQUESTS = {
+    ApiKey.LEADER_AND_ISR: (
+        {
+            "controller_id": 9,
+            "controller_epoch": 7,
+            "broker_epoch": 0x0102030405060708,
+            "type": 1,
+            "topic_states": [
+                {
+                    "topic_name": "tp",
+                    "topic_id": TOPIC_ID,
+                    "partition_states": [
+                        {
+                            **STATE,
+                            "partition_epoch": 6,
+                            "adding_replicas": [5],
+                            "removing_replicas": [],
+                            "is_new": True,
+                            "leader_recovery_state": 1,
+                        }
+                    ],
+                }
+            ],
+            "live_leaders": [{"broker_id": 3, "host_name": "h", "port": 9092}],
+        },
+        hexes(
+            *("00000009", "00", "00000007", "0102030405060708", "01"),
+            *("02", "03 7470", TOPIC_ID.hex),
+            *("02", "00000001", "00000002", "00000003", "00000004"),
+            *("03 00000003 00000005", "00000006", "03 00000005 00000003", "02 00000005", "01"),
+            *("01", "01", "00", "00"),
+            *("02", "00000003", "02 68", "00002384", "00", "00"),
+        ),
+    ),
+    ApiKey.STOP_REPLICA: (
+        {
+            "controller_id": 9,
+            "controller_epoch": 7,
+            "topic_states": [
+                {
+                    "topic_name": "tp",
+                    "partition_states": [{"partition_index": 1, "leader_epoch": 4, "delete_partition": True}],
+                }
+            ],
+        },
+        hexes(
+            *("00000009", "00", "00000007", "ffffffffffffffff"),
+            *("02", "03 7470", "02", "00000001", "00000004", "01", "00", "00", "00"),
+        ),
+    ),
+    ApiKey.UPDATE_METADATA: (
+        {
+            "controller_id": 9,
+            "type": 2,
+            "controller_epoch": 7,
+            "topic_states": [
+                {
+                    "topic_name": "tp",
+                    "topic_id": TOPIC_ID,
+                    "partition_states": [{**STATE, "zk_version": 6, "offline_replicas": [5]}],
+                }
+            ],
+            "live_brokers": [
+                {
+                    "id": 3,
+                    "endpoints": [{"port": 9092, "host": "h", "listener": "L", "security_protocol": 3}],
+                    "rack": None,
+                }
+            ],
+        },
+        hexes(
+            *("00000009", "00", "00000007", "ffffffffffffffff"),
+            *("02", "03 7470", TOPIC_ID.hex),
+            *("02", "00000001", "00000002", "00000003", "00000004"),
+            *("03 00000003 00000005", "00000006", "03 00000005 00000003", "02 00000005", "00", "00"),
+            *("02", "00000003", "02", "00002384", "02 68", "02 4c", "0003", "00", "00", "00"),
+            *("01", "00", "01", "02"),
+        ),
+    ),
+    ApiKey.CONTROLLED_SHUTDOWN: ({"broker_id": 3, "broker_epoch": 5}, hexes("00000003", "0000000000000005", "00")),
+}
+ERROR = int(ErrorCode.stale_controller_epoch)
+RESPONSES = {
+    ApiKey.LEADER_AND_ISR: (
+        {
+            "error_code": ERROR,
+            "topics": [{"topic_id": TOPIC_ID, "partition_errors": [{"partition_index": 1, "error_code": 3}]}],
+        },
+        hexes("000b", "02", TOPIC_ID.hex, "02", "00000001", "0003", "00", "00", "00"),
+    ),
+    ApiKey.STOP_REPLICA: (
+        {"partition_errors": [{"topic_name": "tp", "partition_index": 1, "error_code": 74}]},
+        hexes("0000", "02", "03 7470", "00000001", "004a", "00", "00"),
+    ),
+    ApiKey.UPDATE_METADATA: ({"error_code": ERROR}, hexes("000b", "00")),
+    ApiKey.CONTROLLED_SHUTDOWN: (
+        {"remaining_partitions": [{"topic_name": "tp", "partition_index": 1}]},
+        hexes("0000", "02", "03 7470", "00000001", "00", "00"),
+    ),
+}
+
+
+@pytest.mark.parametrize("api", CONTROLLER_VERSIONS, ids=lambda api: api.name.lower())
+def test_a_request_has_these_bytes(api):
+    [version] = schema_versions(api)
+    message, expected = REQUESTS[api]
+    encoded = encode_request(api, version, message)
+    assert encoded.hex() == expected.hex()
+    decoded = decode_request(api, version, expected)
+    assert type(decoded) is controller_messages.REQUESTS[api]
+    assert metered_request_decoder(api, version)(expected, 0, Meter(100)) == (decoded, len(expected))
+
+
+@pytest.mark.parametrize("api", CONTROLLER_VERSIONS, ids=lambda api: api.name.lower())
+def test_a_response_has_these_bytes(api):
+    [version] = schema_versions(api)
+    message, expected = RESPONSES[api]
+    assert encode_response(api, version, message).hex() == expected.hex()
+    assert type(decode_response(api, version, expected)) is controller_messages.RESPONSES[api]
+
+
+def test_what_is_read_is_what_was_meant():
+    version = CONTROLLER_VERSIONS[ApiKey.UPDATE_METADATA]
+    decoded = decode_request(ApiKey.UPDATE_METADATA, version, REQUESTS[ApiKey.UPDATE_METADATA][1])
+    assert (decoded.type, decoded.broker_epoch, decoded.is_k_raft_controller) == (2, -1, False)
+    assert decoded.live_brokers[0].endpoints[0].listener == "L"
+    version = CONTROLLER_VERSIONS[ApiKey.LEADER_AND_ISR]
+    decoded = decode_request(ApiKey.LEADER_AND_ISR, version, REQUESTS[ApiKey.LEADER_AND_ISR][1])
+    [state] = decoded.topic_states[0].partition_states
+    assert (state.isr, state.adding_replicas, state.removing_replicas) == ((3, 5), (5,), ())
+    assert (state.is_new, state.leader_recovery_state) == (True, 1)
+
+
+@pytest.mark.parametrize("api", CONTROLLER_VERSIONS, ids=lambda api: api.name.lower())
+def test_there_is_one_version_and_it_is_flexible(api):
+    [version] = schema_versions(api)
+    for schema in (controller_messages.REQUESTS[api], controller_messages.RESPONSES[api]):
+        assert (schema.__api_key__, schema.__version__, schema.__flexible__) == (api, version, True)
+    assert encode_request_header(api, version, 1, None)[-1] == 0
+    assert encode_response_header(api, version, 1) == b"\0\0\0\1\0"

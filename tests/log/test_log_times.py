@@ -29,7 +29,12 @@ class Remembered:
 
     def __init__(self, **config: object) -> None:
         self.disk = MemoryDisk()
-        self.settings = LogConfig(segment_ms=10**12, message_timestamp_after_max_ms=10**12, **config)  # type: ignore[arg-type]
+        self.settings = LogConfig(
+            segment_ms=10**12,
+            message_timestamp_after_max_ms=10**12,
+            retention_ms=-1,  # a record of the year 1970 is not too old here
+            **config,  # type: ignore[arg-type]
+        )
         self.log = Log.open(self.disk, "/data/t-0", self.settings, now_ms=NOW)
         self.records: list[Kept] = []
         self.batches: list[int] = []

@@ -32,6 +32,13 @@ def test_help_lists_the_commands_and_imports_none_of_them(lonely_shell: Any) -> 
     assert ran.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_examples_stand_on_lines_of_their_own(lonely_shell: Any, command: str) -> None:
+    shown = [line.strip() for line in lonely_shell.run(command, "--help").splitlines()]
+    assert sum(line.startswith("odradek ") for line in shown) == 3
+    assert not any("\\b" in line for line in shown)
+
+
 def test_a_wrong_command_or_option_is_a_usage_error(lonely_shell: Any) -> None:
     assert "No such command 'topic'" in lonely_shell.run("topic", code=2)
     assert "No such option" in lonely_shell.run("topics", "list", "--nope", code=2)

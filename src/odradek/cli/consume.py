@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -33,7 +33,20 @@ class _Wish:
     exit_at_end: bool
 
 
-@click.command(name="consume")
+_HELP: Final = """Read TOPICs to standard output, from now on unless told otherwise.
+
+\b
+Formats:  %s value   %S its length   %k key   %K its length   %h headers
+          %t topic   %p partition    %o offset   %T timestamp   %% percent
+
+\b
+odradek consume flights --from-beginning -e -f '%p %o %k %s\\n'
+odradek consume flights -o -10 -e              the last ten of each partition
+odradek consume flights -g readers --json
+"""
+
+
+@click.command(name="consume", help=_HELP)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
 @click.option(
@@ -70,16 +83,7 @@ def command(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    r"""Read TOPICs to standard output, from now on unless told otherwise.
-
-    \b
-    Formats:  %s value   %S its length   %k key   %K its length   %h headers
-              %t topic   %p partition    %o offset   %T timestamp   %% percent
-    \b
-    odradek consume flights --from-beginning -e -f '%p %o %k %s\n'
-    odradek consume flights -o -10 -e              the last ten of each partition
-    odradek consume flights -g readers --json
-    """
+    """Read records; see `_HELP`."""
     for topic in topics:
         validate_topic_name(topic)
     if group is not None and (offset is not None or partitions):

@@ -5,6 +5,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -22,7 +23,16 @@ _CHECKED_EVERY = 1_000
 """So many records are sent between two looks at which of them arrived."""
 
 
-@click.command(name="produce")
+_HELP: Final = """Write records to TOPIC, out of FILEs or of standard input, one a line.
+
+\b
+odradek produce flights -K : < flights.txt          lines KEY:VALUE
+odradek produce pictures -k cat cat.png             a file as one record
+odradek consume a --json -e | odradek produce b --json
+"""
+
+
+@click.command(name="produce", help=_HELP)
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--key", "-k", metavar="KEY", help="The key of every record.")
@@ -61,13 +71,7 @@ def command(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    r"""Write records to TOPIC, out of FILEs or of standard input, one a line.
-
-    \b
-    odradek produce flights -K : < flights.txt          lines KEY:VALUE
-    odradek produce pictures -k cat cat.png             a file as one record
-    odradek consume a --json -e | odradek produce b --json
-    """
+    """Write records; see `_HELP`."""
     validate_topic_name(topic)
     settings = client_settings(bootstrap_server, command_config, ProducerSettings, properties)
     settings |= {"compression_type": compression} if compression else {}

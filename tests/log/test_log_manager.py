@@ -225,6 +225,21 @@ def test_the_checkpoint_never_says_more_than_a_log_that_was_cut_twice() -> None:
         assert log.recovery_point <= offset
 
 
+def test_a_log_that_is_cut_below_its_start_is_empty_and_goes_on_from_there() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
+    append(log, 8)
+    log.advance_log_start_offset(6)
+    manager.checkpoint()
+    manager.truncate(T0, 4)
+    assert log.log_start_offset == log.log_end_offset == 4
+    append(log, 2)
+    assert offsets(log) == [4, 5]
+    disk.cut_power(Survival.KEEP)
+    assert offsets(opened(disk).logs[T0]) == [4, 5]
+
+
 def test_maintenance_leaves_what_is_not_committed() -> None:
     config = LogConfig(segment_bytes=200, retention_ms=0)
     manager = new_manager(MemoryDisk(), config_for=lambda topic: config)

@@ -241,6 +241,14 @@ def test_only_the_first_damage_of_a_file_is_named_and_the_others_are_counted() -
     assert finding.reason.endswith("; 2 more things in it are wrong")
 
 
+def test_a_segments_last_batch_that_is_damaged_is_not_taken_for_a_gap_too() -> None:
+    disk, _ = data_directory()
+    position, header = batches(disk, f"{FIRST}.log")[-1]
+    assert header.next_offset == int(segments(disk)[1][-20:])
+    flip(disk, f"{FIRST}.log", position + 70)
+    assert damages(disk) == [(f"{FIRST}.log", position)]
+
+
 def test_a_segment_that_is_gone_leaves_a_gap_unless_compaction_explains_it() -> None:
     disk, _ = data_directory()
     _, second, third = (int(each[-20:]) for each in segments(disk))
@@ -397,6 +405,21 @@ def test_a_broker_that_died_may_have_left_its_leader_epochs_behind() -> None:
     put(disk, f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 0\n")
     disk.remove("/data/.kafka_cleanshutdown")
     assert damages(disk) == []
+
+
+def test_a_log_that_was_deleted_and_then_cut_up_to_its_start_knows_no_epochs_and_has_nothing_wrong() -> None:
+    disk, manager = data_directory(is_closed=False)
+    partition = TopicPartition("t", 0)
+    log = manager.logs[partition]
+    start = next(header.base_offset for _, header in batches(disk, f"{FIRST}.log")[3:])
+    log.advance_log_start_offset(start)
+    manager.truncate(partition, start)
+    manager.close()
+    assert disk.read_file(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n0\n"
+    assert verify(disk) == []
+    assert verify(disk, FOLDER) == []
+    disk.remove("/data/log-start-offset-checkpoint")
+    assert damages(disk) == [(f"{FOLDER}/leader-epoch-checkpoint", 4)]
 
 
 @pytest.mark.parametrize(

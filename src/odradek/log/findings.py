@@ -55,12 +55,13 @@ class Surroundings:
 
     From `recovery_point` on, nothing was promised to be on the disk but what is in the `.log` files: the next start, or
     the next flush of the broker that runs, writes the rest anew. Up to `cleaned_offset`, compaction may have taken
-    whole segments.
+    whole segments. What is below `log_start_offset` is deleted, though its bytes may still be there.
     """
 
     state: DirectoryState
     recovery_point: int = 0
     cleaned_offset: int = 0
+    log_start_offset: int = 0
 
     def is_settled(self, offset: int) -> bool:
         """Whether what belongs to the log up to `offset` should be on the disk and right."""

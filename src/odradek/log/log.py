@@ -322,6 +322,7 @@ class Log(LogView):
             remove_segment_files(self._pool, segment)
         active.truncate(offset)
         self.log_end_offset = self.written_offset = offset
+        self.lower_log_start_offset(offset)
         self.epochs.truncate_from_end(offset)
         remove_snapshots(self._pool, self.directory, after=offset)
         committed = min(self.producers.high_watermark, offset)
@@ -336,6 +337,10 @@ class Log(LogView):
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
+
+    def lower_log_start_offset(self, offset: int) -> None:
+        """Begin at `offset` at the latest: the log is cut there, or about to be."""
+        self.log_start_offset = min(self.log_start_offset, offset)
 
     def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
         """Delete the segments that retention takes (see `retention`); how many.

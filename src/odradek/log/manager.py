@@ -227,13 +227,14 @@ class LogManager:
         return log
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log (see `Log.truncate`), once a lower recovery point is written down: a crash may come between."""
+        """Cut a log (see `Log.truncate`), once the checkpoints say nothing that is false then: a crash may come."""
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
         is_compacted_beyond = self.cleaner.cut(partition, offset)
-        if log.recovery_point > kept or is_compacted_beyond:
+        if log.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond:
             # What the log goes by afterwards: a later, deeper cut would not know that the file says more.
             log.lower_recovery_point(kept)
+            log.lower_log_start_offset(offset)
             self.checkpoint()
         log.truncate(offset)
 

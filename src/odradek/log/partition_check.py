@@ -79,18 +79,19 @@ class PartitionCheck:
             self._report.damage(path, f"comes after a gap: offsets {due} to {base - 1} are in no file", 0)
 
     def _read_epochs(self) -> EpochCheck:
-        path = f"{self._directory}/{leader_epochs.FILE_NAME}"
+        path, start = f"{self._directory}/{leader_epochs.FILE_NAME}", self._surroundings.log_start_offset
         is_complete = self._state.is_clean
         if leader_epochs.FILE_NAME not in self._names:
-            return EpochCheck(path, 0, (), is_complete=is_complete)
+            return EpochCheck(path, 0, (), log_start_offset=start, is_complete=is_complete)
         data = self._report.read(path, self._state, lambda data, _: data)
         try:
             lines = [] if data is None else _decode_epochs(data, path)
         except DamagedFileError as error:
-            broken = EpochCheck(path, 0, (), is_complete=False)
+            broken = EpochCheck(path, 0, (), log_start_offset=start, is_complete=False)
             broken.found(error)
             return broken
-        return EpochCheck(path, len(data or b""), lines, is_complete=is_complete and data is not None)
+        is_complete = is_complete and data is not None
+        return EpochCheck(path, len(data or b""), lines, log_start_offset=start, is_complete=is_complete)
 
     def _check_strays(self, bases: list[int]) -> None:
         """Indexes without a segment, and snapshots that no segment begins with."""
@@ -123,7 +124,7 @@ class _SegmentFiles:
         self._paths = {suffix: self._path.removesuffix(LOG) + suffix for suffix in _PARTS}
 
     def check(self, chain: Chain, epochs: EpochCheck) -> bool:
-        """Check them; whether all of the segment's batches could be walked."""
+        """Check them; whether all of the segment's batches could be walked and believed."""
         base, report, paths = self._base_offset, self._report, self._paths
         data = {suffix: self._read_part(path) for suffix, path in paths.items()}  # before the log, which may grow
         log = LogCheck(
@@ -158,7 +159,7 @@ class _SegmentFiles:
             if end and self._state.is_clean and not is_there:
                 report.damage(paths[suffix], "is missing")
         check_snapshot(report, paths[SNAPSHOT], data[SNAPSHOT], base, is_settled=self._is_snapshot_settled)
-        return end is not None
+        return end is not None and log.damage is None
 
     def _walk(
         self,

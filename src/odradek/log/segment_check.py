@@ -247,9 +247,21 @@ class TimeIndexCheck(FileCheck):
 class EpochCheck(FileCheck):
     """A `leader-epoch-checkpoint`: every batch is of the epoch that it says for the batch's offset."""
 
-    def __init__(self, path: str, size: int, entries: Sequence[tuple[int, int, int]], *, is_complete: bool) -> None:
-        """`entries` are `(byte, epoch, start offset)`; `is_complete`: the file should not lack the latest epoch."""
+    def __init__(
+        self,
+        path: str,
+        size: int,
+        entries: Sequence[tuple[int, int, int]],
+        *,
+        log_start_offset: int,
+        is_complete: bool,
+    ) -> None:
+        """`entries` are `(byte, epoch, start offset)`; `is_complete`: the file should not lack the latest epoch.
+
+        It need not know the epochs of what is below `log_start_offset`.
+        """
         super().__init__(path)
+        self._log_start_offset = log_start_offset
         self._size = size
         self._entries = entries
         self._is_complete = is_complete
@@ -263,7 +275,8 @@ class EpochCheck(FileCheck):
         following = entries[self._number + 1] if 0 <= self._number < len(entries) - 1 else None
         if following is not None and following[2] <= header.last_offset:
             self.fail(following[0], f"says that leader epoch {following[1]} begins inside a batch, at {following[2]}")
-        if epoch < 0 or (self._number < 0 and entries) or self.damage is not None:
+        is_deleted = header.last_offset < self._log_start_offset
+        if epoch < 0 or is_deleted or (self._number < 0 and entries) or self.damage is not None:
             return  # there are no epochs yet, or the log begins later
         byte, known, _ = entries[self._number] if entries else (0, NO_EPOCH, 0)
         if epoch == known:

@@ -109,9 +109,14 @@ def _surroundings(
     state: DirectoryState, checkpoints: Mapping[str, Lines]
 ) -> Callable[[TopicPartition | None], Surroundings]:
     """From a partition to what is said of it."""
-    points, cleaned = _offsets_in(checkpoints.get(RECOVERY_POINTS)), _offsets_in(checkpoints.get(CLEANER_OFFSETS))
+    points, cleaned, starts = (
+        _offsets_in(checkpoints.get(name)) for name in (RECOVERY_POINTS, CLEANER_OFFSETS, LOG_START_OFFSETS)
+    )
     return lambda partition: Surroundings(
-        state=state, recovery_point=points.get(partition, 0), cleaned_offset=cleaned.get(partition, 0)
+        state=state,
+        recovery_point=points.get(partition, 0),
+        cleaned_offset=cleaned.get(partition, 0),
+        log_start_offset=starts.get(partition, 0),
     )
 
 

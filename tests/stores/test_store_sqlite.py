@@ -13,7 +13,7 @@ import pytest
 from odradek.metadata.store import SessionExpired
 from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import Runtime, system_runtime
-from odradek.stores import MemoryStore, SqliteStore, open_store, sqlite, sqlite_tree
+from odradek.stores import MemoryStore, SqliteStore, open_store, sqlite_reader, sqlite_tree
 from odradek.stores.zookeeper import ZookeeperStore
 from odradek.testing import eventually
 
@@ -73,7 +73,7 @@ async def test_a_store_that_opens_waits_for_a_process_that_is_writing(path) -> N
 
 
 async def test_changes_are_looked_for_often_enough() -> None:
-    assert sqlite.POLL_INTERVAL_S <= 0.05
+    assert sqlite_reader.POLL_INTERVAL_S <= 0.05
 
 
 async def test_a_killed_process_loses_its_ephemeral_nodes_at_once(path) -> None:

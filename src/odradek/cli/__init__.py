@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "configs": "Show and change the configuration of topics and brokers.",
     "partitions": "Move partitions, elect leaders, delete records.",
     "brokers": "Show the brokers of a cluster.",
-    "metadata": "Take over a data directory of Apache Kafka.",
+    "metadata": "Look at the metadata tree; take over a data directory of Apache Kafka.",
     "produce": "Write records, from stdin or a file.",
     "consume": "Read records, to stdout.",
     "log": "Look at a partition's files.",

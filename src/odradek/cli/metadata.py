@@ -1,6 +1,7 @@
 """`odradek metadata`: what is written in a metadata tree, and how it comes there.
 
-`adopt` takes over the data directories of a stopped Apache Kafka broker; `odradek serve` goes on with them then.
+`ls`, `get` and `watch` are in `tree_view`. `adopt` takes over the data directories of a stopped Apache Kafka broker;
+`odradek serve` goes on with them then.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from odradek.broker.adoption import AdoptedTopic, adopt
+from odradek.cli import tree_view
 from odradek.cli.common import json_line, json_option
 from odradek.metadata.nodes import encode_topic_id
 from odradek.model import ConfigurationError
@@ -20,6 +22,10 @@ from odradek.stores import open_store
 @click.group(name="metadata")
 def command() -> None:
     """Work on a metadata tree, which says what topics there are and who leads them."""
+
+
+for _each in (tree_view.ls, tree_view.get, tree_view.watch):
+    command.add_command(_each)
 
 
 @command.command(name="adopt")

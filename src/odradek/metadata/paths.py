@@ -103,6 +103,11 @@ def consumer_offset(group: str, topic_partition: TopicPartition) -> str:
     return f"{CONSUMERS}/{group}/offsets/{topic_partition.topic}/{topic_partition.partition}"
 
 
+def child(path: str, name: str) -> str:
+    """The path of a node's child."""
+    return f"{path.rstrip('/')}/{name}"
+
+
 def parent(path: str) -> str:
     """The path above; the root is its own parent."""
     return path.rpartition("/")[0] or "/"

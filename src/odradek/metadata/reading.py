@@ -18,20 +18,20 @@ from odradek.metadata.nodes import (
     PartitionStateNode,
     TopicNode,
 )
-from odradek.metadata.store import Node, NoNode, Store
+from odradek.metadata.store import Node, NoNode, Reader
 from odradek.model import TopicPartition
 
 _log = logging.getLogger("odradek.metadata")
 
 
-async def read_brokers(store: Store) -> dict[int, BrokerImage]:
+async def read_brokers(store: Reader) -> dict[int, BrokerImage]:
     """All live brokers by id."""
     ids = [int(name) for name in await store.children(paths.BROKER_IDS) if name.isascii() and name.isdigit()]
     found = zip(ids, await store.get_many(map(paths.broker, ids)), strict=True)
     return {broker_id: broker for broker_id, node in found if node and (broker := _broker(broker_id, node))}
 
 
-async def read_controller(store: Store) -> int:
+async def read_controller(store: Reader) -> int:
     """The controller's broker id, or -1."""
     node = await store.get(paths.CONTROLLER)
     if node is None:
@@ -43,7 +43,7 @@ async def read_controller(store: Store) -> int:
         return NO_CONTROLLER
 
 
-async def read_topics(store: Store, names: Iterable[str]) -> dict[str, TopicImage | None]:
+async def read_topics(store: Reader, names: Iterable[str]) -> dict[str, TopicImage | None]:
     """Topics with their partitions and configuration; `None` for one that is gone or broken.
 
     A partition whose state is not there, or broken, has no leader and a leader epoch of -1.
@@ -69,7 +69,7 @@ async def read_topics(store: Store, names: Iterable[str]) -> dict[str, TopicImag
     return images
 
 
-async def read_broker_configs(store: Store, names: Iterable[str]) -> dict[int | None, Mapping[str, str]]:
+async def read_broker_configs(store: Reader, names: Iterable[str]) -> dict[int | None, Mapping[str, str]]:
     """What is set for brokers in the nodes of these names below `/config/brokers`; by id, `None` for all brokers."""
     ids = [None if name == paths.ALL_BROKERS else int(name) for name in names if is_broker_config(name)]
     where = list(map(paths.broker_config, ids))
@@ -83,7 +83,7 @@ def is_broker_config(name: str) -> bool:
     return name == paths.ALL_BROKERS or re.fullmatch("0|[1-9][0-9]{0,9}", name) is not None
 
 
-async def read_subtree(store: Store, path: str) -> list[str]:
+async def read_subtree(store: Reader, path: str) -> list[str]:
     """A node's path and those of everything below it, parents first; empty if it is not there."""
     try:
         names = await store.children(path)
@@ -91,7 +91,7 @@ async def read_subtree(store: Store, path: str) -> list[str]:
         return []
     found = [path]
     for name in names:
-        found += await read_subtree(store, f"{path}/{name}")
+        found += await read_subtree(store, paths.child(path, name))
     return found
 
 

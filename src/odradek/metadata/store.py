@@ -127,12 +127,8 @@ class Watch(Protocol):
         """Call no more, not even for changes that happened already."""
 
 
-class Store(Protocol):
-    """One session with a tree. Every call may raise `SessionExpired`, `UnavailableError` or `StorageError`."""
-
-    @property
-    def session_id(self) -> int:
-        """The session, as `Node.owner` shows it; another one after `on_session_lost`."""
+class Reader(Protocol):
+    """Looks at a tree and changes nothing. Every call may raise `UnavailableError` or `StorageError`."""
 
     async def get(self, path: str) -> Node | None:
         """The node, or `None` if there is none."""
@@ -142,6 +138,23 @@ class Store(Protocol):
 
     async def children(self, path: str) -> list[str]:
         """Names of the nodes below, sorted. Raises `NoNode`."""
+
+    def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
+        """Call back when the node is created, set or deleted; it need not be there."""
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        """Call back when a child is created or deleted."""
+
+    async def close(self) -> None:
+        """Look no more; a session ends, its ephemeral nodes go, its watches are called no more. Twice does no harm."""
+
+
+class Store(Reader, Protocol):
+    """One session with a tree. Every call may raise `SessionExpired`, `UnavailableError` or `StorageError`."""
+
+    @property
+    def session_id(self) -> int:
+        """The session, as `Node.owner` shows it; another one after `on_session_lost`."""
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node, return its path. Raises `NodeExists`, `NoNode` for the parent, `NoChildrenForEphemerals`."""
@@ -155,17 +168,8 @@ class Store(Protocol):
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """All operations, in order, or none: the first that fails raises its error."""
 
-    def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back when the node is created, set or deleted; it need not be there."""
-
-    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back when a child is created or deleted."""
-
     def on_session_lost(self, callback: Callable[[], None]) -> None:
         """Call back after a session expired and a new one began; watches stay, and all are called."""
-
-    async def close(self) -> None:
-        """End the session: its ephemeral nodes go, its watches are called no more. Twice does no harm."""
 
     def abandon(self) -> None:
         """End as a killed process would, for tests that kill a broker: the tree learns nothing, others find out."""

@@ -1,10 +1,18 @@
 """Which store a URL means."""
 
-from odradek.metadata.store import Store
-from odradek.model import ConfigurationError
+import sqlite3
+from typing import Final
+
+from odradek.metadata.store import Reader, Store
+from odradek.model import ConfigurationError, StorageError
 from odradek.runtime import Runtime
 from odradek.stores.memory import MemoryStore, MemoryTree
 from odradek.stores.sqlite import DEFAULT_SESSION_TIMEOUT_MS, SqliteStore
+from odradek.stores.sqlite_reader import SqliteReader
+from odradek.stores.sqlite_tree import SqliteTree
+
+READER_CONNECTION_TIMEOUT_MS: Final = 6_000
+"""Somebody sits there and waits."""
 
 
 def open_store(url: str, runtime: Runtime, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> Store:
@@ -16,19 +24,49 @@ def open_store(url: str, runtime: Runtime, *, session_timeout_ms: int = DEFAULT_
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
-    if url.startswith("sqlite:///") and url != "sqlite:///":
-        return SqliteStore(url.removeprefix("sqlite:///"), runtime, session_timeout_ms=session_timeout_ms)
-    if url.startswith("zookeeper://"):
-        return _zookeeper_store(url, runtime, session_timeout_ms)
-    raise ConfigurationError(
-        f"the metadata tree is sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
-    )
+    if (path := _sqlite_path(url)) is not None:
+        return SqliteStore(path, runtime, session_timeout_ms=session_timeout_ms)
+    return _zookeeper_store(url, runtime, session_timeout_ms)
 
 
-def _zookeeper_store(url: str, runtime: Runtime, session_timeout_ms: int) -> Store:
+def open_reader(url: str, runtime: Runtime) -> Reader:
+    """Look at the tree at `url` without a part in it: nothing is created, and in SQLite there is not even a session.
+
+    In ZooKeeper every connection has a session; this one owns nothing. Raises as `open_store`.
+    """
+    if url == "memory:":
+        raise ConfigurationError("a tree in memory is seen by its own process only")
+    if (path := _sqlite_path(url)) is None:
+        return _zookeeper_store(url, runtime, DEFAULT_SESSION_TIMEOUT_MS, reads_only=True)
+    tree = SqliteTree(path, reads_only=True)
     try:
-        from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
+        reader = SqliteReader(tree, runtime.clock)
+        tree.stop_waiting()
+    except sqlite3.Error as error:
+        tree.close()
+        raise StorageError(f"can't read the metadata database {path}: {error}") from None
+    return reader
+
+
+def _sqlite_path(url: str) -> str | None:
+    return url.removeprefix("sqlite:///") or None if url.startswith("sqlite:///") else None
+
+
+def _zookeeper_store(url: str, runtime: Runtime, session_timeout_ms: int, *, reads_only: bool = False) -> Store:
+    if not url.startswith("zookeeper://"):
+        raise ConfigurationError(
+            f"the metadata tree is sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
+        )
+    try:
+        from odradek.stores.zookeeper import DEFAULT_CONNECTION_TIMEOUT_MS, ZookeeperStore, parse_zookeeper_url
     except ModuleNotFoundError:
         raise ConfigurationError("a tree in ZooKeeper needs kazoo: pip install 'odradek[zookeeper]'") from None
     hosts, chroot = parse_zookeeper_url(url)
-    return ZookeeperStore(hosts, chroot, runtime, session_timeout_ms=session_timeout_ms)
+    return ZookeeperStore(
+        hosts,
+        chroot,
+        runtime,
+        session_timeout_ms=session_timeout_ms,
+        connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS if reads_only else DEFAULT_CONNECTION_TIMEOUT_MS,
+        reads_only=reads_only,
+    )

@@ -8,10 +8,12 @@ A file is a tree if its `application_id` is ours; `user_version` is the version 
 so that what the tree said before a power failure it says after it.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from odradek.metadata.paths import name_of, parent
 from odradek.metadata.store import Node, NoNode
@@ -57,16 +59,26 @@ def is_busy(error: Exception) -> bool:
 class SqliteTree:
     """One connection. Methods raise `sqlite3.Error`; those that read or write nodes need a transaction of `write`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, reads_only: bool = False) -> None:
+        """Open the tree, or create it; with `reads_only` it must be there, and `write` fails."""
         self.path = path
+        if reads_only and not os.path.exists(path):
+            raise StorageError(f"there is no metadata database {path}")
+        # SQLite's way to say how a file is to be opened; the path of a URI is percent-encoded.
+        address = f"file:{quote(path)}?mode={'ro' if reads_only else 'rwc'}"
         try:
             self._connection = sqlite3.connect(
-                path, timeout=_OPENING_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=64
+                address,
+                uri=True,
+                timeout=_OPENING_TIMEOUT_S,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=64,
             )
         except sqlite3.Error as error:
             raise StorageError(f"can't open the metadata database {path}: {error}") from None
         try:
-            self._prepare()
+            self._prepare(reads_only=reads_only)
         except sqlite3.Error as error:
             self._connection.close()
             raise StorageError(f"{path} is not a metadata database that can be used: {error}") from None
@@ -184,8 +196,10 @@ class SqliteTree:
         """End a session; its nodes are the caller's to delete."""
         self._connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, reads_only: bool) -> None:
         if self._pragma("application_id") != APPLICATION_ID:
+            if reads_only:
+                raise StorageError(f"{self.path} is not a metadata database")
             self._use_write_ahead_log()
             self.write(self._create_tables)
         if self._pragma("user_version") != SCHEMA_VERSION:

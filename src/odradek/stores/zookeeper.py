@@ -79,8 +79,9 @@ def parse_zookeeper_url(url: str) -> tuple[str, str]:
 class ZookeeperStore:
     """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
 
-    It connects with its first call, and creates the chroot if it is not there. A call waits for a connection for
-    `connection_timeout_ms`, then raises `UnavailableError`; so does a write whose connection was lost under it.
+    It connects with its first call, and creates the chroot if it is not there, unless it `reads_only`. A call waits for
+    a connection for `connection_timeout_ms`, then raises `UnavailableError`; so does a write whose connection was lost
+    under it.
     """
 
     def __init__(
@@ -91,7 +92,9 @@ class ZookeeperStore:
         *,
         session_timeout_ms: int,
         connection_timeout_ms: int = DEFAULT_CONNECTION_TIMEOUT_MS,
+        reads_only: bool = False,
     ) -> None:
+        self._reads_only = reads_only
         self._hosts = hosts
         self._chroot = chroot
         self._clock = runtime.clock
@@ -329,16 +332,26 @@ class ZookeeperStore:
         if session not in (0, self._session):
             raise SessionExpired
         if not self._has_chroot:
-            await self._make_chroot()
+            await (self._find_chroot() if self._reads_only else self._make_chroot())
 
     async def _make_chroot(self) -> None:
-        """Create the chroot and what is above it, and from then on see nothing else."""
+        """Create the chroot and what is above it."""
         if self._chroot:
             parts = self._chroot.split("/")[1:]
             for count in range(1, len(parts) + 1):
                 path = "/" + "/".join(parts[:count])
                 with suppress(kazoo.NodeExistsError):
                     await self._attempt(lambda path=path: self._client.create_async(path))  # type: ignore[misc]
+        self._enter_chroot()
+
+    async def _find_chroot(self) -> None:
+        """Raises `StorageError` if it is not there."""
+        if self._chroot and await self._attempt(lambda: self._client.exists_async(self._chroot)) is None:
+            raise StorageError(f"ZooKeeper at {self._hosts} has no node {self._chroot}")
+        self._enter_chroot()
+
+    def _enter_chroot(self) -> None:
+        """See nothing but what is below the chroot from now on."""
         if not self._has_chroot:
             self._has_chroot = True
             self._client.chroot = self._chroot

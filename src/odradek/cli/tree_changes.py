@@ -1,0 +1,129 @@
+"""What changes in a metadata tree, as a stream: nodes that come, go, or get other data."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from odradek.metadata.paths import child
+from odradek.metadata.store import Node, NoNode, Reader, SessionExpired, Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeChange:
+    """`event` is created, changed or deleted; `node` is what is there now, None after a deletion."""
+
+    event: str
+    path: str
+    node: Node | None
+
+
+@dataclass(slots=True)
+class _Known:
+    """A node that was seen; `node` is None until it exists. `depth`: how many floors below are watched, None all."""
+
+    depth: int | None
+    watches: list[Watch]
+    node: Node | None = None
+    names: frozenset[str] = frozenset()
+
+
+class TreeChanges:
+    """Follows a node, and what is below it to a `depth` (None: everything). It need not be there.
+
+    Watches are set before what they watch is read: no node that stays is missed, though changes may be told as one.
+    """
+
+    def __init__(self, tree: Reader, path: str, *, depth: int | None) -> None:
+        self._tree = tree
+        self._path = path
+        self._depth = depth
+        self._known: dict[str, _Known] = {}
+        self._due: dict[str, None] = {}
+        self._wake = asyncio.Event()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the node itself existed when it was last looked at."""
+        return self._known[self._path].node is not None
+
+    async def start(self) -> None:
+        """Read what is there; only what happens from now on is a change."""
+        self._add(self._path, self._depth)
+        async for _ in self._changes():
+            continue
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        for known in self._known.values():
+            for watch in known.watches:
+                watch.cancel()
+        self._known.clear()
+
+    async def follow(self) -> AsyncIterator[TreeChange]:
+        """Changes as they come, for ever. Raises the store's errors."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            async for change in self._changes():
+                yield change
+
+    async def _changes(self) -> AsyncIterator[TreeChange]:
+        """What is new at the paths that are due, and at those that this brings."""
+        while self._due:
+            path = next(iter(self._due))
+            del self._due[path]
+            if path not in self._known:
+                continue
+            try:
+                node, names = await self._read(path)
+            except SessionExpired:
+                self._mark(path)  # a new session has begun: nothing of a reader's is lost
+                continue
+            for change in self._compare(path, node, names):
+                yield change
+
+    async def _read(self, path: str) -> tuple[Node | None, frozenset[str]]:
+        node = await self._tree.get(path)
+        if node is None or self._known[path].depth == 0:
+            return node, frozenset()
+        try:
+            return node, frozenset(await self._tree.children(path))
+        except NoNode:
+            return None, frozenset()
+
+    def _compare(self, path: str, node: Node | None, names: frozenset[str]) -> Iterator[TreeChange]:
+        known = self._known[path]
+        before, known.node = known.node, node
+        went, came = sorted(known.names - names), sorted(names - known.names)
+        known.names = names
+        for name in went:
+            yield from self._remove(child(path, name))
+        if before is not None and (node is None or node.created != before.created):
+            yield TreeChange(event="deleted", path=path, node=None)
+            before = None
+        if node is not None and before is None:
+            yield TreeChange(event="created", path=path, node=node)
+        elif node is not None and before is not None and node.version != before.version:
+            yield TreeChange(event="changed", path=path, node=node)
+        for name in came:
+            self._add(child(path, name), None if known.depth is None else known.depth - 1)
+
+    def _add(self, path: str, depth: int | None) -> None:
+        watches = [self._tree.watch_data(path, lambda: self._mark(path))]
+        if depth != 0:
+            watches.append(self._tree.watch_children(path, lambda: self._mark(path)))
+        self._known[path] = _Known(depth, watches)
+        self._mark(path)
+
+    def _remove(self, path: str) -> Iterator[TreeChange]:
+        known = self._known.pop(path)
+        for watch in known.watches:
+            watch.cancel()
+        for name in sorted(known.names):
+            yield from self._remove(child(path, name))
+        if known.node is not None:
+            yield TreeChange(event="deleted", path=path, node=None)
+
+    def _mark(self, path: str) -> None:
+        self._due[path] = None
+        self._wake.set()

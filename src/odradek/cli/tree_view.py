@@ -1,0 +1,163 @@
+"""`odradek metadata ls|get|watch`: look at the tree of a cluster that runs, or ran, without being a part of it.
+
+Nothing is written, and nothing is created: a database or a chroot that is not there is an error.
+"""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import click
+
+from odradek.cli.common import json_option, print_json, run
+from odradek.cli.tree_changes import TreeChange, TreeChanges
+from odradek.metadata.reading import read_subtree
+from odradek.metadata.store import Node, NoNode, Reader
+from odradek.runtime import system_runtime
+from odradek.stores import open_reader
+from odradek.stores.semantics import check_path
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+_PERSISTENT: Final = 0
+
+
+def tree_options(function: F) -> F:
+    """`--metadata` and `--data-dir`, and how what is found is printed."""
+    function = json_option(function)
+    function = click.option(
+        "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
+        help="Where `serve` or `up` keep the tree if --metadata does not say.",
+    )(function)  # fmt: skip
+    return click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.")(
+        function
+    )
+
+
+@click.command()
+@click.argument("path", default="/")
+@click.option("--recursive", "-r", is_flag=True, help="Everything below, by its whole path.")
+@tree_options
+def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_json: bool) -> None:
+    """List the nodes below PATH, by default of the whole tree."""
+
+    async def work(tree: Reader) -> list[str]:
+        names = await tree.children(check_path(path))
+        return (await read_subtree(tree, path))[1:] if recursive else names
+
+    for name in _look(metadata, data_dir, work):
+        if as_json:
+            print_json({"path": name if recursive else f"{path.rstrip('/')}/{name}"})
+        else:
+            click.echo(name)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="PATH...")
+@tree_options
+def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: bool) -> None:
+    """Show what nodes hold: JSON in lines, text as it is, other bytes as base64."""
+
+    async def work(tree: Reader) -> list[Node]:
+        found = await tree.get_many(map(check_path, names))
+        for name, node in zip(names, found, strict=True):
+            if node is None:
+                raise NoNode(name)
+        return [node for node in found if node is not None]
+
+    for name, node in zip(names, _look(metadata, data_dir, work), strict=True):
+        if as_json:
+            print_json({"path": name, **_fields(node)})
+        else:
+            click.echo(f"{name}  version {node.version}  {_owner(node)}")
+            if node.data:
+                click.echo(_pretty(node.data))
+
+
+@click.command()
+@click.argument("path", default="/")
+@click.option("--recursive", "-r", is_flag=True, help="Everything below, not the node and its children alone.")
+@tree_options
+def watch(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_json: bool) -> None:
+    """Print a line per change of PATH and its children until Ctrl-C.
+
+    The node need not be there yet. Changes that follow each other closely may be one line.
+    """
+
+    async def work(tree: Reader) -> None:
+        async with _watching(tree, path, recursive=recursive) as changes:
+            async for change in changes.follow():
+                _print_change(change, as_json=as_json)
+
+    _look(metadata, data_dir, work)
+
+
+def _look(metadata: str | None, data_dir: str, work: Callable[[Reader], Awaitable[T]]) -> T:
+    """Open the tree, do `work` with it and close it."""
+
+    async def open_and_work() -> T:
+        tree = open_reader(metadata or f"sqlite:///{data_dir}/metadata.sqlite", system_runtime())
+        try:
+            return await work(tree)
+        finally:
+            await tree.close()
+
+    return run(open_and_work())
+
+
+@asynccontextmanager
+async def _watching(tree: Reader, path: str, *, recursive: bool) -> AsyncIterator[TreeChanges]:
+    changes = TreeChanges(tree, check_path(path), depth=None if recursive else 1)
+    await changes.start()
+    if not changes.is_there:
+        click.echo(f"odradek: there is no node {path} yet", err=True)
+    click.echo(f"odradek: watching {path}", err=True)
+    try:
+        yield changes
+    finally:
+        changes.stop()
+
+
+def _print_change(change: TreeChange, *, as_json: bool) -> None:
+    node = change.node
+    if as_json:
+        print_json({"event": change.event, "path": change.path, **(_fields(node) if node else {})})
+        return
+    words = [change.event, change.path]
+    if node is not None:
+        words += [f"version {node.version}", _owner(node), _text(node.data).replace("\n", " ")]
+    click.echo("  ".join(filter(None, words)))
+
+
+def _fields(node: Node) -> dict[str, object]:
+    """A node as `--json` has it: `data` is text, or null where it is not, and then `data_base64` is there."""
+    fields: dict[str, object] = {"version": node.version, "owner": node.owner, "created": node.created}
+    try:
+        return {**fields, "data": node.data.decode()}
+    except UnicodeDecodeError:
+        return {**fields, "data": None, "data_base64": node.data}
+
+
+def _owner(node: Node) -> str:
+    return "persistent" if node.owner == _PERSISTENT else f"ephemeral, of session 0x{node.owner:x}"
+
+
+def _text(data: bytes) -> str:
+    """Data for a person; what a terminal would obey is not text."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if all(character.isprintable() or character in "\n\t" for character in text) and (text or not data):
+        return text
+    return f"base64 {base64.b64encode(data).decode()}"
+
+
+def _pretty(data: bytes) -> str:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return _text(data)
+    return json.dumps(value, indent=2)

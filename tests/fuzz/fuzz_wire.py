@@ -120,7 +120,7 @@ TARGETS = {
     "headers": Target(
         check=check_headers,
         seeds=header_seeds,
-        reaches={"odradek.protocol.headers": 0.95, "odradek.protocol.primitives": 0.1},
+        reaches={"odradek.protocol.headers": 0.9, "odradek.protocol.primitives": 0.1},
         runs=20000,
         longest=256,
     ),

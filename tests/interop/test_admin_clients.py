@@ -42,6 +42,7 @@ def write(servers: str, topic: str, *values: str, partition: int = 0, failures: 
         producer.produce(
             topic,
             value,
+            key="key",  # compacted topics want one
             partition=partition,
             on_delivery=lambda error, _: error and failures is not None and failures.append(error.code()),
         )

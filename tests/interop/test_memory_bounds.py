@@ -148,6 +148,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """A broker whose limits are small, so that they are soon reached."""
     options = {
         "queued.max.request.bytes": str(QUEUED_BYTES),
+        "log.validate.max.bytes": str(QUEUED_BYTES),
         "socket.request.max.bytes": str(LARGEST_BYTES),
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "1",

@@ -44,7 +44,7 @@ class Heard:
         self._event.set()
 
     async def once(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self._event.wait()
         self._event.clear()
 
@@ -147,7 +147,8 @@ async def test_an_operation_of_a_lost_session_is_not_done_in_the_next(begin, zoo
 
 @needs_zookeeper
 async def test_a_server_that_comes_back_finds_session_watches_and_readers(begin, zookeeper) -> None:
-    store, other = begin(session_timeout_ms=30_000), begin(session_timeout_ms=30_000)
+    patience = {"session_timeout_ms": 60_000, "connection_timeout_ms": 60_000}
+    store, other = begin(**patience), begin(**patience)
     lost, children = Heard(), Heard()
     await store.create("/a", ephemeral=True)
     store.on_session_lost(lost)

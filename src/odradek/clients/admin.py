@@ -22,6 +22,7 @@ from odradek.clients.descriptions import (
     topic_description,
 )
 from odradek.clients.group_offsets import OffsetAndMetadata, fetch_group_offsets, find_coordinator
+from odradek.clients.log_dirs import LogDirDescription, describe_log_dirs
 from odradek.clients.metadata import ClusterMetadata, merge
 from odradek.clients.offsets import LATEST, OffsetAndTimestamp, by_topic, list_offsets
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
@@ -321,6 +322,10 @@ class Admin:
                 for _, node in sorted(metadata.nodes.items())
             ),
         )
+
+    async def describe_log_dirs(self, broker_id: int) -> list[LogDirDescription]:
+        """A broker's data directories, with the sizes of its logs (KIP-113). Raises `KafkaError`."""
+        return await describe_log_dirs(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_configs(
         self,

@@ -1,0 +1,148 @@
+"""`odradek brokers`: which brokers a cluster has, what they lead, and what they keep where."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.clients import Admin
+from odradek.clients.descriptions import BrokerDescription, ClusterDescription
+from odradek.clients.log_dirs import LogDirDescription
+from odradek.model import ErrorCode, KafkaError
+
+
+@click.group(name="brokers")
+def command() -> None:
+    """Show the brokers of a cluster."""
+
+
+@command.command(name="list")
+@json_option
+@cluster_options
+def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """List the brokers that are alive, and which is the controller."""
+
+    async def work() -> ClusterDescription:
+        async with admin(bootstrap_server, command_config) as client:
+            return await client.describe_cluster()
+
+    cluster = run(work())
+    if as_json:
+        for broker in cluster.brokers:
+            print_json(_summary(broker, cluster))
+        return
+    rows = [
+        (each.broker_id, _address(each), each.rack, "controller" if each.broker_id == cluster.controller_id else "")
+        for each in cluster.brokers
+    ]
+    print_table(("BROKER", "ADDRESS", "RACK", ""), rows)
+
+
+@command.command()
+@click.argument("ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]...")
+@json_option
+@cluster_options
+def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Show what brokers lead, and their data directories; all brokers without an ID."""
+
+    async def work() -> tuple[ClusterDescription, list[_Described]]:
+        async with admin(bootstrap_server, command_config) as client:
+            cluster = await client.describe_cluster()
+            return cluster, await _describe(client, _chosen(cluster, ids))
+
+    cluster, described = run(work())
+    for each in described:
+        if as_json:
+            print_json(_as_object(each, cluster))
+        else:
+            _print(each, cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """A broker with what it leads, what it is a replica of, and where it keeps what."""
+
+    broker: BrokerDescription
+    leaders: int
+    replicas: int
+    log_dirs: Sequence[LogDirDescription]
+
+
+def _chosen(cluster: ClusterDescription, ids: Sequence[int]) -> list[BrokerDescription]:
+    """Raises `KafkaError` for one that is not there."""
+    by_id = {broker.broker_id: broker for broker in cluster.brokers}
+    for broker_id in ids:
+        if broker_id not in by_id:
+            alive = ", ".join(map(str, by_id))
+            raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {broker_id} now, but {alive}")
+    return [by_id[broker_id] for broker_id in dict.fromkeys(ids)] or list(cluster.brokers)
+
+
+async def _describe(client: Admin, brokers: Sequence[BrokerDescription]) -> list[_Described]:
+    topics = await client.list_topics(include_internal=True)
+    partitions = [partition for topic in topics for partition in topic.partitions.values()]
+    leaders = Counter(partition.leader for partition in partitions)
+    replicas = Counter(broker_id for partition in partitions for broker_id in partition.replicas)
+    found = await asyncio.gather(*(client.describe_log_dirs(broker.broker_id) for broker in brokers))
+    return [
+        _Described(
+            broker=broker, leaders=leaders[broker.broker_id], replicas=replicas[broker.broker_id], log_dirs=log_dirs
+        )
+        for broker, log_dirs in zip(brokers, found, strict=True)
+    ]
+
+
+def _summary(broker: BrokerDescription, cluster: ClusterDescription) -> dict[str, object]:
+    return {
+        "broker_id": broker.broker_id,
+        "host": broker.host,
+        "port": broker.port,
+        "rack": broker.rack,
+        "is_controller": broker.broker_id == cluster.controller_id,
+    }
+
+
+def _as_object(described: _Described, cluster: ClusterDescription) -> dict[str, object]:
+    return {
+        **_summary(described.broker, cluster),
+        "leader_count": described.leaders,
+        "replica_count": described.replicas,
+        "log_dirs": [
+            {
+                "log_dir": each.log_dir,
+                "error": None if each.error_code == ErrorCode.none else each.error_code.name.upper(),
+                "partition_count": len(each.sizes),
+                "size_bytes": sum(each.sizes.values()),
+                "total_bytes": each.total_bytes,
+                "usable_bytes": each.usable_bytes,
+            }
+            for each in described.log_dirs
+        ],
+    }
+
+
+def _print(described: _Described, cluster: ClusterDescription) -> None:
+    broker = described.broker
+    parts = [f"broker {broker.broker_id}", _address(broker)]
+    if broker.rack is not None:
+        parts.append(f"rack {broker.rack}")
+    if broker.broker_id == cluster.controller_id:
+        parts.append("controller")
+    click.echo("  ".join([*parts, f"leads {described.leaders} of {described.replicas} replicas"]))
+    rows = [
+        (
+            each.log_dir if each.error_code == ErrorCode.none else f"{each.log_dir} ({each.error_code.name.upper()})",
+            len(each.sizes),
+            sum(each.sizes.values()),
+            each.usable_bytes,
+        )
+        for each in described.log_dirs
+    ]
+    print_table(("DIRECTORY", "LOGS", "BYTES", "BYTES FREE"), rows)
+
+
+def _address(broker: BrokerDescription) -> str:
+    return f"[{broker.host}]:{broker.port}" if ":" in broker.host else f"{broker.host}:{broker.port}"

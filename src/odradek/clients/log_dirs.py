@@ -1,0 +1,58 @@
+"""A broker's data directories as it tells of them: their logs, their sizes, and the room on their volumes (KIP-113)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import optional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirDescription:
+    """A directory on a broker: bytes of its logs by partition, and of its volume (KIP-827), None where not told.
+
+    `error_code` is not `none` for a directory that cannot be used; there are no sizes then.
+    """
+
+    log_dir: str
+    error_code: ErrorCode
+    sizes: Mapping[TopicPartition, int]
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+async def describe_log_dirs(
+    cluster: Cluster, broker_id: int, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> list[LogDirDescription]:
+    """All directories of one broker. Raises `KafkaError` if it may not or can't say, or there is no such broker."""
+
+    async def attempt() -> list[LogDirDescription]:
+        connection = await cluster.connection(broker_id)
+        response = await connection.request(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+        code = optional(response, "error_code", ErrorCode.none)
+        if code != ErrorCode.none:
+            raise KafkaError(code, f"broker {broker_id}: {code.name.upper()}")
+        return [_description(each) for each in response.results]
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+def _description(result: Any) -> LogDirDescription:
+    """A directory as DescribeLogDirs has it (kio's). A log that is to replace another is told of too, and counts."""
+    sizes: dict[TopicPartition, int] = {}
+    for topic in result.topics:
+        for each in topic.partitions:
+            key = TopicPartition(topic.name, each.partition_index)
+            sizes[key] = sizes.get(key, 0) + each.partition_size
+    total, usable = optional(result, "total_bytes", -1), optional(result, "usable_bytes", -1)
+    return LogDirDescription(
+        log_dir=result.log_dir,
+        error_code=ErrorCode(result.error_code),
+        sizes=sizes,
+        total_bytes=None if total < 0 else total,
+        usable_bytes=None if usable < 0 else usable,
+    )

@@ -1,0 +1,76 @@
+"""`odradek brokers` (M10): through the wire alone, so with any Kafka cluster."""
+
+import json
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from click.testing import CliRunner, Result
+
+from odradek.cli import main
+from odradek.testing import Cluster
+
+
+def odradek(servers: str, *arguments: str, fails: int = 0) -> Result:
+    result = CliRunner().invoke(main, [*arguments, "--bootstrap-server", servers])
+    assert result.exit_code == fails, result.output
+    return result
+
+
+def objects(lines: str) -> Sequence[Any]:
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+def test_list_shows_addresses_racks_and_the_controller(tmp_path: Path) -> None:
+    with Cluster(data_dir=tmp_path, config={"broker.rack": "north"}) as cluster:
+        servers = cluster.bootstrap_servers
+        head, row = odradek(servers, "brokers", "list").stdout.splitlines()
+        assert head.split() == ["BROKER", "ADDRESS", "RACK"]
+        assert row.split() == ["0", servers, "north", "controller"]
+        host, port = servers.split(":")
+        assert objects(odradek(servers, "brokers", "list", "--json").stdout) == [
+            {"broker_id": 0, "host": host, "port": int(port), "rack": "north", "is_controller": True}
+        ]
+
+
+def test_describe_shows_directories_sizes_and_leaders(tmp_path: Path) -> None:
+    with Cluster(data_dir=tmp_path) as cluster:
+        servers = cluster.bootstrap_servers
+        odradek(servers, "topics", "create", "t", "--partitions", "3")
+        producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+        producer.produce("t", b"x" * 10_000, partition=1)
+        assert producer.flush(30) == 0
+        (described,) = objects(odradek(servers, "brokers", "describe", "0", "--json").stdout)
+        (directory,) = described.pop("log_dirs")
+        assert described["broker_id"] == 0
+        assert (described["leader_count"], described["replica_count"]) == (3, 3)
+        assert (directory["log_dir"], directory["error"]) == (f"{tmp_path}/broker-0", None)
+        assert directory["partition_count"] == 3
+        assert 10_000 < directory["size_bytes"] < 11_000
+        assert 0 < directory["usable_bytes"] < directory["total_bytes"]
+        shown = odradek(servers, "brokers", "describe").stdout.splitlines()
+        assert shown[0] == f"broker 0  {servers}  controller  leads 3 of 3 replicas"
+        assert shown[2].split()[:3] == [f"{tmp_path}/broker-0", "3", str(directory["size_bytes"])]
+
+
+def test_a_broker_that_is_not_there_is_one_sentence(kafka: Any) -> None:
+    said = odradek(kafka.bootstrap_servers, "brokers", "describe", "7", fails=1).stderr
+    assert said == "odradek: there is no broker 7 now, but 0\n"
+
+
+@pytest.mark.parametrize("arguments", [("describe", "-1"), ("describe", "x"), ("list", "x")])
+def test_what_is_no_id_is_a_usage_error(kafka: Any, arguments) -> None:
+    odradek(kafka.bootstrap_servers, "brokers", *arguments, fails=2)
+
+
+def test_another_implementation_is_asked_the_same_way() -> None:
+    """librdkafka's own cluster does not tell of directories: the command says so, and lists brokers nonetheless."""
+    client = confluent_kafka.Producer({"test.mock.num.brokers": 3, "client.id": uuid.uuid4().hex})
+    servers = ",".join(f"{each.host}:{each.port}" for each in client.list_topics(timeout=30).brokers.values())
+    rows = [line.split() for line in odradek(servers, "brokers", "list").stdout.splitlines()[1:]]
+    assert sorted(row[1] for row in rows) == sorted(servers.split(","))
+    said = odradek(servers, "brokers", "describe", fails=1).stderr
+    assert "DESCRIBE_LOG_DIRS" in said.upper()

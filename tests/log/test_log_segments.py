@@ -1,6 +1,7 @@
 """Rolling, the two indexes, and looking up by time, against a plain scan. Row M1."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -60,6 +61,36 @@ def test_jitter_rolls_logs_at_different_ages() -> None:
             append(log, NOW + elapsed)
         bases.add(log.segment_base_offsets[1])
     assert len(bases) > 5
+
+
+def ages_at_the_roll(**config: int) -> list[int]:
+    """How old, in ms, the first segments of two hundred logs become."""
+    ages = []
+    for number in range(200):
+        log = Log.open(MemoryDisk(), f"/data/t-{number}", LogConfig(**config), now_ms=NOW)
+        append(log, NOW)
+        segment = log.segments[0]
+        ages.append(next(age for age in range(200) if segment.must_roll(1, 1, NOW + age, NOW)))
+    return ages
+
+
+@pytest.mark.parametrize("jitter_ms", [100, 100_000], ids=["of a segment's age", "beyond it"])
+def test_logs_that_begin_together_are_rolled_evenly_over_the_jitter(jitter_ms: int) -> None:
+    ages = ages_at_the_roll(segment_ms=100, segment_jitter_ms=jitter_ms)
+    assert 1 <= min(ages) < max(ages) <= 101
+    for first in range(0, 100, 20):
+        assert 20 <= sum(first < age <= first + 20 for age in ages) <= 60, "a fifth of them, more or less"
+    assert max(ages.count(age) for age in ages) <= 10
+
+
+def test_the_jitter_of_a_log_is_another_one_for_each_of_its_segments() -> None:
+    log = new_log(segment_ms=100, segment_jitter_ms=100)
+    for elapsed in range(3000):
+        append(log, NOW + elapsed)
+    bases = log.segment_base_offsets
+    ages = [after - before for before, after in pairwise(bases)]
+    assert len(ages) > 30
+    assert len(set(ages)) > 20
 
 
 def test_a_segment_is_rolled_when_its_index_is_full() -> None:

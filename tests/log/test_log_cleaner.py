@@ -206,3 +206,23 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
     assert (figures.clean_ms, figures.last_run_ms) == (70, NOW)
     assert figures.total_removed_records == 3 + 3 + 1
     assert figures.total_read_bytes > figures.total_written_bytes > 0
+
+
+@pytest.mark.parametrize("cleaned_offset", [3, 0])
+def test_gaps_that_kafkas_compaction_left_between_segments_are_no_damage(cleaned_offset: int) -> None:
+    room = Room()
+    room.append(("a", "1"), ("b", "1"))
+    room.append(("b", "2"))
+    room.roll()
+    room.append(("a", "2"))
+    room.log.flush()
+    room.manager.cleaner.offsets[T0] = cleaned_offset
+    room.manager.checkpoint()
+    room.manager.kill()
+    path = "/data/t-0/00000000000000000000.log"
+    data = room.disk.read_file(path)
+    room.disk.replace_file(path, data[: 12 + int.from_bytes(data[8:12], "big")])
+    room.disk.remove("/data/recovery-point-offset-checkpoint")
+    room.restart(clean=False)
+    assert [text[0] for text in room.texts()] == ([0, 1, 3] if cleaned_offset else [0, 1])
+    assert room.log.log_end_offset == (4 if cleaned_offset else 2)

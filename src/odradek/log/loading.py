@@ -77,12 +77,13 @@ def load(
     clean: bool,
     recovery_point: int,
     log_start_offset: int,
+    cleaned_offset: int = 0,
     watch: Watcher = lambda size: None,
 ) -> LoadedLog:
     """Open the log in `directory`, which is created if it is not there, and repair it. Raises `OSError`.
 
-    `recovery_point` and `log_start_offset` are what the checkpoints say. With `clean` nothing should be amiss; what is
-    amiss even so is repaired. `watch` is told what recovery reads.
+    `recovery_point`, `log_start_offset` and `cleaned_offset` are what the checkpoints say. With `clean` nothing should
+    be amiss; what is amiss even so is repaired. `watch` is told what recovery reads.
     """
     if not pool.disk.exists(directory):
         pool.disk.make_directories(directory)
@@ -95,7 +96,7 @@ def load(
     is_clean, producers, cut = bool(segments) and first == len(segments), None, NO_CUT
     if first < len(segments):
         producers = load_producers(pool, directory, segments[:first], segments[first])
-        cut = _recover(segments, first, epochs, producers, now_ms, watch)
+        cut = _recover(segments, first, epochs, producers, now_ms, watch, cleaned_offset)
     if segments and segments[-1].next_offset < log_start_offset:
         _logger.warning(
             "%s ends at offset %d and begins at %d: its records are gone",
@@ -300,7 +301,13 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
 
 
 def _recover(
-    segments: list[Segment], first: int, epochs: LeaderEpochs, producers: ProducerState, now_ms: int, watch: Watcher
+    segments: list[Segment],
+    first: int,
+    epochs: LeaderEpochs,
+    producers: ProducerState,
+    now_ms: int,
+    watch: Watcher,
+    cleaned_offset: int,
 ) -> Cut:
     """Check the segments from number `first` on; the log ends where something is wrong, and the rest is removed.
 
@@ -310,7 +317,8 @@ def _recover(
     expected = segments[first].base_offset
     for number in range(first, len(segments)):
         segment = segments[number]
-        is_wrong = segment.base_offset != expected
+        # Kafka's compaction leaves gaps between segments, this one none.
+        is_wrong = not expected <= segment.base_offset <= max(expected, cleaned_offset)
         cut = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
         segment.close()
         expected = segment.next_offset

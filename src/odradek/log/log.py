@@ -54,6 +54,7 @@ class Log(LogView):
         clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        cleaned_offset: int = 0,
         watch: Watcher = lambda size: None,
     ) -> "Log":
         """The log in `directory`, which is created if it is not there, recovered unless it was closed `clean`.
@@ -71,6 +72,7 @@ class Log(LogView):
                 clean=clean,
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
+                cleaned_offset=cleaned_offset,
                 watch=watch,
             )
         except OSError as error:

@@ -50,6 +50,7 @@ class FoundLog:
     clean: bool
     recovery_point: int
     log_start_offset: int
+    cleaned_offset: int
     high_watermark: int
     size: int
 
@@ -103,6 +104,7 @@ def explore(disk: Disk, directory: str) -> Directory:
                 clean=clean,
                 recovery_point=recovery_point,
                 log_start_offset=start_offsets.get(partition, 0),
+                cleaned_offset=cleaned_offsets.get(partition, 0),
                 high_watermark=high_watermarks.get(partition, 0),
                 size=0 if clean else _unsynced_bytes(disk, folder, recovery_point),
             )
@@ -165,6 +167,7 @@ def open_found(pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, 
             clean=found.clean,
             recovery_point=found.recovery_point,
             log_start_offset=found.log_start_offset,
+            cleaned_offset=found.cleaned_offset,
             watch=watch,
         )
         topic_id = read_topic_id(pool.disk, found.folder)

@@ -203,3 +203,11 @@ def test_a_start_that_fails_is_an_entry_of_the_log_in_json(tmp_path: Path) -> No
     (line,) = done.stderr.splitlines()
     assert json.loads(line)["level"] == "CRITICAL"
     assert "nope" in json.loads(line)["message"]
+
+
+def test_a_start_imports_nothing_that_only_some_brokers_need() -> None:
+    """Each of these is a tenth of a second and ten megabytes or more."""
+    code = "import odradek.cli.serve, sys; print(*(name for name, found in sys.modules.items() if found))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert "odradek.broker.lifecycle" in done.stdout.split()
+    assert not {"numpy", "pyarrow", "numba", "kazoo", "hypothesis"} & set(done.stdout.split())

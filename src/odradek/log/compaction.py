@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.log.cleaned_transactions import CleanedTransactions
 from odradek.log.errors import DamagedFileError
@@ -26,7 +26,6 @@ from odradek.log.files import FilePool
 from odradek.log.log_config import LogConfig
 from odradek.log.names import CLEANED
 from odradek.log.offset_index import ENTRY as INDEX_ENTRY
-from odradek.log.offset_map import OffsetMap
 from odradek.log.record_filter import Kept, PlainRecordFilter, RecordFilter, Section, set_horizon
 from odradek.log.scanning import FoundBatch, scan_file
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
@@ -46,6 +45,9 @@ from odradek.protocol.record_batch import (
     write_header,
 )
 from odradek.runtime import Disk
+
+if TYPE_CHECKING:
+    from odradek.log.offset_map import OffsetMap
 
 _OPEN_FILES: Final = 4
 _NO_TIMESTAMP: Final = -1
@@ -122,7 +124,7 @@ class Compaction:
     """See the module. `next_dirty_offset` is how far it comes, once the keys are noted."""
 
     def __init__(
-        self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter], offsets: OffsetMap
+        self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter], offsets: "OffsetMap"
     ) -> None:
         """`new_filter` is asked on the thread that does the work."""
         self.plan = plan

@@ -22,10 +22,8 @@ from typing import Final
 from odradek.config import BrokerConfig
 from odradek.log.cleanable import Dirtiness, measure, plan
 from odradek.log.compaction import CleanedSegment, Compaction
-from odradek.log.compiled_record_filter import choose_filter
 from odradek.log.errors import LogStorageError, is_passing
 from odradek.log.log import Log
-from odradek.log.offset_map import DIGEST_BYTES, OffsetMap
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Disk, Entropy
@@ -223,6 +221,10 @@ class LogCleaner:
     def _new_job(
         self, partition: TopicPartition, dirtiness: Dirtiness, now_ms: int, settings: CleanerSettings
     ) -> CompactionJob | None:
+        # numpy, a quarter of a broker's start and of its memory, for those that compact something.
+        from odradek.log.compiled_record_filter import choose_filter
+        from odradek.log.offset_map import DIGEST_BYTES, OffsetMap
+
         log = self._logs[partition]
         try:
             what = plan(log, dirtiness, now_ms=now_ms, io_bytes=settings.io_buffer_bytes // settings.threads // 2)

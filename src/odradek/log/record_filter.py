@@ -10,13 +10,15 @@ timestamp deltas are written anew. Everything else in a record, also its offset 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.log.offset_map import OffsetMap
 from odradek.protocol.compression import Buffer
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import BatchHeader
 from odradek.protocol.varint import read_varint, varint
+
+if TYPE_CHECKING:
+    from odradek.log.offset_map import OffsetMap
 
 MIN_RECORD_BYTES: Final = 7
 NO_TIMESTAMP: Final = -1
@@ -47,14 +49,14 @@ class Kept(NamedTuple):
 class RecordFilter(Protocol):
     """Either way. Both raise `CorruptBatchError` for a section that is not just the records its header says."""
 
-    def index_keys(self, sections: Sequence[Section], offsets: OffsetMap, from_offset: int) -> bool:
+    def index_keys(self, sections: Sequence[Section], offsets: "OffsetMap", from_offset: int) -> bool:
         """Note the keys of all records from `from_offset` on, and how far it came in `offsets.latest_offset`.
 
         Whether the map has become too full for the next one.
         """
 
     def keep_records(
-        self, sections: Sequence[Section], offsets: OffsetMap, *, now_ms: int, horizon_ms: int
+        self, sections: Sequence[Section], offsets: "OffsetMap", *, now_ms: int, horizon_ms: int
     ) -> list[Kept]:
         """What stays of each section. `horizon_ms` is for batches that get one now."""
 
@@ -62,7 +64,7 @@ class RecordFilter(Protocol):
 class PlainRecordFilter:
     """A loop over the records, about 2 µs for each. See `RecordFilter`."""
 
-    def index_keys(self, sections: Sequence[Section], offsets: OffsetMap, from_offset: int) -> bool:
+    def index_keys(self, sections: Sequence[Section], offsets: "OffsetMap", from_offset: int) -> bool:
         """See `RecordFilter`."""
         if offsets.put(_last_offsets(sections, from_offset)):
             offsets.latest_offset = sections[-1].header.last_offset
@@ -74,7 +76,7 @@ class PlainRecordFilter:
         return False
 
     def keep_records(
-        self, sections: Sequence[Section], offsets: OffsetMap, *, now_ms: int, horizon_ms: int
+        self, sections: Sequence[Section], offsets: "OffsetMap", *, now_ms: int, horizon_ms: int
     ) -> list[Kept]:
         """See `RecordFilter`."""
         walked = [list(_walk(section)) for section in sections]
@@ -118,7 +120,7 @@ def _last_offsets(sections: Sequence[Section], from_offset: int) -> dict[bytes, 
     }
 
 
-def _index_until_full(section: Section, offsets: OffsetMap, from_offset: int) -> bool:
+def _index_until_full(section: Section, offsets: "OffsetMap", from_offset: int) -> bool:
     for record in _walk(section):
         if record.key is not None and record.offset >= from_offset and not offsets.put({record.key: record.offset}):
             return True

@@ -26,7 +26,9 @@ class World:
         self.store = MemoryStore(self.tree)
         self.images: dict[int, list[ClusterImage]] = {}
 
-    def broker(self, broker_id: int = 0, *, config: BrokerConfig = CONFIG, store: Any = None) -> ControllerShell:
+    def broker(
+        self, broker_id: int = 0, *, config: BrokerConfig = CONFIG, store: Any = None, port: int | None = None
+    ) -> ControllerShell:
         images = self.images.setdefault(broker_id, [])
 
         def on_image(old: ClusterImage, new: ClusterImage) -> None:
@@ -37,7 +39,7 @@ class World:
         shell = ControllerShell(
             store or MemoryStore(self.tree),
             broker_id,
-            [ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id)],
+            [ListenerAddress("PLAINTEXT", "localhost", port or 9092 + broker_id)],
             config,
             self.simulation.runtime(f"broker-{broker_id}"),
             on_image=on_image,

@@ -60,10 +60,41 @@ def test_a_broker_id_that_is_taken_is_refused(play) -> None:
     async def scenario(world) -> None:
         shell = await world.started(1)
         with pytest.raises(ConfigurationError, match="id 1 is taken by the broker at localhost:9093"):
-            await world.started(1)
+            await world.started(1, port=9999)
         await shell.stop()
         again = await world.started(1)
         await again.stop()
+
+    play(scenario)
+
+
+def test_a_broker_that_starts_again_after_a_crash_waits_for_the_end_of_its_session(play, caplog) -> None:
+    """ZooKeeper finds out by time alone that a session is dead: M9."""
+
+    async def scenario(world) -> None:
+        shell = await world.started(1)
+        shell.kill()
+        shell.store.abandon()
+        starting = asyncio.ensure_future(world.started(1))
+        await world.pass_time(10)
+        assert not starting.done()
+        world.tree.expire(shell.store.session_id)
+        again = await starting
+        assert again.is_controller
+        assert caplog.text.count("still registered") == 1
+        await again.stop()
+
+    play(scenario)
+
+
+def test_a_broker_that_is_registered_at_the_same_address_for_ever_is_an_error_in_the_end(play) -> None:
+    async def scenario(world) -> None:
+        shell = await world.started(1)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ConfigurationError, match="id 1 is taken by the broker at localhost:9093"):
+            await world.started(1)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(36, abs=1), "two session time-outs"
+        await shell.stop()
 
     play(scenario)
 

@@ -220,7 +220,14 @@ async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
         "/admin/delete_topics",
     ):
         assert f"node {path} is broken" in caplog.text
-    assert (await it.store.get(paths.topic("bad"))).data == b"{"
+    said = len(caplog.records)
+    it.follower.mark_all()
+    await it.look()
+    assert len(caplog.records) == said, "once is enough"
+    await it.store.set(paths.topic("bad"), b"[")
+    await it.changed()
+    assert caplog.text.count("node /brokers/topics/bad is broken") == 2, "unless somebody wrote it again"
+    assert (await it.store.get(paths.topic("bad"))).data == b"["
     await it.store.set(paths.topic("bad"), TopicNode(replicas={0: (0,)}).encode())
     assert (await it.changed()).topics["bad"].topic_id == UNNAMED
 

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from odradek.broker.active_controller import ActiveController, DeposedError, claim_controller, new_id
 from odradek.broker.config_changes import ConfigChange, write_changes
+from odradek.broker.registration import Registration
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import (
     ClusterLoad,
@@ -36,9 +37,9 @@ from odradek.controller import (
 from odradek.metadata import paths
 from odradek.metadata.follower import TreeFollower
 from odradek.metadata.image import ClusterImage
-from odradek.metadata.nodes import BrokenNodeError, BrokerNode, ClusterIdNode, ProducerIdBlockNode, encode_topic_id
+from odradek.metadata.nodes import ClusterIdNode, ProducerIdBlockNode, encode_topic_id
 from odradek.metadata.store import BadVersion, NodeExists, NoNode, SessionExpired, Store, StoreError
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, StorageError, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, StorageError, UnavailableError
 from odradek.runtime import Entropy, Runtime
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class ControllerShell:
     ) -> None:
         self.broker_id = broker_id
         self._store = store
-        self._endpoints = tuple(endpoints)
+        self._registration = Registration(store, broker_id, tuple(endpoints), config.broker_rack, runtime.clock)
         self._config = config
         self._runtime = runtime
         self._on_image = on_image
@@ -118,7 +119,7 @@ class ControllerShell:
         self._image = ClusterImage(cluster_id=cluster_id)
         self._store.on_session_lost(self._notice_lost_session)
         self._follower.start()
-        await self._register()
+        await self._registration.register_first(self._config.zookeeper_session_timeout_ms)
         await self._settle()
         self._task = asyncio.create_task(self._run(), name=f"controller shell of broker {self.broker_id}")
 
@@ -276,27 +277,15 @@ class ControllerShell:
             self._session_lost = False
             self._step_down()
             self._follower.mark_all()
-            await self._register()
+            await self._registration.register()
         if self._follower.controller_changed:
             await self._elect()
         image = await self._follower.refresh(self._image)
         if self.broker_id not in image.brokers:
-            await self._register()
+            await self._registration.register()
             self._follower.mark(brokers=True)
             image = await self._follower.refresh(image)
         self._publish(image)
-
-    async def _register(self) -> None:
-        path = paths.broker(self.broker_id)
-        node = BrokerNode(
-            endpoints=self._endpoints, timestamp_ms=self._runtime.clock.now_ms(), rack=self._config.broker_rack
-        )
-        try:
-            await self._store.create(path, node.encode(), ephemeral=True)
-        except NodeExists:
-            there = await self._store.get(path)
-            if there is not None and there.owner != self._store.session_id:
-                raise ConfigurationError(_id_is_taken(self.broker_id, path, there.data)) from None
 
     async def _elect(self) -> None:
         """Find out whether this broker is the controller, and become it if nobody is."""
@@ -463,13 +452,6 @@ class ControllerShell:
         while self._jobs:
             _, fail = self._jobs.popleft()
             fail(error)
-
-
-def _id_is_taken(broker_id: int, path: str, data: bytes) -> str:
-    with suppress(BrokenNodeError):
-        address = BrokerNode.decode(path, data).endpoints[0]
-        return f"the broker id {broker_id} is taken by the broker at {address.host}:{address.port}"
-    return f"the broker id {broker_id} is taken"
 
 
 def _as_kafka_error(error: OdradekError) -> KafkaError:

@@ -4,7 +4,6 @@ A watch is set before what it watches is read, so no change is missed. Whoever w
 controller, reads them after writing and needs no watches on them; every other reader has one per partition.
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.metadata.nodes import BrokenNodeError, DeleteTopicsNode, decode_integer
 from odradek.metadata.reading import (
+    BrokenNodes,
     is_broker_config,
     read_broker_configs,
     read_brokers,
@@ -20,8 +20,6 @@ from odradek.metadata.reading import (
 )
 from odradek.metadata.store import Store, Watch
 from odradek.model import TopicPartition
-
-_log = logging.getLogger("odradek.metadata")
 
 
 class TreeFollower:
@@ -36,6 +34,7 @@ class TreeFollower:
         self.listed_deletions: tuple[tuple[str, ...], int] | None = None
         """Existing topics that the data of `/admin/delete_topics` lists, as old tools do, and the data's version."""
         self._store = store
+        self._broken = BrokenNodes()
         self._deletes = deletes
         self._wake = wake
         self._roots: list[Watch] = []
@@ -126,7 +125,7 @@ class TreeFollower:
     async def _refresh(self, image: ClusterImage) -> ClusterImage:
         if self._brokers_changed:
             self._brokers_changed = False
-            brokers = await read_brokers(self._store)
+            brokers = await read_brokers(self._store, self._broken)
             image = image if brokers == image.brokers else replace(image, brokers=brokers)
         if self._broker_configs_changed:
             self._broker_configs_changed = False
@@ -148,11 +147,11 @@ class TreeFollower:
             self._broker_configs[name] = self._store.watch_data(path, lambda: self.mark(broker_configs=True))
         for name in self._broker_configs.keys() - names:
             self._broker_configs.pop(name).cancel()
-        configs = await read_broker_configs(self._store, sorted(names))
+        configs = await read_broker_configs(self._store, sorted(names), self._broken)
         return image if configs == image.broker_configs else replace(image, broker_configs=configs)
 
     async def _refresh_controller(self, image: ClusterImage) -> ClusterImage:
-        controller = await read_controller(self._store)
+        controller = await read_controller(self._store, self._broken)
         node = await self._store.get(paths.CONTROLLER_EPOCH)
         epoch = 0 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data)
         if (controller, epoch) == (image.controller_id, image.controller_epoch):
@@ -176,7 +175,7 @@ class TreeFollower:
         try:
             listed = DeleteTopicsNode.decode(paths.DELETE_TOPICS, node.data).topics
         except BrokenNodeError as error:
-            _log.error("%s", error)
+            self._broken.report(error, node)
             return None
         return tuple(name for name in listed if name in names), node.version
 
@@ -185,7 +184,7 @@ class TreeFollower:
         for name in names:
             self._watch(name, paths.topic(name))
             self._watch(name, paths.topic_config(name))
-        topics = await read_topics(self._store, names)
+        topics = await read_topics(self._store, names, self._broken)
         changed: dict[str, TopicImage | None] = {}
         for name, topic in topics.items():
             visible = None if name in image.deleting else topic

@@ -1,6 +1,6 @@
 """From the tree to values: one function for each part of the image.
 
-Broken nodes are named in the log and left alone.
+Broken nodes are named in the log, once, and left alone.
 """
 
 import logging
@@ -24,14 +24,28 @@ from odradek.model import TopicPartition
 _log = logging.getLogger("odradek.metadata")
 
 
-async def read_brokers(store: Reader) -> dict[int, BrokerImage]:
+class BrokenNodes:
+    """Names broken nodes in the log: each once, however often it is read, until somebody writes it again."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, tuple[int, int]] = {}
+
+    def report(self, error: BrokenNodeError, node: Node) -> None:
+        """Say that `node` is broken, unless that was said."""
+        written = node.created, node.version
+        if self._named.get(error.path) != written:
+            self._named[error.path] = written
+            _log.error("%s", error)
+
+
+async def read_brokers(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
     """All live brokers by id."""
     ids = [int(name) for name in await store.children(paths.BROKER_IDS) if name.isascii() and name.isdigit()]
     found = zip(ids, await store.get_many(map(paths.broker, ids)), strict=True)
-    return {broker_id: broker for broker_id, node in found if node and (broker := _broker(broker_id, node))}
+    return {broker_id: broker for broker_id, node in found if node and (broker := _broker(broker_id, node, broken))}
 
 
-async def read_controller(store: Reader) -> int:
+async def read_controller(store: Reader, broken: BrokenNodes) -> int:
     """The controller's broker id, or -1."""
     node = await store.get(paths.CONTROLLER)
     if node is None:
@@ -39,18 +53,18 @@ async def read_controller(store: Reader) -> int:
     try:
         return ControllerNode.decode(paths.CONTROLLER, node.data).broker_id
     except BrokenNodeError as error:
-        _log.error("%s", error)
+        broken.report(error, node)
         return NO_CONTROLLER
 
 
-async def read_topics(store: Reader, names: Iterable[str]) -> dict[str, TopicImage | None]:
+async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) -> dict[str, TopicImage | None]:
     """Topics with their partitions and configuration; `None` for one that is gone or broken.
 
     A partition whose state is not there, or broken, has no leader and a leader epoch of -1.
     """
     wanted = list(names)
     nodes = await store.get_many(map(paths.topic, wanted))
-    topics = {name: _topic_node(name, node) for name, node in zip(wanted, nodes, strict=True)}
+    topics = {name: _topic_node(name, node, broken) for name, node in zip(wanted, nodes, strict=True)}
     known = {name: topic for name, topic in topics.items() if topic is not None}
     partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
     states = dict(zip(partitions, await store.get_many(map(paths.partition_state, partitions)), strict=True))
@@ -61,20 +75,22 @@ async def read_topics(store: Reader, names: Iterable[str]) -> dict[str, TopicIma
             name=name,
             topic_id=topic.topic_id or UNNAMED,
             partitions={
-                number: _partition(topic, TopicPartition(name, number), states[TopicPartition(name, number)])
+                number: _partition(topic, TopicPartition(name, number), states[TopicPartition(name, number)], broken)
                 for number in topic.replicas
             },
-            config=_config(paths.topic_config(name), configs[name]),
+            config=_config(paths.topic_config(name), configs[name], broken),
         )
     return images
 
 
-async def read_broker_configs(store: Reader, names: Iterable[str]) -> dict[int | None, Mapping[str, str]]:
+async def read_broker_configs(
+    store: Reader, names: Iterable[str], broken: BrokenNodes
+) -> dict[int | None, Mapping[str, str]]:
     """What is set for brokers in the nodes of these names below `/config/brokers`; by id, `None` for all brokers."""
     ids = [None if name == paths.ALL_BROKERS else int(name) for name in names if is_broker_config(name)]
     where = list(map(paths.broker_config, ids))
     nodes = await store.get_many(where)
-    configs = {each: _config(path, node) for each, path, node in zip(ids, where, nodes, strict=True)}
+    configs = {each: _config(path, node, broken) for each, path, node in zip(ids, where, nodes, strict=True)}
     return {broker_id: config for broker_id, config in configs.items() if config}
 
 
@@ -95,26 +111,26 @@ async def read_subtree(store: Reader, path: str) -> list[str]:
     return found
 
 
-def _broker(broker_id: int, node: Node) -> BrokerImage | None:
+def _broker(broker_id: int, node: Node, broken: BrokenNodes) -> BrokerImage | None:
     try:
         broker = BrokerNode.decode(paths.broker(broker_id), node.data)
     except BrokenNodeError as error:
-        _log.error("%s", error)
+        broken.report(error, node)
         return None
     return BrokerImage(broker_id=broker_id, endpoints=broker.endpoints, rack=broker.rack, epoch=node.created)
 
 
-def _topic_node(name: str, node: Node | None) -> TopicNode | None:
+def _topic_node(name: str, node: Node | None, broken: BrokenNodes) -> TopicNode | None:
     if node is None:
         return None
     try:
         return TopicNode.decode(paths.topic(name), node.data)
     except BrokenNodeError as error:
-        _log.error("%s", error)
+        broken.report(error, node)
         return None
 
 
-def _partition(topic: TopicNode, key: TopicPartition, node: Node | None) -> PartitionImage:
+def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken: BrokenNodes) -> PartitionImage:
     replicas = topic.replicas[key.partition]
     adding, removing = topic.adding_replicas.get(key.partition, ()), topic.removing_replicas.get(key.partition, ())
     leader, leader_epoch, isr, controller_epoch = NO_LEADER, -1, replicas, -1
@@ -124,7 +140,7 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None) -> Part
             leader, leader_epoch, isr = state.leader, state.leader_epoch, state.isr
             controller_epoch = state.controller_epoch
         except BrokenNodeError as error:
-            _log.error("%s", error)
+            broken.report(error, node)
     return PartitionImage(
         leader=leader,
         leader_epoch=leader_epoch,
@@ -137,11 +153,11 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None) -> Part
     )
 
 
-def _config(path: str, node: Node | None) -> Mapping[str, str]:
+def _config(path: str, node: Node | None, broken: BrokenNodes) -> Mapping[str, str]:
     if node is None:
         return {}
     try:
         return ConfigNode.decode(path, node.data).config
     except BrokenNodeError as error:
-        _log.error("%s", error)
+        broken.report(error, node)
         return {}

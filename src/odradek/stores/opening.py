@@ -58,7 +58,7 @@ def _zookeeper_store(url: str, runtime: Runtime, session_timeout_ms: int, *, rea
             f"the metadata tree is sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
         )
     try:
-        from odradek.stores.zookeeper import DEFAULT_CONNECTION_TIMEOUT_MS, ZookeeperStore, parse_zookeeper_url
+        from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
     except ModuleNotFoundError:
         raise ConfigurationError("a tree in ZooKeeper needs kazoo: pip install 'odradek[zookeeper]'") from None
     hosts, chroot = parse_zookeeper_url(url)
@@ -67,6 +67,6 @@ def _zookeeper_store(url: str, runtime: Runtime, session_timeout_ms: int, *, rea
         chroot,
         runtime,
         session_timeout_ms=session_timeout_ms,
-        connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS if reads_only else DEFAULT_CONNECTION_TIMEOUT_MS,
+        connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS if reads_only else None,
         reads_only=reads_only,
     )

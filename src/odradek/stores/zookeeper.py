@@ -49,7 +49,7 @@ from odradek.stores.semantics import ROOT, Change, check_path
 from odradek.stores.watches import Watches
 
 DEFAULT_PORT: Final = 2181
-DEFAULT_CONNECTION_TIMEOUT_MS: Final = 18_000
+_SILENT_WAIT_S: Final = 1.0
 _LOST_CONNECTION: Final = (kazoo.ConnectionLoss, kazoo.ConnectionClosedError, kazoo.OperationTimeoutError)
 _log = logging.getLogger("odradek.stores")
 
@@ -80,8 +80,8 @@ class ZookeeperStore:
     """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
 
     It connects with its first call, and creates the chroot if it is not there, unless it `reads_only`. A call waits for
-    a connection for `connection_timeout_ms`, then raises `UnavailableError`; so does a write whose connection was lost
-    under it.
+    a connection for `connection_timeout_ms` (without one, as long as a session lasts), then raises `UnavailableError`;
+    so does a write whose connection was lost under it.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class ZookeeperStore:
         runtime: Runtime,
         *,
         session_timeout_ms: int,
-        connection_timeout_ms: int = DEFAULT_CONNECTION_TIMEOUT_MS,
+        connection_timeout_ms: int | None = None,
         reads_only: bool = False,
     ) -> None:
         self._reads_only = reads_only
         self._hosts = hosts
         self._chroot = chroot
         self._clock = runtime.clock
-        self._connection_timeout_s = connection_timeout_ms / 1000
+        self._connection_timeout_s = (connection_timeout_ms or session_timeout_ms) / 1000
         self._client = KazooClient(
             hosts=hosts,
             timeout=session_timeout_ms / 1000,
@@ -114,6 +114,7 @@ class ZookeeperStore:
         self._session = 0
         self._is_connected = asyncio.Event()
         self._has_chroot = False
+        self._has_complained = False
         self._closed = False
 
     @property
@@ -322,12 +323,8 @@ class ZookeeperStore:
         """Wait for a connection. Raises `UnavailableError`, and `SessionExpired` if it is another session's by now."""
         self._start()
         session = self._session
-        try:
-            async with asyncio.timeout(self._connection_timeout_s):
-                while not self._is_connected.is_set():
-                    await self._is_connected.wait()
-        except TimeoutError:
-            raise UnavailableError(f"no ZooKeeper server answers at {self._hosts}") from None
+        if not self._is_connected.is_set():
+            await self._wait_for_connection()
         self._notice_session()
         if session not in (0, self._session):
             raise SessionExpired
@@ -343,6 +340,26 @@ class ZookeeperStore:
                 with suppress(kazoo.NodeExistsError):
                     await self._attempt(lambda path=path: self._client.create_async(path))  # type: ignore[misc]
         self._enter_chroot()
+
+    async def _wait_for_connection(self) -> None:
+        """Wait, and say so when it takes longer than a person expects. Raises `UnavailableError`."""
+        assert self._loop is not None, "there is a loop as soon as there is a client"
+        complaint = self._loop.call_later(_SILENT_WAIT_S, self._complain)
+        try:
+            async with asyncio.timeout(self._connection_timeout_s):
+                while not self._is_connected.is_set():
+                    await self._is_connected.wait()
+        except TimeoutError:
+            raise UnavailableError(f"no ZooKeeper server answers at {self._hosts}") from None
+        finally:
+            complaint.cancel()
+
+    def _complain(self) -> None:
+        if not (self._session or self._has_complained):
+            self._has_complained = True
+            _log.warning(
+                "no ZooKeeper server answers at %s yet; waiting for %.0f s", self._hosts, self._connection_timeout_s
+            )
 
     async def _find_chroot(self) -> None:
         """Raises `StorageError` if it is not there."""

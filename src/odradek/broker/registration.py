@@ -1,0 +1,89 @@
+"""A broker's registration in the tree, by which the cluster knows that it is alive.
+
+A broker that was killed is registered until its session ends, which ZooKeeper finds out by time alone. Whoever starts
+it again has the same address, and its port: so the one who is registered is gone, and need only be waited for.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from odradek.config import ListenerAddress
+from odradek.metadata import paths
+from odradek.metadata.nodes import BrokenNodeError, BrokerNode
+from odradek.metadata.store import Node, NodeExists, Store
+from odradek.model import ConfigurationError
+from odradek.runtime import Clock
+
+_SESSIONS_WAITED_FOR: Final = 2
+"""How many session time-outs: a server counts in ticks, and may have granted the one before more than was asked for."""
+_log = logging.getLogger("odradek.broker")
+
+
+class _TakenError(ConfigurationError):
+    """Another session holds the registration; `endpoints` are its broker's, empty if they can't be read."""
+
+    def __init__(self, broker_id: int, endpoints: tuple[ListenerAddress, ...]) -> None:
+        self.endpoints = endpoints
+        where = f" by the broker at {endpoints[0].host}:{endpoints[0].port}" if endpoints else ""
+        super().__init__(f"the broker id {broker_id} is taken{where}")
+
+
+class Registration:
+    """That of the broker `broker_id` at `endpoints`."""
+
+    def __init__(
+        self, store: Store, broker_id: int, endpoints: tuple[ListenerAddress, ...], rack: str | None, clock: Clock
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._path = paths.broker(broker_id)
+        self._endpoints = endpoints
+        self._rack = rack
+        self._clock = clock
+
+    async def register(self) -> None:
+        """Be registered by this session. Raises `ConfigurationError` if another broker has this id."""
+        node = BrokerNode(endpoints=self._endpoints, timestamp_ms=self._clock.now_ms(), rack=self._rack)
+        try:
+            await self._store.create(self._path, node.encode(), ephemeral=True)
+        except NodeExists:
+            there = await self._store.get(self._path)
+            if there is not None and there.owner != self._store.session_id:
+                raise _TakenError(self._broker_id, self._endpoints_of(there)) from None
+
+    async def register_first(self, session_timeout_ms: int) -> None:
+        """`register`, for a broker that starts: its own life before this one is waited for."""
+        gone = asyncio.Event()
+        watch = self._store.watch_data(self._path, gone.set)
+        patience_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
+        try:
+            while (taken := await self._attempt()) is not None:
+                if taken.endpoints != self._endpoints:
+                    raise taken
+                _log.warning(
+                    "broker %d is still registered, as after a crash: waiting up to %.0f s for that session to end",
+                    self._broker_id,
+                    patience_s,
+                )
+                try:
+                    async with asyncio.timeout(patience_s):
+                        await gone.wait()
+                except TimeoutError:
+                    raise taken from None
+                gone.clear()
+        finally:
+            watch.cancel()
+
+    async def _attempt(self) -> _TakenError | None:
+        try:
+            await self.register()
+        except _TakenError as error:
+            return error
+        return None
+
+    def _endpoints_of(self, node: Node) -> tuple[ListenerAddress, ...]:
+        with suppress(BrokenNodeError):
+            return BrokerNode.decode(self._path, node.data).endpoints
+        return ()

@@ -16,21 +16,22 @@ from odradek.controller.creation import (
     plan_topic,
 )
 from odradek.controller.deletion import TopicDeletion, deletion_operations
-from odradek.controller.elections import Election, elect, elections
+from odradek.controller.elections import elect, elections
 from odradek.controller.expansion import NewPartitions, plan_partitions
 from odradek.controller.initialization import initial_operations, needs_initialization
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
+from odradek.controller.state_change import StateChange
 
 __all__ = [
     "MAX_PARTITIONS",
     "PRODUCER_ID_BLOCK_SIZE",
     "ClusterLoad",
-    "Election",
     "NewPartitions",
     "NewTopic",
     "Replicas",
     "RequestRoom",
+    "StateChange",
     "TakenNames",
     "TopicCreation",
     "TopicDeletion",

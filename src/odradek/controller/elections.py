@@ -9,27 +9,12 @@ Every change raises the leader epoch by 1, so that whoever reads or writes under
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from odradek.config import BrokerConfig, topic_config
-from odradek.metadata import paths
+from odradek.controller.state_change import StateChange, new_leadership
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
-from odradek.metadata.nodes import NO_LEADER, PartitionStateNode
-from odradek.metadata.store import SetData
+from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ConfigurationError, TopicPartition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Election:
-    """A partition's new state, and the version of the old one."""
-
-    partition: TopicPartition
-    state: PartitionStateNode
-    version: int
-
-    def operation(self) -> SetData:
-        """What writes it, unless somebody wrote meanwhile."""
-        return SetData(path=paths.partition_state(self.partition), data=self.state.encode(), version=self.version)
 
 
 def elect(partition: PartitionImage, live: Collection[int], *, unclean: bool) -> tuple[int, tuple[int, ...]] | None:
@@ -50,7 +35,7 @@ def elect(partition: PartitionImage, live: Collection[int], *, unclean: bool) ->
 
 def elections(
     image: ClusterImage, topics: Iterable[TopicImage], controller_epoch: int, config: BrokerConfig
-) -> Iterator[Election]:
+) -> Iterator[StateChange]:
     """The elections that the image's live brokers make necessary in some of its topics.
 
     Partitions without a readable state are left alone.
@@ -66,11 +51,8 @@ def elections(
             decided = elect(partition, live, unclean=bool(unclean))
             if decided is not None:
                 leader, isr = decided
-                state = PartitionStateNode(
-                    leader=leader, leader_epoch=partition.leader_epoch + 1, isr=isr, controller_epoch=controller_epoch
-                )
                 key = TopicPartition(topic.name, number)
-                yield Election(partition=key, state=state, version=partition.state_version)
+                yield new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)
 
 
 def _allows_unclean(overrides: Mapping[str, str], config: BrokerConfig) -> bool:

@@ -60,6 +60,8 @@ class TopicImage:
     topic_id: UUID
     partitions: Mapping[int, PartitionImage]
     config: Mapping[str, str] = field(default_factory=dict)
+    version: int = -1
+    """The version of the topic's node."""
 
     @property
     def is_internal(self) -> bool:

@@ -65,6 +65,7 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
     wanted = list(names)
     nodes = await store.get_many(map(paths.topic, wanted))
     topics = {name: _topic_node(name, node, broken) for name, node in zip(wanted, nodes, strict=True)}
+    versions = {name: node.version for name, node in zip(wanted, nodes, strict=True) if node is not None}
     known = {name: topic for name, topic in topics.items() if topic is not None}
     partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
     states = dict(zip(partitions, await store.get_many(map(paths.partition_state, partitions)), strict=True))
@@ -79,6 +80,7 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
                 for number in topic.replicas
             },
             config=_config(paths.topic_config(name), configs[name], broken),
+            version=versions[name],
         )
     return images
 

@@ -19,23 +19,45 @@ from odradek.controller.deletion import TopicDeletion, deletion_operations
 from odradek.controller.elections import elect, elections
 from odradek.controller.expansion import NewPartitions, plan_partitions
 from odradek.controller.initialization import initial_operations, needs_initialization
+from odradek.controller.isr_changes import IsrWish, change_isr, check_broker_epoch, topic_of
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
+from odradek.controller.reassignment import (
+    STEP_PARTITIONS,
+    Assignment,
+    ReassignmentPlan,
+    ReassignmentStep,
+    StopReplicas,
+    advance,
+    plan_reassignments,
+    reassignments,
+)
+from odradek.controller.reassignment_wishes import ReassignmentWishes
 from odradek.controller.state_change import StateChange
 
 __all__ = [
     "MAX_PARTITIONS",
     "PRODUCER_ID_BLOCK_SIZE",
+    "STEP_PARTITIONS",
+    "Assignment",
     "ClusterLoad",
+    "IsrWish",
     "NewPartitions",
     "NewTopic",
+    "ReassignmentPlan",
+    "ReassignmentStep",
+    "ReassignmentWishes",
     "Replicas",
     "RequestRoom",
     "StateChange",
+    "StopReplicas",
     "TakenNames",
     "TopicCreation",
     "TopicDeletion",
     "TopicPlan",
+    "advance",
+    "change_isr",
+    "check_broker_epoch",
     "deletion_operations",
     "elect",
     "elections",
@@ -44,5 +66,8 @@ __all__ = [
     "next_producer_id_block",
     "place",
     "plan_partitions",
+    "plan_reassignments",
     "plan_topic",
+    "reassignments",
+    "topic_of",
 ]

@@ -51,6 +51,11 @@ class PartitionImage:
         """Whether somebody leads."""
         return self.leader != NO_LEADER
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is a state, and it is not broken."""
+        return self.leader_epoch >= 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:

@@ -1,0 +1,302 @@
+"""Giving partitions other replicas (KIP-455), one step at a time, each decided from the tree alone.
+
+What is written in the topic's node, with what follows from it:
+
+    partitions          RS, everybody who has the records or is getting them; those of the target first
+    adding_replicas     AR, who was no replica at first: RS - AR is what the partition came from
+    removing_replicas   RR, who is to be none: RS - RR is the target, TRS
+    in both             was being added, and is not wanted any more: somebody cancelled, or changed the target (Kafka
+                        stops such replicas at once; when nobody else is in sync, the records go with them)
+
+    begin     RS, AR and RR are written                            new replicas begin to fetch
+    wait      until all of TRS are in the ISR
+    move      a leader of TRS, and an ISR without RR               nobody reads from or writes to RR any more
+    finish    RR delete what they have, then RS = TRS is written   reassigned
+
+`move` and `finish` also take out those that are in both, as soon as somebody else in the ISR is alive. A step is one
+transaction, names the versions it was decided upon, and raises leader epochs: replicas believe only what is newer. A
+controller that dies before it has told the brokers is followed by one that tells them everything; replicas to be
+deleted are told *before* `finish` is written, since afterwards nobody would know of them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.controller.placement import Replicas
+from odradek.controller.state_change import StateChange, new_leadership
+from odradek.metadata import paths
+from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.nodes import TopicNode
+from odradek.metadata.store import Operation, SetData
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+STEP_PARTITIONS: Final = 200
+"""Partitions of one transaction, which takes a write for each beside the topic's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """The replicas of a partition (RS), and which of them are on their way in (AR) and out (RR)."""
+
+    replicas: Replicas
+    adding: Replicas = ()
+    removing: Replicas = ()
+
+    @property
+    def origin(self) -> Replicas:
+        """What the partition came from; Kafka's order of it may be lost."""
+        return _without(self.replicas, self.adding)
+
+    @property
+    def target(self) -> Replicas:
+        """What it shall have (TRS)."""
+        return _without(self.replicas, self.removing)
+
+    @property
+    def withdrawn(self) -> Replicas:
+        """Replicas that were being added, and are not wanted any more."""
+        return tuple(replica for replica in self.adding if replica in self.removing)
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether the partition is being reassigned."""
+        return bool(self.adding or self.removing)
+
+    def towards(self, target: Replicas) -> "Assignment":
+        """The assignment with another target. Nobody who may have records is forgotten."""
+        origin = self.origin
+        replicas = tuple(dict.fromkeys((*target, *origin, *self.adding)))
+        return Assignment(replicas=replicas, adding=_without(replicas, origin), removing=_without(replicas, target))
+
+    def without(self, replicas: Replicas) -> "Assignment":
+        """The assignment after these are no replicas any more."""
+        return Assignment(
+            replicas=_without(self.replicas, replicas),
+            adding=_without(self.adding, replicas),
+            removing=_without(self.removing, replicas),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicas:
+    """Brokers that stop having a partition, and delete it, unless they know of a newer leader epoch."""
+
+    partition: TopicPartition
+    brokers: Replicas
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentStep:
+    """One transaction. First `stop` is told to those that are alive, then `operations` are written.
+
+    After that the brokers of `tell`, by partition, are told of its new state, and all brokers what clients must know.
+    """
+
+    topic: str
+    operations: tuple[Operation, ...]
+    stop: tuple[StopReplicas, ...]
+    tell: Mapping[int, Replicas]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentPlan:
+    """What begins, and for which partitions nothing does, and why."""
+
+    steps: tuple[ReassignmentStep, ...]
+    errors: Mapping[TopicPartition, KafkaError]
+
+
+def assignment_of(partition: PartitionImage) -> Assignment:
+    """A partition's assignment."""
+    return Assignment(
+        replicas=partition.replicas, adding=partition.adding_replicas, removing=partition.removing_replicas
+    )
+
+
+def reassignments(
+    image: ClusterImage, wanted: Mapping[str, Collection[int]] | None = None
+) -> dict[TopicPartition, Assignment]:
+    """The reassignments in progress, as ListPartitionReassignments tells them: all, or those of some partitions."""
+    found = {}
+    for name in image.topics if wanted is None else wanted:
+        topic = image.topics.get(name)
+        for number, partition in () if topic is None else topic.partitions.items():
+            assignment = assignment_of(partition)
+            if assignment.in_progress and (wanted is None or number in wanted[name]):
+                found[TopicPartition(name, number)] = assignment
+    return found
+
+
+# ---- begin ----------------------------------------------------------------------------------------------------------
+
+
+def plan_reassignments(
+    image: ClusterImage,
+    targets: Mapping[TopicPartition, Replicas | None],
+    *,
+    controller_epoch: int,
+    allow_replication_factor_change: bool = True,
+) -> ReassignmentPlan:
+    """What gives partitions these replicas; `None` cancels what is in progress.
+
+    A target that is the present one takes no step. Errors are INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION,
+    NO_REASSIGNMENT_IN_PROGRESS and, unless such changes are allowed (KIP-860), INVALID_REPLICATION_FACTOR.
+    """
+    errors: dict[TopicPartition, KafkaError] = {}
+    begun: dict[str, dict[int, Assignment]] = {}
+    for key, target in targets.items():
+        try:
+            before = _assignment_in(image, key)
+            after = _checked(key, before, target, image.brokers, any_factor=allow_replication_factor_change)
+        except KafkaError as error:
+            errors[key] = error
+        else:
+            if after != before:
+                begun.setdefault(key.topic, {})[key.partition] = after
+    steps = [step for name in begun for step in _begin(image.topics[name], begun[name], controller_epoch)]
+    return ReassignmentPlan(steps=tuple(steps), errors=errors)
+
+
+def _assignment_in(image: ClusterImage, key: TopicPartition) -> Assignment:
+    partition = image.partition(key)
+    if partition is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no partition {key.topic}-{key.partition}")
+    return assignment_of(partition)
+
+
+def _checked(
+    key: TopicPartition, before: Assignment, target: Replicas | None, live: Collection[int], *, any_factor: bool
+) -> Assignment:
+    """The assignment with this target. Raises `KafkaError` if it can't be one."""
+    where = f"{key.topic}-{key.partition}"
+    if target is None:
+        if not before.in_progress:
+            raise KafkaError(ErrorCode.no_reassignment_in_progress, f"{where} is not being reassigned")
+        return before.towards(before.origin)
+    problem = None
+    if not target:
+        problem = f"{where} would have no replicas"
+    elif len(set(target)) != len(target):
+        problem = f"{where} would have a broker twice: {list(target)}"
+    elif absent := [broker for broker in target if broker not in live and broker not in before.origin]:
+        problem = f"brokers that {where} would have in addition are not alive: {absent}"
+    if problem is not None:
+        raise KafkaError(ErrorCode.invalid_replica_assignment, problem)
+    if not any_factor and len(target) != len(before.target):
+        message = f"{where} would have {len(target)} replicas, not {len(before.target)}"
+        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+    return before.towards(target)
+
+
+def _begin(topic: TopicImage, begun: Mapping[int, Assignment], controller_epoch: int) -> Iterator[ReassignmentStep]:
+    numbers = sorted(begun)
+    written: dict[int, Assignment] = {}
+    for place, start in enumerate(range(0, len(numbers), STEP_PARTITIONS)):
+        now = numbers[start : start + STEP_PARTITIONS]
+        written |= {number: begun[number] for number in now}
+        states = [_renewed(topic, number, controller_epoch) for number in now if topic.partitions[number].is_readable]
+        yield ReassignmentStep(
+            topic=topic.name,
+            operations=(
+                _topic_operation(topic, written, version=topic.version + place),
+                *(state.operation() for state in states),
+            ),
+            stop=(),
+            tell={number: begun[number].replicas for number in now},
+        )
+
+
+# ---- wait, move, finish ---------------------------------------------------------------------------------------------
+
+
+def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> ReassignmentStep | None:
+    """The next step of the topic's reassignments; `None` while all wait for somebody to be in sync, or none is there.
+
+    Elections come first: whoever is not alive should not be a leader here, nor in an ISR.
+    """
+    finished: dict[int, Assignment] = {}
+    operations: list[Operation] = []
+    stop: list[StopReplicas] = []
+    tell: dict[int, Replicas] = {}
+    for number, partition in topic.partitions.items():
+        assignment = assignment_of(partition)
+        leaving = _leaving(assignment, partition, live) if assignment.in_progress else None
+        if leaving is None:
+            continue
+        key = TopicPartition(topic.name, number)
+        change = _move(key, partition, assignment, leaving, live, controller_epoch)
+        if change is None:
+            change = _renewed(topic, number, controller_epoch)
+            after = assignment.without(leaving)
+            is_reassigned = set(after.replicas) <= set(partition.isr)
+            finished[number] = Assignment(replicas=after.replicas) if is_reassigned else after
+            stop.append(StopReplicas(partition=key, brokers=leaving, leader_epoch=partition.leader_epoch))
+        operations.append(change.operation())
+        tell[number] = finished.get(number, assignment).replicas
+        if len(operations) == STEP_PARTITIONS:
+            break
+    if not operations:
+        return None
+    if finished:
+        operations.insert(0, _topic_operation(topic, finished, version=topic.version))
+    stopped = tuple(each for each in stop if each.brokers)
+    return ReassignmentStep(topic=topic.name, operations=tuple(operations), stop=stopped, tell=tell)
+
+
+def _leaving(assignment: Assignment, partition: PartitionImage, live: Collection[int]) -> Replicas | None:
+    """Who may go now, maybe nobody as there is nobody to remove; `None`: the partition has to wait."""
+    if not partition.is_readable:
+        return None
+    in_sync = set(partition.isr)
+    target = set(assignment.target)
+    if target <= in_sync and not target.isdisjoint(live):
+        return assignment.removing
+    withdrawn = assignment.withdrawn
+    if withdrawn and not in_sync.difference(withdrawn).isdisjoint(live):
+        return withdrawn
+    return None
+
+
+def _move(
+    key: TopicPartition,
+    partition: PartitionImage,
+    assignment: Assignment,
+    leaving: Replicas,
+    live: Collection[int],
+    controller_epoch: int,
+) -> StateChange | None:
+    """What takes those that leave out of the ISR; `None` if they neither lead nor are in it."""
+    isr = _without(partition.isr, leaving)
+    if isr == partition.isr and partition.leader not in leaving:
+        return None
+    leader = partition.leader
+    if leader not in isr or leader not in live:
+        # Some member is alive, else nobody could leave; the order is the target's.
+        leader = next(replica for replica in (*assignment.target, *isr) if replica in isr and replica in live)
+    return new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)
+
+
+def _renewed(topic: TopicImage, number: int, controller_epoch: int) -> StateChange:
+    """The same leader and ISR in the next epoch, so that the replicas believe that their number changed."""
+    partition = topic.partitions[number]
+    key = TopicPartition(topic.name, number)
+    return new_leadership(key, partition, partition.leader, partition.isr, controller_epoch=controller_epoch)
+
+
+def _topic_operation(topic: TopicImage, changed: Mapping[int, Assignment], *, version: int) -> SetData:
+    assignments = {
+        number: changed.get(number) or assignment_of(partition) for number, partition in topic.partitions.items()
+    }
+    node = TopicNode(
+        topic_id=None if topic.topic_id == UNNAMED else topic.topic_id,
+        replicas={number: each.replicas for number, each in assignments.items()},
+        adding_replicas={number: each.adding for number, each in assignments.items() if each.adding},
+        removing_replicas={number: each.removing for number, each in assignments.items() if each.removing},
+    )
+    return SetData(path=paths.topic(topic.name), data=node.encode(), version=version)
+
+
+def _without(replicas: Replicas, others: Collection[int]) -> Replicas:
+    return tuple(replica for replica in replicas if replica not in others)

@@ -1,9 +1,9 @@
 """What the controller decides, as pure functions: an image of the cluster in, operations on the tree out.
 
-Placement of new topics and of more partitions, their first states, leaders after a broker came or went, deletion,
-producer ids. `broker.controller_shell` reads, calls these, and writes, each time with a check that it still is the
-controller; every decision is made from the tree alone, so that whatever a dead controller left half done the next one
-finishes.
+Placement of new topics and of more partitions, their first states, leaders after a broker came or went or when somebody
+asks, in-sync sets, reassignment, deletion, producer ids. `broker.controller_shell` reads, calls these, and writes, each
+time with a check that it still is the controller; every decision is made from the tree alone, so that whatever a dead
+controller left half done the next one finishes.
 """
 
 from odradek.controller.creation import (
@@ -20,6 +20,14 @@ from odradek.controller.elections import elect, elections
 from odradek.controller.expansion import NewPartitions, plan_partitions
 from odradek.controller.initialization import initial_operations, needs_initialization
 from odradek.controller.isr_changes import IsrWish, change_isr, check_broker_epoch, topic_of
+from odradek.controller.leadership import (
+    ControlledShutdown,
+    ElectionType,
+    elect_on_demand,
+    grant_elections,
+    rebalance,
+    shut_down,
+)
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
 from odradek.controller.reassignment import (
@@ -41,6 +49,8 @@ __all__ = [
     "STEP_PARTITIONS",
     "Assignment",
     "ClusterLoad",
+    "ControlledShutdown",
+    "ElectionType",
     "IsrWish",
     "NewPartitions",
     "NewTopic",
@@ -60,7 +70,9 @@ __all__ = [
     "check_broker_epoch",
     "deletion_operations",
     "elect",
+    "elect_on_demand",
     "elections",
+    "grant_elections",
     "initial_operations",
     "needs_initialization",
     "next_producer_id_block",
@@ -69,5 +81,7 @@ __all__ = [
     "plan_reassignments",
     "plan_topic",
     "reassignments",
+    "rebalance",
+    "shut_down",
     "topic_of",
 ]

@@ -1,0 +1,197 @@
+"""Who leads when somebody asks, though no broker came or went: on demand, before a broker stops, and for balance.
+
+    preferred        the first replica, if it is alive and in the ISR
+    unclean          for partitions without a leader: a member of the ISR, else any replica alive: records may be lost
+    shutdown         leaders move off the broker, and it leaves every ISR; where nobody else could lead, it stays
+    balance          preferred elections of the brokers of which too many partitions are led by others
+
+Elections that brokers' deaths make necessary are in `elections`.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from odradek.controller.elections import elect
+from odradek.controller.isr_changes import ANY_EPOCH
+from odradek.controller.state_change import StateChange, new_leadership
+from odradek.metadata import paths
+from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.metadata.nodes import PreferredReplicaElectionNode
+from odradek.metadata.store import Delete
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+
+class ElectionType(IntEnum):
+    """What ElectLeaders asks for, in its numbers (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlledShutdown:
+    """How a broker gets out of the way: `changes` are written first.
+
+    Then the broker is told to stop following, without deleting, what is in `stop`. It still leads `remaining`.
+    """
+
+    changes: tuple[StateChange, ...]
+    stop: tuple[TopicPartition, ...]
+    remaining: tuple[TopicPartition, ...]
+
+
+def elect_on_demand(
+    image: ClusterImage,
+    wanted: Iterable[TopicPartition] | None,
+    election_type: ElectionType,
+    *,
+    shutting_down: Collection[int],
+    controller_epoch: int,
+) -> dict[TopicPartition, StateChange | KafkaError]:
+    """The election of each wanted partition, or why there is none; `None` wants all that need one.
+
+    The codes are Kafka's: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted.
+    """
+    live = image.brokers.keys() - set(shutting_down)
+    decided: dict[TopicPartition, StateChange | KafkaError] = {}
+    for key in _all_partitions(image) if wanted is None else wanted:
+        try:
+            partition = _existing(image, key)
+            if election_type is ElectionType.PREFERRED:
+                leader, isr = _preferred(partition, live)
+            else:
+                leader, isr = _unclean(partition, live, image.brokers.keys())
+        except KafkaError as error:
+            if wanted is not None or error.code is not ErrorCode.election_not_needed:
+                decided[key] = error
+        else:
+            decided[key] = new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)
+    return decided
+
+
+def grant_elections(
+    image: ClusterImage,
+    node: PreferredReplicaElectionNode,
+    version: int,
+    *,
+    shutting_down: Collection[int],
+    controller_epoch: int,
+) -> tuple[list[StateChange], Delete]:
+    """What `/admin/preferred_replica_election` asks for, and the node's end, which is written last.
+
+    What can't be had is not waited for, as in Kafka.
+    """
+    decided = elect_on_demand(
+        image,
+        node.partitions,
+        ElectionType.PREFERRED,
+        shutting_down=shutting_down,
+        controller_epoch=controller_epoch,
+    )
+    changes = [each for each in decided.values() if isinstance(each, StateChange)]
+    return changes, Delete(path=paths.PREFERRED_REPLICA_ELECTION, version=version)
+
+
+def shut_down(
+    image: ClusterImage,
+    broker_id: int,
+    broker_epoch: int,
+    *,
+    shutting_down: Collection[int],
+    controller_epoch: int,
+) -> ControlledShutdown:
+    """What lets a broker stop without harm; `shutting_down` are those that asked before. Asked again, it goes on.
+
+    Partitions with one replica are left alone: nobody else could lead them. Raises `KafkaError` STALE_BROKER_EPOCH for
+    a registration that is over (-1: the present one), BROKER_NOT_AVAILABLE for a broker that is not registered.
+    """
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {broker_id}")
+    if broker_epoch not in (ANY_EPOCH, broker.epoch):
+        message = f"broker {broker_id} is registered in epoch {broker.epoch}, not {broker_epoch}"
+        raise KafkaError(ErrorCode.stale_broker_epoch, message)
+    going = {*shutting_down, broker_id}
+    live = image.brokers.keys() - going
+    changes, stop, remaining = [], [], []
+    for key in _all_partitions(image):
+        partition = image.topics[key.topic].partitions[key.partition]
+        if broker_id not in partition.replicas or len(partition.replicas) == 1 or not partition.is_readable:
+            continue
+        isr = tuple(replica for replica in partition.isr if replica not in going)
+        leader = partition.leader
+        if leader == broker_id:
+            successor = next((replica for replica in partition.replicas if replica in isr and replica in live), None)
+            if successor is None:
+                remaining.append(key)
+                continue
+            leader = successor
+        elif leader not in isr:
+            # Led by another that is about to stop, or by nobody: it may yet be needed.
+            isr = partition.isr
+        stop.append(key)
+        if (leader, isr) != (partition.leader, partition.isr):
+            changes.append(new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch))
+    return ControlledShutdown(changes=tuple(changes), stop=tuple(stop), remaining=tuple(remaining))
+
+
+def rebalance(
+    image: ClusterImage, imbalance_percentage: int, *, shutting_down: Collection[int], controller_epoch: int
+) -> Iterator[StateChange]:
+    """Preferred elections, where a broker does not lead more than so many percent of what it should.
+
+    The rule of `leader.imbalance.per.broker.percentage`. Preferred replicas that can't lead yet are left out.
+    """
+    preferred: dict[int, list[TopicPartition]] = {}
+    for key in _all_partitions(image):
+        partition = image.topics[key.topic].partitions[key.partition]
+        if partition.replicas and partition.is_readable:
+            preferred.setdefault(partition.replicas[0], []).append(key)
+    for broker_id, keys in preferred.items():
+        elsewhere = [key for key in keys if image.topics[key.topic].partitions[key.partition].leader != broker_id]
+        if len(elsewhere) * 100 > imbalance_percentage * len(keys):
+            decided = elect_on_demand(
+                image,
+                elsewhere,
+                ElectionType.PREFERRED,
+                shutting_down=shutting_down,
+                controller_epoch=controller_epoch,
+            )
+            yield from (each for each in decided.values() if isinstance(each, StateChange))
+
+
+def _all_partitions(image: ClusterImage) -> Iterator[TopicPartition]:
+    return (TopicPartition(name, number) for name, topic in image.topics.items() for number in topic.partitions)
+
+
+def _existing(image: ClusterImage, key: TopicPartition) -> PartitionImage:
+    if key.topic in image.deleting:
+        raise KafkaError(ErrorCode.invalid_topic_exception, f"the topic {key.topic} is being deleted")
+    partition = image.partition(key)
+    if partition is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no partition {key.topic}-{key.partition}")
+    return partition
+
+
+def _preferred(partition: PartitionImage, live: Collection[int]) -> tuple[int, tuple[int, ...]]:
+    preferred = next(iter(partition.replicas), None)
+    if preferred is not None and partition.leader == preferred:
+        raise KafkaError(ErrorCode.election_not_needed, f"the preferred leader {preferred} leads")
+    if preferred not in live or preferred not in partition.isr or not partition.is_readable:
+        message = f"the preferred leader {preferred} is not alive, or not in the ISR {list(partition.isr)}"
+        raise KafkaError(ErrorCode.preferred_leader_not_available, message)
+    return preferred, partition.isr
+
+
+def _unclean(
+    partition: PartitionImage, live: Collection[int], registered: Collection[int]
+) -> tuple[int, tuple[int, ...]]:
+    if partition.has_leader and partition.leader in registered:
+        raise KafkaError(ErrorCode.election_not_needed, f"broker {partition.leader} leads")
+    decided = elect(partition, live, unclean=True) if partition.is_readable else None
+    if decided is None or decided[0] not in live:
+        message = f"none of the replicas {list(partition.replicas)} is alive"
+        raise KafkaError(ErrorCode.eligible_leaders_not_available, message)
+    return decided

@@ -211,7 +211,7 @@ def test_a_full_disk_leaves_a_broker_ready_since_it_is_read_from(play: Any) -> N
         world.runtime.disk.fail_next("append", errno.ENOSPC, path_end=".log")
         assert (await client.produce("t", world.batch(b"a"))).error_code == 56
         assert await scraper.get("/readyz") == (200, "ready\n")
-        assert await scraper.get("/healthz") == (200, "ok\n")
+        assert await scraper.get("/healthz") == (200, "ok\n/data had no room for a write 0 s ago\n")
         found = await scraper.samples()
         assert found[of(catalog.ERRORS, request="Produce", error="KAFKA_STORAGE_ERROR")] == 1
         assert found[of(catalog.FAILED_PRODUCES, topic="t")] == 1

@@ -39,6 +39,36 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room(play: Any, size:
     play(scene)
 
 
+def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses(
+    play: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t", partitions=3)
+        outages, disk = broker.partitions.writer.outages, world.runtime.disk
+        caplog.clear()
+        caplog.set_level("INFO", "odradek")
+        for _ in range(2):
+            disk.capacity_bytes = disk.used_bytes() + 100
+            for number in range(30):
+                refused = await client.produce("t", world.batch(b"b" * 500), partition=number % 3)
+                assert refused.error_code == ErrorCode.kafka_storage_error
+                assert len(outages.sentences()) == 1
+            disk.capacity_bytes = None
+            assert (await client.produce("t", world.batch(b"c"))).error_code == 0
+            assert outages, "so soon after a refusal it may be a small one that fits"
+            await asyncio.sleep(10)
+            assert (await client.produce("t", world.batch(b"c"))).error_code == 0
+            assert not outages
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == 4, told
+        assert "takes no writes until there is room" in told[0]
+        assert told[1].endswith("takes writes again")
+
+    play(scene)
+
+
 def test_a_failed_write_stops_that_partition_alone(play: Any) -> None:
     async def scene(world: Any) -> None:
         await world.broker()

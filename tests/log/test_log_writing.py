@@ -295,3 +295,67 @@ def test_an_index_page_without_room_is_written_later() -> None:
     log = Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW, clean=True)
     assert offsets(log) == list(range(515))
     assert disk.size("/data/t-0/00000000000000000000.index") == 514 * 8
+
+
+def test_a_flush_without_room_is_tried_again_and_the_log_goes_on() -> None:
+    """Nothing is damaged when the file of the leader epochs can't be written: only a failed sync stops a log."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append(log, leader_epoch=4)
+    log.write()
+    disk.capacity_bytes = disk.used_bytes()
+    job = log.begin_flush(include_active=True)
+    assert job is not None
+    job.run()
+    log.finish_flush(job)
+    assert log.synced_offset == 0
+    disk.capacity_bytes = None
+    log.flush()
+    assert log.synced_offset == log.log_end_offset == 1
+    assert disk.read_file(f"{log.directory}/leader-epoch-checkpoint").endswith(b"4 0\n")
+
+
+def test_leader_epochs_are_written_even_if_the_log_was_cut_while_their_file_found_no_room() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append(log, leader_epoch=4)
+    append(log, leader_epoch=4)
+    log.write()
+    job = log.begin_flush(include_active=True)
+    assert job is not None
+    disk.capacity_bytes = disk.used_bytes()
+    job.run()
+    log.truncate(1)
+    log.finish_flush(job)
+    disk.capacity_bytes = None
+    log.close()
+    assert disk.read_file(f"{log.directory}/leader-epoch-checkpoint").endswith(b"4 0\n")
+
+
+def test_a_failed_sync_stops_a_log_that_was_cut_meanwhile_too() -> None:
+    """It was of what is kept as well, and no later sync would tell."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    append(log)
+    append(log)
+    log.write()
+    job = log.begin_flush(include_active=True)
+    assert job is not None
+    disk.fail_next("sync", errno.EIO, path_end=".log")
+    job.run()
+    log.truncate(1)
+    with pytest.raises(LogStorageError):
+        log.finish_flush(job)
+    assert log.failure is not None
+
+
+def test_a_segment_that_finds_no_room_leaves_no_part_of_a_snapshot() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    append(log, size=100)
+    log.write()
+    append(log, size=100)
+    disk.capacity_bytes = disk.used_bytes() + 3
+    with pytest.raises(LogStorageError):
+        log.write()
+    assert not disk.exists(f"{log.directory}/{1:020}.snapshot")

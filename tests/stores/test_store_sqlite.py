@@ -306,3 +306,32 @@ async def test_a_url_says_which_store(tmp_path, monkeypatch) -> None:
     for url in ("sqlite://x", "sqlite:///", "file:x", ""):
         with pytest.raises(ConfigurationError, match="sqlite:///PATH"):
             open_store(url, system_runtime())
+
+
+async def test_a_database_without_room_says_so_once_and_once_that_it_works_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "odradek")
+    store = SqliteStore(str(path), system_runtime(), session_timeout_ms=3)
+    store.watch_data("/a", lambda: None)  # it looks from now on
+    failing = True
+    looks = 0
+    look = store._look
+
+    def look_or_fail() -> None:
+        nonlocal looks
+        looks += 1
+        if failing:
+            raise sqlite3.OperationalError("database or disk is full")
+        look()
+
+    store._look = look_or_fail
+    async with asyncio.timeout(30):
+        while looks < 4:
+            await asyncio.sleep(0)
+        failing = False
+        while "works again" not in caplog.text:
+            await asyncio.sleep(0)
+    await store.close()
+    assert caplog.text.count("database or disk is full") == 1
+    assert caplog.text.count("works again") == 1

@@ -2,7 +2,8 @@
 
 ```
 /metrics   every number there is (see docs/metrics.md)
-/healthz   200 while the process can answer: an orchestrator should restart it when this fails
+/healthz   200 while the process can answer: an orchestrator should restart it when this fails. A full disk, which no
+           restart would help, is a line of its own in it
 /readyz    200 while clients are served, else 503 and the reason: none should be sent while this fails
 ```
 It opens before the broker starts, so that a long recovery looks like what it is.
@@ -69,7 +70,8 @@ class Monitor:
             content_type, page = await asyncio.to_thread(render, families, accept)
             return Answer(content_type=content_type, body=page)
         if path == "/healthz":
-            return Answer(body=b"ok\n")
+            lines = ["ok", *self._broker.partitions.writer.outages.sentences()]
+            return Answer(body="".join(f"{line}\n" for line in lines).encode())
         if path == "/readyz":
             reason = self._unreadiness()
             return Answer(body=b"ready\n") if reason is None else Answer(status=_NOT_READY, body=f"{reason}\n".encode())

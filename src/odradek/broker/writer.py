@@ -8,20 +8,19 @@ A fresh page of the page cache costs 3.6 ms per MiB here (DESIGN 3): the loop mu
 """
 
 import asyncio
-import logging
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from odradek.broker.outages import Outages
 from odradek.log.errors import LogStorageError
+from odradek.log.names import parent_of
 from odradek.log.writing import WriteJob
 from odradek.metrics.counters import Histogram
 from odradek.runtime import Clock, Disk
 
 if TYPE_CHECKING:
     from odradek.broker.partition import Partition
-
-_log = logging.getLogger("odradek.broker")
 
 
 class Writer:
@@ -32,6 +31,7 @@ class Writer:
         self._clock = clock
         self.flush_time = Histogram()
         """How long syncs took, of writes and of finished segments."""
+        self.outages = Outages(clock)
         self._loop = asyncio.get_running_loop()
         self._marked: dict[Partition, None] = {}
         self._busy: dict[Partition, asyncio.Future[None]] = {}
@@ -83,6 +83,8 @@ class Writer:
         except LogStorageError as error:
             self._fail(partition, error)
         else:
+            if self.outages:
+                self.outages.written(parent_of(partition.log.directory))
             partition.written(job.size)
 
     def _written(self, partition: "Partition", job: WriteJob, began: float, future: "asyncio.Future[None]") -> None:
@@ -98,5 +100,6 @@ class Writer:
             self._write(partition)
 
     def _fail(self, partition: "Partition", error: LogStorageError) -> None:
-        _log.error("can't write %s: %s", partition.topic_partition, error)
+        if error.is_passing:  # of another, the log has said that it stopped
+            self.outages.refused(parent_of(partition.log.directory), str(error))
         partition.failed(error)

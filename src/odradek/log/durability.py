@@ -89,9 +89,13 @@ class Durability:
 
     def finish(self, job: "FlushJob") -> OSError | None:
         """Know what is synced, unless the log was cut since; the error if it is not."""
+        if job.error is not None:
+            job.give_back_epochs()
         if self._job is not job:
-            return None
+            return job.error if job.failed_sync else None
         self._job = None
+        if job.error is not None:
+            self.names.update(job.names)
         if job.error is None:
             self.synced_offset = max(self.synced_offset, job.synced_offset)
             self.recovery_point = max(self.recovery_point, job.recovery_point)
@@ -113,9 +117,21 @@ class FlushJob:
     """Syncs `segments` with their indexes and snapshots, and the leader epochs.
 
     The batches below `synced_offset` are on the disk then, and the segments that end before `recovery_point` finished.
+    Of errors, `failed_sync` says that it was a sync which failed.
     """
 
-    __slots__ = ("_disk", "_epochs", "_epochs_path", "error", "paths", "recovery_point", "synced_offset")
+    __slots__ = (
+        "_disk",
+        "_encoded_epochs",
+        "_epochs",
+        "_epochs_path",
+        "error",
+        "failed_sync",
+        "names",
+        "paths",
+        "recovery_point",
+        "synced_offset",
+    )
 
     def __init__(
         self,
@@ -131,10 +147,13 @@ class FlushJob:
         self._disk = disk
         self.synced_offset = synced_offset
         self.recovery_point = recovery_point
-        self._epochs = epochs.encode() if epochs.is_dirty else None
+        self._epochs = epochs
+        self._encoded_epochs = epochs.encode() if epochs.is_dirty else None
         self._epochs_path = f"{directory}/{leader_epochs.FILE_NAME}"
         epochs.is_dirty = False
         self.error: OSError | None = None
+        self.failed_sync = False
+        self.names = names
         self.paths = [
             path
             for segment in segments
@@ -146,15 +165,24 @@ class FlushJob:
         """Sync everything. What retention removed meanwhile needs no sync."""
         try:
             self.prepare()
-            self._disk.sync_all(self.paths)
         except OSError as error:
             self.error = error
+            return
+        try:
+            self._disk.sync_all(self.paths)
+        except OSError as error:
+            self.error, self.failed_sync = error, True
 
     def prepare(self) -> None:
         """Bring the file of the leader epochs up to date, not synced. Raises `OSError`."""
-        if self._epochs is not None:
-            write_file(self._disk, self._epochs_path + TEMPORARY, self._epochs)
+        if self._encoded_epochs is not None:
+            write_file(self._disk, self._epochs_path + TEMPORARY, self._encoded_epochs)
             self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)
+
+    def give_back_epochs(self) -> None:
+        """The file may be as it was: another job has to write it. On the loop's thread, as all that is the log's."""
+        if self._encoded_epochs is not None:
+            self._epochs.is_dirty = True
 
 
 def _make_flush_job(

@@ -30,5 +30,7 @@ class CutFileError(DamagedFileError):
 class LogStorageError(KafkaError, StorageError):
     """The log could not be read or written. `KafkaError` for the wire, `StorageError` for whoever runs the broker."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, is_passing: bool = False) -> None:
         super().__init__(ErrorCode.kafka_storage_error, message)
+        self.is_passing = is_passing
+        """Whether the log goes on: it will take writes again when there is room."""

@@ -9,8 +9,9 @@ Only what is written can be read. `write` does it at once; `begin_write`, `Write
 `finish_write` do it off the event loop, one job at a time, while appends go on. All else happens on one thread.
 
 When the disk is full, the failed write and all that was appended after it are taken back, appends go on failing until
-there is room, and reads go on. Any other failed write, and every failed sync, stops the log for good: nobody knows
-what is on the disk then, and only recovery can find out. Either is a `LogStorageError`.
+there is room, and reads go on; to say so is the caller's, who knows how often it happened. Any other failed write, and
+every failed sync, stops the log for good: nobody knows what is on the disk then, and only recovery can find out. Either
+is a `LogStorageError`.
 """
 
 import logging
@@ -249,8 +250,7 @@ class Log(LogView):
                 self._truncate(self.written_offset)
             except OSError as second:
                 self._stop(f"{message}; and they could not be taken back: {second}")
-            _logger.warning("%s", message)
-            raise LogStorageError(message) from error
+            raise LogStorageError(message, is_passing=True) from error
         self._pending.clear()
         self.log_end_offset = self.written_offset
         self._stop(message)
@@ -283,7 +283,9 @@ class Log(LogView):
     def finish_flush(self, job: FlushJob) -> None:
         """Know what is synced. Raises `LogStorageError` if a sync failed: the log stops then."""
         error = self._durability.finish(job)
-        if error is not None:
+        if error is not None and is_passing(error) and not job.failed_sync:
+            _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
+        elif error is not None:
             self._stop(f"{self.directory} could not be synced: {error}")
 
     def lower_recovery_point(self, offset: int) -> None:

@@ -5,6 +5,7 @@ but its own files. `run` never raises an `OSError`: it is kept in `error`, and t
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from odradek.log.files import write_file
@@ -135,7 +136,13 @@ class WriteJob:
 
     def _begin_segment(self, part: WritePart) -> File:
         directory = part.segment.directory
-        write_file(self._disk, offset_file(directory, part.segment.base_offset, SNAPSHOT), part.snapshot)
+        snapshot = offset_file(directory, part.segment.base_offset, SNAPSHOT)
+        try:
+            write_file(self._disk, snapshot, part.snapshot)
+        except OSError:
+            with suppress(OSError):
+                self._disk.remove(snapshot)  # an older one says more than a part of this one
+            raise
         file = self._disk.open(part.segment.log.path, create=True)
         file.truncate(0)
         return file

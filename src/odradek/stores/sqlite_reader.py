@@ -32,6 +32,8 @@ class SqliteReader:
         self._watches = Watches()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._trouble = ""
+        """Why the last look failed: said once, not at every look."""
         self._seen_version = tree.data_version()
         self._seen_change = tree.last_change()
 
@@ -100,8 +102,13 @@ class SqliteReader:
         try:
             self._look()
         except (sqlite3.Error, OSError) as error:
-            if not is_busy(error):
-                _log.error("the metadata database %s failed: %s", self._tree.path, error)
+            if not is_busy(error) and str(error) != self._trouble:
+                self._trouble = str(error)
+                _log.error("the metadata database %s fails: %s", self._tree.path, error)
+        else:
+            if self._trouble:
+                self._trouble = ""
+                _log.info("the metadata database %s works again", self._tree.path)
 
     def _look(self) -> None:
         """What the timer does: look for changes."""

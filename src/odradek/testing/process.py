@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,7 +20,8 @@ class ServedBroker:
     """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `data_dir`'s neighbour, `*.err`.
 
     It takes a free port when it first starts and keeps it when it starts again. `open_files` is what the system lets it
-    open, `metadata` the URL of its tree, by default a file in `data_dir`.
+    open, `metadata` the URL of its tree, by default a file in `data_dir`. `launcher` comes before the command, and must
+    become it (as `nsenter` does): it is the process that is killed. `arguments` are more of `odradek serve`'s.
     """
 
     def __init__(
@@ -31,6 +32,8 @@ class ServedBroker:
         listen: str = "127.0.0.1:0",
         open_files: int | None = None,
         metadata: str | None = None,
+        launcher: Sequence[str] = (),
+        arguments: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
@@ -39,6 +42,8 @@ class ServedBroker:
         self._open_files = open_files
         self._listen = listen
         self._metadata = metadata
+        self._launcher = list(launcher)
+        self._arguments = list(arguments)
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -84,7 +89,8 @@ class ServedBroker:
 
     def _command(self) -> list[str]:
         script = str(Path(sys.executable).with_name("odradek"))
-        command = [script, "serve", "--listen", self._listen, "--data-dir", str(self.data_dir)]
+        command = [*self._launcher, script, "serve", "--listen", self._listen, "--data-dir", str(self.data_dir)]
+        command += self._arguments
         if self._metadata is not None:
             command += ["--metadata", self._metadata]
         for key, value in self._options.items():

@@ -304,3 +304,22 @@ def test_stopping_answers_long_polls(play: Any) -> None:
         assert answer.topics[0].partitions[0].error_code == 0
 
     play(scene)
+
+
+def test_answers_that_are_large_come_out_as_they_went_in_while_another_client_reads_none(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        writer, slow, fast = await world.client(), await world.client(), await world.client()
+        await writer.create_topic("t", partitions=8)
+        values = [bytes([65 + partition]) * 300_000 for partition in range(8)]
+        for partition, value in enumerate(values):
+            await writer.produce("t", world.batch(value), partition=partition)
+        slow.send_fetch([("t", partition, 0) for partition in range(8)], max_bytes=50 << 20)
+        for _ in range(3):
+            for partition, value in enumerate(values):
+                assert world.values((await fast.fetch("t", 0, partition=partition)).records) == [value]
+        answer = await slow.answer(ApiKey.FETCH, 12)
+        found = {each.partition: world.values(each.records) for topic in answer.topics for each in topic.partitions}
+        assert found == {partition: [value] for partition, value in enumerate(values)}
+
+    play(scene)

@@ -1,6 +1,6 @@
 """The pool lends a buffer again only when nobody looks at it any more."""
 
-from odradek.wire.buffers import LARGEST_POOLED_BYTES, SMALLEST_BUFFER_BYTES, BufferPool
+from odradek.wire.buffers import LARGEST_POOLED_BYTES, SMALLEST_BUFFER_BYTES, AnswerBuffers, BufferPool
 
 
 def test_a_free_buffer_is_lent_again() -> None:
@@ -51,3 +51,36 @@ def test_very_large_buffers_are_not_kept() -> None:
     pool = BufferPool(most_bytes=1 << 30)
     pool.give(bytearray(2 * LARGEST_POOLED_BYTES))
     assert pool.waiting_bytes == 0
+
+
+def test_memory_of_an_answer_is_lent_again_when_nobody_looks_at_it() -> None:
+    buffers = AnswerBuffers()
+    first = buffers.lend(1 << 20)
+    address = id(first.obj)
+    second = buffers.lend(1 << 20)
+    assert id(second.obj) != address
+    answer = first[:10].toreadonly()
+    del first
+    assert id(buffers.lend(1 << 20).obj) != address, "a part of it is still looked at"
+    del answer
+    addresses = {id(buffers.lend(1 << 20).obj) for _ in range(3)}
+    assert addresses <= {id(buffer) for buffer in buffers._kept}
+    assert buffers.kept_bytes == 3 << 20
+
+
+def test_memory_of_answers_that_nobody_reads_is_not_kept_beyond_the_limit() -> None:
+    buffers = AnswerBuffers(most_bytes=4 << 20)
+    unread = [buffers.lend(1 << 20) for _ in range(10)]
+    for number, view in enumerate(unread):
+        view[:1] = bytes([number])
+    assert buffers.kept_bytes == 4 << 20
+    assert [view[0] for view in unread] == list(range(10))
+    unread.clear()
+    buffers.lend(1 << 20)
+    assert buffers.kept_bytes == 4 << 20, "what was free was lent again"
+
+
+def test_an_answer_larger_than_all_that_is_kept_has_memory_of_its_own() -> None:
+    buffers = AnswerBuffers(most_bytes=1 << 20)
+    assert len(buffers.lend((1 << 20) + 1)) == (1 << 20) + 1
+    assert buffers.kept_bytes == 0

@@ -10,8 +10,9 @@ import pytest
 import uvloop
 
 from odradek.runtime import ListenOptions, SystemNetwork
-from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply
+from odradek.wire import AnswerBuffers, Connection, ConnectionGroup, ConnectionLimits, Reply
 
+ANSWER_BYTES = 256 * 1024
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 Scenario = Callable[[], Awaitable[None]]
 
@@ -36,9 +37,11 @@ class Echo:
 
 
 @contextlib.asynccontextmanager
-async def serving(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple[Echo, int]]:
-    echo, group = Echo(), ConnectionGroup(limits=limits or ConnectionLimits())
-    listener = await SystemNetwork().listen(lambda: Connection(echo, group), "127.0.0.1", 0)
+async def serving(
+    limits: ConnectionLimits | None = None, echo: Echo | None = None, options: ListenOptions | None = None
+) -> AsyncIterator[tuple[Echo, int]]:
+    echo, group = echo or Echo(), ConnectionGroup(limits=limits or ConnectionLimits())
+    listener = await SystemNetwork().listen(lambda: Connection(echo, group), "127.0.0.1", 0, options)
     try:
         yield echo, listener.port
     finally:
@@ -47,6 +50,20 @@ async def serving(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple
             connection.abort()
         while echo.connections:
             await asyncio.sleep(0)
+
+
+class Reader(Echo):
+    """Answers a number with many bytes of it, which lie in memory that is used again, as those of a fetch do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffers = AnswerBuffers(most_bytes=4 * ANSWER_BYTES)
+
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+        self.served += 1
+        view = self.buffers.lend(ANSWER_BYTES)[:ANSWER_BYTES]
+        view[:] = bytes(frame) * ANSWER_BYTES
+        return [struct.pack(">i", ANSWER_BYTES), view.toreadonly()]
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
@@ -97,6 +114,41 @@ def test_a_client_that_does_not_read_stops_being_served(new_loop: Callable[[], a
             assert echo.served == count
             writer.close()
             await writer.wait_closed()
+
+    run(new_loop, scenario)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_answers_that_slow_clients_have_not_read_stay_what_they_are_while_others_get_theirs(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    def numbers(first: int, count: int) -> list[bytes]:
+        return [bytes([(first + number) % 256]) for number in range(count)]
+
+    async def check(reader: asyncio.StreamReader, asked: list[bytes]) -> None:
+        for number in asked:
+            assert await read_frame(reader) == number * ANSWER_BYTES
+
+    async def scenario() -> None:
+        service, options = Reader(), ListenOptions(send_buffer_bytes=8192)
+        async with serving(echo=service, options=options) as (_, port):
+            slow = []
+            for first in range(0, 40, 5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+                writer.write(b"".join(struct.pack(">i", 1) + number for number in numbers(first, 5)))
+                slow.append((reader, writer, numbers(first, 5)))
+            while service.served < len(slow):
+                await asyncio.sleep(0)
+            reader, fast = await asyncio.open_connection("127.0.0.1", port)
+            for number in numbers(100, 40):
+                fast.write(struct.pack(">i", 1) + number)
+                await check(reader, [number])
+            if new_loop is uvloop.new_event_loop:  # asyncio's own copies what it can't send at once
+                assert service.buffers.kept_bytes == 4 * ANSWER_BYTES, "they hold all that is kept"
+            for reader, _, asked in slow:
+                await check(reader, asked)
+            for writer in (fast, *(writer for _, writer, _ in slow)):
+                writer.transport.abort()
 
     run(new_loop, scenario)
 

@@ -21,7 +21,15 @@ from odradek.metrics.counters import ListenerCounters
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener, ListenOptions
 from odradek.security import unprotected_listeners
-from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits, Pressure, RequestBudget
+from odradek.wire import (
+    AnswerBuffers,
+    BufferPool,
+    Connection,
+    ConnectionGroup,
+    ConnectionLimits,
+    Pressure,
+    RequestBudget,
+)
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -42,6 +50,8 @@ class Server:
         self._broker = broker
         self.dispatcher = dispatcher
         self._listeners: list[Listener] = []
+        self.answer_buffers = AnswerBuffers()
+        """What is read for clients is read into these."""
         self._opened: dict[str, ListenerAddress] = {}
         self._is_ready = False
         self._emptied: asyncio.Future[None] | None = None

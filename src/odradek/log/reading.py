@@ -3,13 +3,22 @@
 Only what is written is found, and nothing that is deleted. All of it raises `OSError` when a file cannot be read.
 """
 
+from odradek.log.segment import Lender
 from odradek.log.segments import Segments
 from odradek.log.transaction_index import AbortedTransaction
+from odradek.runtime import Buffer
 
 
 def read_batches(
-    segments: Segments, offset: int, max_bytes: int, *, limit: int, written: int, at_least_one: bool
-) -> bytes:
+    segments: Segments,
+    offset: int,
+    max_bytes: int,
+    *,
+    limit: int,
+    written: int,
+    at_least_one: bool,
+    lend: Lender | None = None,
+) -> Buffer:
     """Batches from the one with `offset` on, out of one segment, none of them at `limit` or beyond; see `Log.read`.
 
     `written` is the end of the log, so that most reads look up no limit.
@@ -20,7 +29,7 @@ def read_batches(
         is_cut = limit < written and limit < segment.next_offset
         end = min(segment.find(limit), segment.written_size) if is_cut else segment.written_size
         if position < end:
-            return segment.read(position, max_bytes, end, at_least_one=at_least_one)
+            return segment.read(position, max_bytes, end, at_least_one=at_least_one, lend=lend)
     return b""
 
 

@@ -13,7 +13,7 @@ rise.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -25,10 +25,16 @@ from odradek.log.offset_index import OffsetIndex
 from odradek.log.time_index import NO_TIMESTAMP, TimeIndex
 from odradek.log.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header
+from odradek.runtime import Buffer
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _SCAN_BYTES: Final = 8192
 _MOST_RECENT: Final = 128
+_WORTH_LENDING_BYTES: Final = 64 * 1024
+"""Below this, memory of Python's own is as good, and a view of a larger piece would waste most of that."""
+
+Lender = Callable[[int], memoryview]
+"""Gives memory of at least so many bytes, which is the borrower's as long as there are views of it."""
 
 
 class SegmentEnd(NamedTuple):
@@ -239,7 +245,9 @@ class Segment:
                 return position
         return self.written_size
 
-    def read(self, position: int, max_bytes: int, end: int, *, at_least_one: bool) -> bytes:
+    def read(
+        self, position: int, max_bytes: int, end: int, *, at_least_one: bool, lend: Lender | None = None
+    ) -> Buffer:
         """Up to `max_bytes` from `position`, none beyond `end`; the last batch may be cut, the first is not.
 
         If the first is larger: all of it with `at_least_one`, else nothing.
@@ -249,7 +257,7 @@ class Segment:
             header = self.log.read(position, HEADER_SIZE)
             if len(header) < HEADER_SIZE or read_header(header).size > max_bytes:
                 return b""
-        data = self.log.read(position, min(max_bytes, end - position))
+        data = self._read(position, min(max_bytes, end - position), lend)
         if len(data) < HEADER_SIZE:
             if not at_least_one or position >= end:
                 return b""
@@ -257,7 +265,13 @@ class Segment:
         size = read_header(data).size
         if size <= len(data):
             return data
-        return self.log.read(position, size) if at_least_one else b""
+        return self._read(position, size, lend) if at_least_one else b""
+
+    def _read(self, position: int, length: int, lend: Lender | None) -> Buffer:
+        if lend is None or length < _WORTH_LENDING_BYTES:
+            return self.log.read(position, length)
+        view = lend(length)[:length]
+        return view[: self.log.read_into(position, view)].toreadonly()
 
     def scan(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """`(position, header)` of each batch in the file from `position` on; reads little more than headers."""

@@ -9,13 +9,14 @@ from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
 from odradek.log.reading import collect_aborted, read_batches, size_between
 from odradek.log.retention import Trash
-from odradek.log.segment import Segment
+from odradek.log.segment import Lender, Segment
 from odradek.log.segments import Segments
 from odradek.log.time_lookup import TimestampOffset, find_first_since, find_latest
 from odradek.log.transaction_index import AbortedTransaction
 from odradek.log.validation import MessageRules
 from odradek.log.writing import PendingWrites, WriteJob
 from odradek.model import ErrorCode, KafkaError
+from odradek.runtime import Buffer
 
 
 class LogView:
@@ -95,12 +96,20 @@ class LogView:
         """Where the first segment begins: at the log's start, or before it."""
         return self._segments.bases[0]
 
-    def read(self, offset: int, max_bytes: int, *, up_to_offset: int | None = None, at_least_one: bool = True) -> bytes:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        up_to_offset: int | None = None,
+        at_least_one: bool = True,
+        lend: Lender | None = None,
+    ) -> Buffer:
         """Batches from the one with `offset` on, out of one segment; the first may begin earlier, the last may be cut.
 
         Nothing at or beyond `up_to_offset` (None: `written_offset`) is returned. If the first batch has more than
         `max_bytes`, it is returned whole with `at_least_one`, else nothing is. Raises `KafkaError`
-        OFFSET_OUT_OF_RANGE.
+        OFFSET_OUT_OF_RANGE. Much is read into memory of `lend`'s, if there is such, and a view of that is returned.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -113,7 +122,13 @@ class LogView:
             return b""
         try:
             return read_batches(
-                self._segments, offset, max_bytes, limit=limit, written=written, at_least_one=at_least_one
+                self._segments,
+                offset,
+                max_bytes,
+                limit=limit,
+                written=written,
+                at_least_one=at_least_one,
+                lend=lend,
             )
         except OSError as error:
             raise self._unreadable(error) from error

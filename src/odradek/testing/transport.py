@@ -209,8 +209,8 @@ class MemoryTransport(asyncio.Transport):
             raise RuntimeError("cannot write after write_eof()")
         if self._closing or self._lost or not len(data):
             return
-        is_constant = isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly)
-        self._unsent.append((data, None if is_constant else zlib.crc32(data)))
+        # What a view can't write to, others may: the memory of answers is used again.
+        self._unsent.append((data, None if isinstance(data, bytes) else zlib.crc32(data)))
         self._outstanding_bytes += memoryview(data).nbytes
         if len(self._unsent) == 1:
             self._loop.call_soon(self._send)

@@ -5,7 +5,7 @@ into a pooled buffer (`buffers`), is cut into frames in place (`frames`), and go
 An asker's (`outgoing`) sends requests in versions that both sides know, and finds the answer to each.
 """
 
-from odradek.wire.buffers import BufferPool
+from odradek.wire.buffers import AnswerBuffers, BufferPool
 from odradek.wire.connection import Connection, Service
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.pressure import Pressure
@@ -15,6 +15,7 @@ from odradek.wire.sharing import ConnectionGroup, ConnectionLimits, Cork, Reques
 __all__ = [
     "LATER",
     "NO_REPLY",
+    "AnswerBuffers",
     "BufferPool",
     "Buffers",
     "Connection",

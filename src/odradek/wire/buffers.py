@@ -95,6 +95,46 @@ class BufferPool:
             waiter.has_memory()
 
 
+class AnswerBuffers:
+    """Memory for answers to be read into. Nobody gives it back: it is used again when nobody looks at it any more.
+
+    A transport looks at what it has not sent. At most `most_bytes` are kept, and what was lent longest ago goes first:
+    those who read slowest have it, and theirs it is until they have read it.
+    """
+
+    def __init__(self, most_bytes: int = 16 * 1024 * 1024) -> None:
+        self._most_bytes = most_bytes
+        self._kept_bytes = 0
+        self._kept: list[bytearray] = []  # as they were lent, the latest last
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much is kept, looked at or free."""
+        return self._kept_bytes
+
+    def lend(self, least_bytes: int) -> memoryview:
+        """At least `least_bytes` that nobody looks at, with whatever was in them before."""
+        size = _size_class(least_bytes)
+        if size > self._most_bytes:
+            return memoryview(bytearray(least_bytes))
+        buffer = self._free(size)
+        if buffer is None:
+            buffer = bytearray(size)
+            self._kept_bytes += size
+            while self._kept_bytes > self._most_bytes:
+                self._kept_bytes -= len(self._kept.pop(0))
+        self._kept.append(buffer)
+        return memoryview(buffer)
+
+    def _free(self, size: int) -> bytearray | None:
+        kept = self._kept
+        # The latest first, as in `BufferPool`.
+        for index in range(len(kept) - 1, -1, -1):
+            if len(kept[index]) == size and _is_free(kept[index]):
+                return kept.pop(index)
+        return None
+
+
 class Waiter(Protocol):
     """Who waits for memory."""
 

@@ -24,6 +24,7 @@ from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopi
 from odradek.protocol.messages import decode_request, milliseconds, optional
 from odradek.protocol.produce import NodeEndpoint
 from odradek.protocol.record_batch import iterate_batches
+from odradek.runtime import Buffer
 from odradek.wire import Buffers, PendingReply, Reply
 
 if TYPE_CHECKING:
@@ -178,9 +179,15 @@ class _Fetch(PendingReply):
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.offset_out_of_range)
         end = partition.last_stable_offset if self._read_committed else high_watermark
-        records = b""
+        records: Buffer = b""
         if offset < end and (left > 0 or at_least_one):
-            records = log.read(offset, min(target.max_bytes, max(left, 0)), up_to_offset=end, at_least_one=at_least_one)
+            records = log.read(
+                offset,
+                min(target.max_bytes, max(left, 0)),
+                up_to_offset=end,
+                at_least_one=at_least_one,
+                lend=self._broker.server.answer_buffers.lend,
+            )
         return FetchedPartition(
             key.partition,
             0,
@@ -255,7 +262,7 @@ class _Fetch(PendingReply):
         ]
 
 
-def _aborted(log: Log, offset: int, records: bytes) -> Sequence[tuple[int, int]]:
+def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:
     """`(producer id, first offset)` of the aborted transactions that `records`, read from `offset` on, have a part of.
 
     A client drops what such a producer wrote from there to its next marker.

@@ -143,3 +143,20 @@ def test_many_partitions_are_opened_while_clients_are_served(play: Any) -> None:
         assert all(broker.partitions.led("many", number) for number in range(50))
 
     play(scene)
+
+
+def test_a_segment_is_synced_when_the_next_one_begins(play: Any) -> None:
+    """M1: not a minute later, when maintenance comes by: compaction and recovery go by what is synced."""
+
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t", config={"segment.bytes": "2000"})
+        log = broker.partitions.led("t", 0).log
+        for _ in range(3):
+            assert (await client.produce("t", world.batch(b"a" * 900))).error_code == 0
+        await broker.partitions.writer.drain()
+        assert log.segment_base_offsets == [0, 2]
+        assert log.recovery_point == log.synced_offset == 2
+
+    play(scene)

@@ -4,7 +4,8 @@
 mark ──► end of turn ──┬─ small: written at once
                        └─ large, or to be synced: one job on the writer thread; what is appended meanwhile is the next
 ```
-A fresh page of the page cache costs 3.6 ms per MiB here (DESIGN 3): the loop must not wait for that.
+A fresh page of the page cache costs 3.6 ms per MiB here (DESIGN 3): the loop must not wait for that. A write that
+begins a segment has ended another, which is synced then, in the background.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.outages import Outages
+from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.names import parent_of
 from odradek.log.writing import WriteJob
@@ -35,6 +37,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._marked: dict[Partition, None] = {}
         self._busy: dict[Partition, asyncio.Future[None]] = {}
+        self._flushes: set[asyncio.Future[None]] = set()
         self._killed = False
         self.cork: AbstractContextManager[None] = nullcontext()
         """Held while those are told who wait for a write, so that what they send is gathered, too."""
@@ -46,10 +49,10 @@ class Writer:
         self._marked[partition] = None
 
     async def drain(self) -> None:
-        """Return when everything that was appended is written, or has failed."""
+        """Return when everything that was appended is written, or has failed, and no sync is under way."""
         self._end_turn()
-        while self._busy:
-            await asyncio.wait(tuple(self._busy.values()))
+        while self._busy or self._flushes:
+            await asyncio.wait((*self._busy.values(), *self._flushes))
 
     def kill(self) -> None:
         """Write nothing more, and take no notice of what the writer thread still does."""
@@ -86,6 +89,8 @@ class Writer:
             if self.outages:
                 self.outages.written(parent_of(partition.log.directory))
             partition.written(job.size)
+            if job.rolls:
+                self._flush(partition)
 
     def _written(self, partition: "Partition", job: WriteJob, began: float, future: "asyncio.Future[None]") -> None:
         del self._busy[partition]
@@ -98,6 +103,25 @@ class Writer:
             self._finish(partition, job)
         if partition.log.pending_bytes:
             self._write(partition)
+
+    def _flush(self, partition: "Partition") -> None:
+        """Sync what the log has finished, on the background thread, as Kafka does when a segment ends."""
+        job = partition.log.begin_flush()
+        if job is not None:
+            future = self._disk.submit(job.run, background=True)
+            self._flushes.add(future)
+            future.add_done_callback(partial(self._flushed, partition, job, self._clock.monotonic()))
+
+    def _flushed(self, partition: "Partition", job: FlushJob, began: float, future: "asyncio.Future[None]") -> None:
+        self._flushes.discard(future)
+        self.flush_time.observe((self._clock.monotonic() - began) * 1000)
+        if self._killed or future.cancelled():
+            return
+        future.result()
+        try:
+            partition.log.finish_flush(job)
+        except LogStorageError as error:
+            self._fail(partition, error)
 
     def _fail(self, partition: "Partition", error: LogStorageError) -> None:
         if error.is_passing:  # of another, the log has said that it stopped

@@ -90,16 +90,17 @@ class WritePart:
 class WriteJob:
     """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk too, and syncs the directories `names`.
 
-    Of errors, `failed_sync` says that it was a sync which failed.
+    Of errors, `failed_sync` says that it was a sync which failed. `rolls`: it begins a segment, and so ends another.
     """
 
-    __slots__ = ("_disk", "end_offset", "error", "failed_sync", "names", "parts", "size", "sync")
+    __slots__ = ("_disk", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")
 
     def __init__(
         self, disk: Disk, parts: list[WritePart], names: Sequence[str], *, size: int, end_offset: int, sync: bool
     ) -> None:
         self._disk = disk
         self.parts = parts
+        self.rolls = any(part.file is None for part in parts)
         self.names = names
         self.size = size
         self.end_offset = end_offset

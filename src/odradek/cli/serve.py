@@ -128,7 +128,8 @@ def _room_for_connections() -> int:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    room = max(soft - DEFAULT_OPEN_FILES - _OTHER_FILES, 1)
+    # Of a small limit the log takes half (`Broker`), and the rest of us a quarter at most.
+    room = max(soft - min(DEFAULT_OPEN_FILES, soft // 2) - min(_OTHER_FILES, soft // 4), 1)
     if room < _USUAL_CONNECTIONS:
         _log.warning("the limit for open files, %d, has room for %d connections (ulimit -n)", soft, room)
     return room

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from odradek.testing.zookeeper import ZookeeperServer, find_zookeeper
 
@@ -42,6 +43,10 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "zookeeper": _installed(lambda: find_zookeeper() is not None and shutil.which("java") is not None),
 }
 """What is not to be had everywhere, and what is in its way here; nothing if it can be used."""
+
+# How fast a machine is decides nothing here: the first example may compile, and others may want the processor.
+settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("odradek")
 
 _REQUIRED: Final = frozenset(os.environ.get("ODRADEK_REQUIRE", "").replace(",", " ").lower().split())
 

@@ -59,9 +59,7 @@ def _fill(message: Any, chance: random.Random, batch: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, CONNECTIONS - 1), st.integers(0, 1 << 40)), min_size=4, max_size=30))
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_hostile_requests_cost_their_own_connections_only(
     play: Any, caplog: pytest.LogCaptureFixture, steps: list[tuple[int, int]]
 ) -> None:

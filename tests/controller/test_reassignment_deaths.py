@@ -128,7 +128,7 @@ class World:
         assert all(self.records[each] >= self.committed for each in self.now.isr), "an acknowledged record is lost"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), events=st.lists(st.sampled_from(EVENTS), max_size=80))
 def test_it_ends_in_the_target_and_nothing_acknowledged_is_lost(seed, events):
     world = World(random.Random(seed))

@@ -199,7 +199,7 @@ steps = st.one_of(
 )
 
 
-@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.settings(max_examples=300)
 @hypothesis.given(st.lists(steps, max_size=80), st.sampled_from((0, 300)), st.sampled_from((2, 100)))
 def test_whatever_happens_each_request_is_answered_once_and_each_generation_is_told_once(
     script: list[tuple[object, ...]], delay_ms: int, max_size: int
@@ -218,7 +218,7 @@ def test_whatever_happens_each_request_is_answered_once_and_each_generation_is_t
     world.move()
 
 
-@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.settings(max_examples=100)
 @hypothesis.given(st.lists(steps, max_size=40))
 def test_after_any_trouble_a_group_of_living_members_becomes_stable(script: list[tuple[object, ...]]) -> None:
     """M6. Once the log commits and members do what they are told, all end with assignments of one generation."""

@@ -192,7 +192,7 @@ batches = st.builds(
 
 
 @given(st.lists(batches, min_size=1, max_size=6), st.integers(0, 20), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_both_ways_answer_as_the_rules_say(given: list[Batch], from_offset: int, not_indexed: int) -> None:
     sections: list[Section] = []
     offset = 0

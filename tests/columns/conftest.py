@@ -1,6 +1,0 @@
-"""Compiled code is slow the first time, so Hypothesis has no deadline here."""
-
-from hypothesis import settings
-
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")

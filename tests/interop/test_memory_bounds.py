@@ -241,6 +241,6 @@ def test_a_client_beyond_the_open_files_is_turned_away_and_the_log_keeps_its_own
             assert first.ask(ApiKey.CREATE_TOPICS, 5, wanted).topics[0].error_code is ErrorCode.none
             assert "the limit for open files has room for no more" in broker.errors.read_text()
             crowd.close()
-        assert "the limit for open files, 900, has room for 132 connections" in broker.errors.read_text()
+        assert "the limit for open files, 900, has room for 225 connections" in broker.errors.read_text()
         with RawConnection(broker.bootstrap_servers) as later:
             assert later.ask(ApiKey.METADATA, 9, {"topics": [], **FLAGS}).brokers

@@ -1,10 +1,12 @@
 """What only the SQLite store has: other processes that are killed or stopped, and files that are not trees (M9)."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import sqlite3
 import sys
+from collections.abc import Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from odradek.metadata.store import SessionExpired
 from odradek.model import ConfigurationError, StorageError, UnavailableError
-from odradek.runtime import Runtime, system_runtime
+from odradek.runtime import DiskLock, Runtime, SystemDisk, system_runtime
 from odradek.stores import MemoryStore, SqliteStore, open_store, sqlite_reader, sqlite_tree
 from odradek.stores.zookeeper import ZookeeperStore
 from odradek.testing import eventually
@@ -256,6 +258,70 @@ async def test_locks_without_a_session_are_swept(path) -> None:
     assert locks(path) == sorted(["notes", f"{store.session_id:016x}", f"{other.session_id:016x}"])
     await store.close()
     await other.close()
+
+
+class InterruptedDisk(SystemDisk):
+    """Calls `interrupt` once, between making a lock file and locking it."""
+
+    def __init__(self, interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._interrupt: Callable[[], None] | None = interrupt
+        self._monkeypatch = monkeypatch
+
+    def lock(self, path: str, note: str) -> DiskLock:
+        if self._interrupt is None or self.exists(path):
+            return super().lock(path, note)
+        interrupt, self._interrupt = self._interrupt, None
+        flock = fcntl.flock
+
+        def interrupted(descriptor: int, operation: int) -> None:
+            self._monkeypatch.setattr(fcntl, "flock", flock)
+            interrupt()
+            flock(descriptor, operation)
+
+        self._monkeypatch.setattr(fcntl, "flock", interrupted)
+        return super().lock(path, note)
+
+
+async def test_a_session_whose_new_lock_is_swept_away_lives(path, monkeypatch) -> None:
+    """What `odradek up` met: a broker was buried alive while it started, by the next one that did."""
+    first = SqliteStore(str(path), system_runtime())
+    await first.create("/a")
+    others: list[SqliteStore] = []
+
+    def sweep() -> None:
+        assert len(locks(path)) == 2, "the new session has a file by now, and no lock yet"
+        others.append(SqliteStore(str(path), system_runtime()))
+        assert len(locks(path)) == 2, "the other one has swept it away"
+
+    real = system_runtime()
+    disk = InterruptedDisk(sweep, monkeypatch)
+    store = SqliteStore(str(path), Runtime(clock=real.clock, entropy=real.entropy, disk=disk, network=real.network))
+    session = store.session_id
+    assert len(others) == 1
+    others.append(SqliteStore(str(path), system_runtime()))  # which looks at everybody's lock
+    assert await store.create("/a/b", ephemeral=True) == "/a/b"
+    assert store.session_id == session
+    for each in (first, store, *others):
+        await each.close()
+    assert locks(path) == []
+
+
+async def test_a_session_begins_with_another_number_while_its_lock_is_being_swept_away(path, monkeypatch) -> None:
+    holders: list[DiskLock] = []
+    real = system_runtime()
+
+    def hold() -> None:
+        [name] = locks(path)
+        holders.append(real.disk.lock(str(directory(path) / name), "a sweeper"))
+
+    disk = InterruptedDisk(hold, monkeypatch)
+    store = SqliteStore(str(path), Runtime(clock=real.clock, entropy=real.entropy, disk=disk, network=real.network))
+    assert len(holders) == 1
+    assert len(locks(path)) == 2
+    assert await store.create("/a", ephemeral=True) == "/a"
+    holders[0].release()
+    await store.close()
 
 
 async def test_a_file_that_is_no_database_is_left_alone(tmp_path) -> None:

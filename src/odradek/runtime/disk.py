@@ -124,7 +124,7 @@ class Disk(Protocol):
     def lock(self, path: str, note: str) -> DiskLock:
         """Hold `path` exclusively and leave "process PID" and `note` in it.
 
-        Raises `BlockingIOError`, whose text is what the holder left, if another holds it.
+        Raises `BlockingIOError`, whose text is what the holder left, if another holds it, or removed it meanwhile.
         """
 
     def lock_holder(self, path: str) -> str | None:
@@ -240,6 +240,10 @@ class SystemDisk:
             holder = holder or os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise BlockingIOError(holder or "another process") from None
+        if os.fstat(descriptor).st_nlink == 0:
+            # Whoever held it has removed it since it was opened here: the next one would make, and lock, another file.
+            os.close(descriptor)
+            raise BlockingIOError("a process that has removed it")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_LONGEST_NOTE], 0)
         return _SystemLock(descriptor)

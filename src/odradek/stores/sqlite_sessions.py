@@ -5,7 +5,8 @@
     lock free                    its process died: buried at once
 
 Burying is deleting the session's nodes and its row in one transaction; any process may do it. A session takes its lock
-before it writes its row, so whoever sees a row finds its lock held. Leases count the machine's monotonic clock, which
+before it writes its row, so whoever sees a row finds its lock held; files that no row names are swept away by whoever
+begins, and a lock counts only if its file is still there when it is taken. Leases count the machine's monotonic clock, which
 all its processes share and nobody sets; after a reboot old leases mean nothing, but old locks are free.
 """
 
@@ -13,6 +14,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from odradek.metadata.store import Delete, Operation, Result
@@ -21,6 +23,8 @@ from odradek.stores.semantics import apply
 from odradek.stores.sqlite_tree import Session, SqliteTree
 
 _RENEWALS_PER_LEASE: Final = 3
+_MOST_SWEEPERS: Final = 100
+"""How many processes may begin in the very moment between another's making a lock file and locking it."""
 _log = logging.getLogger("odradek.stores")
 
 
@@ -99,8 +103,7 @@ class SqliteSession:
         self._others = self._tree.sessions()
         for other in self._others:
             self._bury_if_dead(other)
-        session_id = self._runtime.entropy.getrandbits(62) + 1
-        lock = self._runtime.disk.lock(self._lock_path(session_id), _holder())
+        session_id, lock = self._take_lock()
         try:
             renew_at_ms = self._tree.write(lambda: self._write_row(session_id))
             self._others = [each for each in self._tree.sessions() if each.session_id != session_id]
@@ -108,6 +111,14 @@ class SqliteSession:
             self._release(session_id, lock)
             raise
         return session_id, lock, renew_at_ms
+
+    def _take_lock(self) -> tuple[int, DiskLock]:
+        """A number and its lock; another number if somebody sweeps the new file away before it is locked."""
+        for _ in range(_MOST_SWEEPERS):
+            session_id = self._runtime.entropy.getrandbits(62) + 1
+            with suppress(BlockingIOError):
+                return session_id, self._runtime.disk.lock(self._lock_path(session_id), _holder())
+        raise BlockingIOError(f"other processes take every lock in {self._directory}")
 
     def _write_row(self, session_id: int) -> int:
         now_ms = self._now_ms()

@@ -9,8 +9,9 @@ from odradek.broker.controller_shell import prepare_tree
 from odradek.controller import NewTopic
 from odradek.metadata import paths
 from odradek.metadata.nodes import TopicNode
+from odradek.metadata.store import SessionExpired
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, UnavailableError
-from odradek.stores import MemoryStore
+from odradek.stores import MemoryStore, MemoryTree
 
 
 def codes(results: Any) -> list[str | None]:
@@ -95,6 +96,50 @@ def test_a_broker_that_is_registered_at_the_same_address_for_ever_is_an_error_in
             await world.started(1)
         assert asyncio.get_running_loop().time() - began == pytest.approx(36, abs=1), "two session time-outs"
         await shell.stop()
+
+    play(scenario)
+
+
+class ShortLivedStore(MemoryStore):
+    """Its session expires under one of its operations."""
+
+    def __init__(self, tree: MemoryTree, *, under: int) -> None:
+        super().__init__(tree)
+        self.operations = 0
+        self._under = under
+
+    async def _turn(self) -> None:
+        self.operations += 1
+        if self.operations == self._under:
+            asyncio.get_running_loop().call_soon(self.tree.expire, self.session_id)
+        await super()._turn()
+
+
+def test_a_broker_starts_whichever_of_its_operations_meets_an_expired_session(play) -> None:
+    async def scenario(world) -> None:
+        under, operations = 1, 1
+        while under <= operations:
+            store = ShortLivedStore(world.tree, under=under)
+            shell = await world.started(1, store=store)
+            await world.until(lambda shell=shell: list(shell.image.brokers) == [1] and shell.is_controller)
+            node = await world.store.get("/brokers/ids/1")
+            assert node.owner == store.session_id
+            await shell.stop()
+            under, operations = under + 1, store.operations
+        assert under > 10
+
+    play(scenario)
+
+
+def test_a_tree_in_which_no_session_lasts_is_an_error_that_says_so(play) -> None:
+    class HopelessStore(MemoryStore):
+        async def _turn(self) -> None:
+            asyncio.get_running_loop().call_soon(self.tree.expire, self.session_id)
+            await super()._turn()
+
+    async def scenario(world) -> None:
+        with pytest.raises(SessionExpired):
+            await world.started(1, store=HopelessStore(world.tree))
 
     play(scenario)
 

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from odradek.broker.active_controller import ActiveController, DeposedError, claim_controller, new_id
 from odradek.broker.config_changes import ConfigChange, write_changes
-from odradek.broker.registration import Registration
+from odradek.broker.registration import Registration, in_live_session
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import (
     ClusterLoad,
@@ -54,6 +54,10 @@ async def prepare_tree(store: Store, entropy: Entropy, *, cluster_id: str | None
 
     `cluster_id` is what a new one shall be, if not one made by chance.
     """
+    return await in_live_session(lambda: _prepare_tree(store, entropy, cluster_id))
+
+
+async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) -> str:
     found = await store.get_many(paths.PERSISTENT_ROOTS)
     for path, node in zip(paths.PERSISTENT_ROOTS, found, strict=True):
         if node is None:

@@ -6,19 +6,32 @@ it again has the same address, and its port: so the one who is registered is gon
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, BrokerNode
-from odradek.metadata.store import Node, NodeExists, Store
+from odradek.metadata.store import Node, NodeExists, SessionExpired, Store
 from odradek.model import ConfigurationError
 from odradek.runtime import Clock
 
+T = TypeVar("T")
 _SESSIONS_WAITED_FOR: Final = 2
 """How many session time-outs: a server counts in ticks, and may have granted the one before more than was asked for."""
+_MOST_SESSIONS: Final = 5
+"""How many sessions may expire under one piece of work, before whoever reads the log is told that none lasts."""
 _log = logging.getLogger("odradek.broker")
+
+
+async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
+    """Do `work`, which may be done twice, again with the next session when one expires under it."""
+    for _ in range(_MOST_SESSIONS - 1):
+        with suppress(SessionExpired):
+            return await work()
+        _log.warning("the session with the metadata tree expired; trying again with a new one")
+    return await work()
 
 
 class _TakenError(ConfigurationError):
@@ -55,6 +68,9 @@ class Registration:
 
     async def register_first(self, session_timeout_ms: int) -> None:
         """`register`, for a broker that starts: its own life before this one is waited for."""
+        await in_live_session(lambda: self._register_first(session_timeout_ms))
+
+    async def _register_first(self, session_timeout_ms: int) -> None:
         gone = asyncio.Event()
         watch = self._store.watch_data(self._path, gone.set)
         patience_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000

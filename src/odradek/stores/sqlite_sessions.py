@@ -5,9 +5,9 @@
     lock free                    its process died: buried at once
 
 Burying is deleting the session's nodes and its row in one transaction; any process may do it. A session takes its lock
-before it writes its row, so whoever sees a row finds its lock held; files that no row names are swept away by whoever
-begins, and a lock counts only if its file is still there when it is taken. Leases count the machine's monotonic clock, which
-all its processes share and nobody sets; after a reboot old leases mean nothing, but old locks are free.
+before it writes its row, so whoever sees a row finds its lock held. Files that no row names are swept away by whoever
+begins; a lock counts only if its file is still there when it is taken. Leases count the machine's monotonic clock,
+which all its processes share and nobody sets; after a reboot old leases mean nothing, but old locks are free.
 """
 
 import logging

@@ -66,9 +66,8 @@ async def claim_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[
 class ActiveController:
     """One term as controller. Methods raise `DeposedError` when it is over, and the store's errors."""
 
-    def __init__(self, store: Store, config: BrokerConfig, entropy: Entropy, *, epoch: int, epoch_version: int) -> None:
+    def __init__(self, store: Store, entropy: Entropy, *, epoch: int, epoch_version: int) -> None:
         self.epoch = epoch
-        self.config = config
         self._store = store
         self._entropy = entropy
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=epoch_version)
@@ -104,9 +103,9 @@ class ActiveController:
             await self._name(topic.name)
         await self._write_steps(initial_operations(topic, image.brokers.keys(), self.epoch, existing))
 
-    async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage]) -> list[str]:
+    async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
         """Elect leaders where brokers came or went, and return the names of the topics that changed."""
-        decided = list(elections(image, topics, self.epoch, self.config))
+        decided = list(elections(image, topics, self.epoch, config))
         await self._write_steps([election.operation()] for election in decided)
         if decided:
             _log.info("elected leaders of %d partitions", len(decided))

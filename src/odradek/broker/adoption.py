@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from odradek.broker.controller_shell import prepare_tree
+from odradek.broker.membership import prepare_tree
 from odradek.config import BrokerConfig, topic_config
 from odradek.log import identity, leader_epochs
 from odradek.log.inspection import partition_directories

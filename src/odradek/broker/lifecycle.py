@@ -19,10 +19,11 @@ from typing import Final
 
 from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.cleaning import Cleaning
-from odradek.broker.controller_shell import ControllerShell, prepare_tree
+from odradek.broker.controller_shell import ControllerShell
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.group_coordinator import GroupCoordinator
+from odradek.broker.membership import prepare_tree
 from odradek.broker.on_demand import TopicsOnDemand
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import Peers

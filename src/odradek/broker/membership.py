@@ -1,0 +1,91 @@
+"""A broker's part in the tree: what must be there before anything else, and its registration as long as it lives.
+
+A session that was lost took the registration with it. Whoever brings the image up to date asks first: `renew`.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from odradek.broker.active_controller import new_id
+from odradek.broker.registration import Registration, in_live_session
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.metadata import paths
+from odradek.metadata.nodes import ClusterIdNode, encode_topic_id
+from odradek.metadata.store import NodeExists, Store, StoreError
+from odradek.model import StorageError, UnavailableError
+from odradek.runtime import Clock, Entropy
+
+_log = logging.getLogger("odradek.broker")
+
+
+async def prepare_tree(store: Store, entropy: Entropy, *, cluster_id: str | None = None) -> str:
+    """Make the tree's fixed nodes if it is new, and return the cluster's id, which is made once for ever.
+
+    `cluster_id` is what a new one shall be, if not one made by chance.
+    """
+    return await in_live_session(lambda: _prepare_tree(store, entropy, cluster_id))
+
+
+async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) -> str:
+    found = await store.get_many(paths.PERSISTENT_ROOTS)
+    for path, node in zip(paths.PERSISTENT_ROOTS, found, strict=True):
+        if node is None:
+            with suppress(NodeExists):
+                await store.create(path)
+    while (node := await store.get(paths.CLUSTER_ID)) is None:
+        with suppress(NodeExists):
+            created = ClusterIdNode(cluster_id=cluster_id or encode_topic_id(new_id(entropy)))
+            await store.create(paths.CLUSTER_ID, created.encode())
+    return ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
+
+
+class Membership:
+    """One broker's. `wake` is called when its session was lost."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker_id: int,
+        endpoints: Sequence[ListenerAddress],
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._session_timeout_ms = config.zookeeper_session_timeout_ms
+        self._registration = Registration(store, broker_id, tuple(endpoints), config.broker_rack, clock)
+        self._wake = wake
+        self._session_lost = False
+
+    async def join(self) -> None:
+        """Register for the first time. Raises `ConfigurationError` if another broker has this id."""
+        self._store.on_session_lost(self._notice_lost_session)
+        await self._registration.register_first(self._session_timeout_ms)
+
+    async def renew(self) -> bool:
+        """Register again if the session was lost; whether it was."""
+        lost, self._session_lost = self._session_lost, False
+        if lost:
+            await self._registration.register()
+        return lost
+
+    async def register(self) -> None:
+        """Register again, because somebody removed the node."""
+        await self._registration.register()
+
+    async def leave(self) -> None:
+        """Take back what this session holds, so that others may be elected at once; the log says if that fails."""
+        try:
+            for path in (paths.CONTROLLER, paths.broker(self._broker_id)):
+                node = await self._store.get(path)
+                if node is not None and node.owner == self._store.session_id:
+                    await self._store.delete(path, node.version)
+        except (StoreError, UnavailableError, StorageError) as error:
+            _log.warning("left the cluster without saying so: %s", error)
+
+    def _notice_lost_session(self) -> None:
+        self._session_lost = True
+        self._wake()

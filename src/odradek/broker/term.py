@@ -1,0 +1,38 @@
+"""One broker's time as controller: what it writes with, and what it has to see to."""
+
+from typing import Final
+
+from odradek.broker.active_controller import ActiveController
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.duties import Duty
+from odradek.broker.duties.deletion import DeletionDuty
+from odradek.broker.duties.leadership import LeadershipDuty
+from odradek.metadata.image import ClusterImage
+
+DUTIES: Final[tuple[type[Duty], ...]] = (DeletionDuty, LeadershipDuty)
+"""In the order in which they are seen to: what the first of them changes is read before the next begins."""
+
+
+class Term:
+    """From the election until `end`. `controller` fences every write by the term's epoch."""
+
+    def __init__(self, controller: ActiveController, view: ClusterView) -> None:
+        self.controller = controller
+        self._duties = [duty(controller, view) for duty in DUTIES]
+
+    def notice(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Another image was published."""
+        for duty in self._duties:
+            duty.notice(old, new)
+
+    async def perform(self) -> bool:
+        """Do what is due. True if the tree was changed, so that there may be more to do."""
+        for duty in self._duties:
+            if await duty.perform():
+                return True
+        return False
+
+    def end(self) -> None:
+        """Somebody else is the controller, or nobody."""
+        for duty in self._duties:
+            duty.end()

@@ -1,22 +1,16 @@
 """`odradek serve` in a process of its own, for tests that kill it: a crash that no library call can imitate."""
 
-import contextlib
-import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-_START_S: Final = 60.0
-"""How long a start may take: recovery of a large log, on a machine that does other things."""
+from odradek.testing.server_process import AnnouncingProcess
 
-_STOP_S: Final = 30.0
+_SCRIPT: Final = str(Path(sys.executable).with_name("odradek"))
 
 
-class ServedBroker:
+class ServedBroker(AnnouncingProcess):
     """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `data_dir`'s neighbour, `*.err`.
 
     It takes a free port when it first starts and keeps it when it starts again. `open_files` is what the system lets it
@@ -37,82 +31,25 @@ class ServedBroker:
     ) -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
-        self.bootstrap_servers = ""
-        self._options = dict(options or {})
+        rest = list(arguments)
+        if metadata is not None:
+            rest += ["--metadata", metadata]
+        for key, value in (options or {}).items():
+            rest += ["-o", f"{key}={value}"]
+        super().__init__("odradek serve", rest, prefix="ready: ", log=self.errors)
         self._open_files = open_files
         self._listen = listen
-        self._metadata = metadata
         self._launcher = list(launcher)
-        self._arguments = list(arguments)
-        self._process: subprocess.Popen[str] | None = None
 
     @property
-    def pid(self) -> int:
-        """The number of the running process."""
-        assert self._process is not None, "the broker does not run"
-        return self._process.pid
+    def bootstrap_servers(self) -> str:
+        """Where clients connect, once it has been started."""
+        return self.announced
 
-    def start(self) -> None:
-        """Return when the broker serves. Raises `RuntimeError` with what it printed if it does not."""
-        assert self._process is None, "the broker runs already"
-        with self.errors.open("ab") as errors:
-            self._process = subprocess.Popen(self._command(), stdout=subprocess.PIPE, stderr=errors, text=True)
-        line = ""
-        try:
-            with _impatient(_START_S, self._process):
-                assert self._process.stdout is not None
-                line = self._process.stdout.readline()
-        finally:
-            if not line.startswith("ready: "):
-                self.kill()
-        if not line.startswith("ready: "):
-            raise RuntimeError(f"odradek serve said {line!r} and then:\n{self.errors.read_text()}")
-        self.bootstrap_servers = self._listen = line.removeprefix("ready: ").strip()
-
-    def stop(self) -> int:
-        """End the broker as an operator does, with SIGTERM; returns its exit status."""
-        return self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End the broker as a crash does, with SIGKILL."""
-        self._end(signal.SIGKILL)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self.stop()
-
-    def _command(self) -> list[str]:
-        script = str(Path(sys.executable).with_name("odradek"))
-        command = [*self._launcher, script, "serve", "--listen", self._listen, "--data-dir", str(self.data_dir)]
-        command += self._arguments
-        if self._metadata is not None:
-            command += ["--metadata", self._metadata]
-        for key, value in self._options.items():
-            command += ["-o", f"{key}={value}"]
+    def _command(self) -> Sequence[str]:
+        listen = self.announced or self._listen
+        serve = [_SCRIPT, "serve", "--listen", listen, "--data-dir", str(self.data_dir), *self._arguments]
+        command = [*self._launcher, *serve]
         if self._open_files is None:
             return command
         return ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(self._open_files), *command]
-
-    def _end(self, number: signal.Signals) -> int:
-        process, self._process = self._process, None
-        assert process is not None, "the broker does not run"
-        with process, _impatient(_STOP_S, process):
-            process.send_signal(number)
-            return process.wait()
-
-
-@contextlib.contextmanager
-def _impatient(seconds: float, process: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill `process` if the block takes longer than that."""
-    timer = threading.Timer(seconds, process.kill)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

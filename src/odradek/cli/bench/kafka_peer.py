@@ -11,29 +11,26 @@ import functools
 import hashlib
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from odradek.cli.bench.servers import Server
 from odradek.model import UnavailableError
 from odradek.spark.java import cache_directory, find_java
+from odradek.testing.server_process import ServerProcess
 
 _POM: Final = Path(__file__).resolve().parents[4] / "bench" / "peers" / "kafka" / "pom.xml"
 _FETCH_S: Final = 300
 _START_S: Final = 120.0
 _STOP_S: Final = 60.0
 _ANSWER_S: Final = 2.0
-_POLL_S: Final = 0.01
 
 _BROKER_FLAGS: Final = (
     "-server",
@@ -145,7 +142,7 @@ def _fetch(pom: bytes, jars: Path, java_home: Path) -> None:
             fetched.rename(jars)
 
 
-class KafkaBroker:
+class KafkaBroker(ServerProcess):
     """One node of Kafka over `data_dir`, broker and controller in one process, on free ports that it keeps.
 
     `format` makes the directory, `start` returns when the broker answers, `stop` and `kill` end it; `with` does the
@@ -156,23 +153,17 @@ class KafkaBroker:
     def __init__(self, data_dir: Path, *, options: Mapping[str, str] | None = None, heap: str = "1G") -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
+        super().__init__("Kafka", log=self.errors, start_s=_START_S, stop_s=_STOP_S)
         self._home = kafka_home()
         self._settings = data_dir.with_name(f"{data_dir.name}.properties")
         self._options = dict(options or {})
         self._flags = (f"-Xmx{heap}", f"-Xms{heap}", *_BROKER_FLAGS)
         self._port, self._controller_port = _free_ports()
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """Where clients connect."""
         return f"127.0.0.1:{self._port}"
-
-    @property
-    def pid(self) -> int:
-        """The number of the running process."""
-        assert self._process is not None, "the broker does not run"
-        return self._process.pid
 
     def format(self) -> None:
         """Make the directory a cluster's, as `kafka-storage.sh format --standalone` does."""
@@ -180,39 +171,17 @@ class KafkaBroker:
         arguments = ("--standalone", "--cluster-id", _CLUSTER_ID, "--config", str(self._settings))
         self._home.tool("kafka.tools.StorageTool", "format", *arguments)
 
-    def start(self) -> None:
-        """Return when the broker answers requests. Raises `RuntimeError` with what it said if it does not."""
-        assert self._process is None, "the broker runs already"
-        self._write_settings()
-        with self.errors.open("ab") as errors:
-            command = self._home.command("kafka.Kafka", str(self._settings), flags=self._flags)
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
-        deadline = time.monotonic() + _START_S
-        while not _answers(self._port):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"Kafka did not start:\n{self.errors.read_text()}")
-            time.sleep(_POLL_S)
-
-    def stop(self) -> int:
-        """End it as an operator does, with SIGTERM, and after a minute with SIGKILL; returns its exit status."""
-        return self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a crash does."""
-        self._end(signal.SIGKILL)
-
     def __enter__(self) -> Self:
         if not (self.data_dir / "meta.properties").exists():
             self.format()
-        self.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self.stop()
+    def _command(self) -> Sequence[str]:
+        self._write_settings()
+        return self._home.command("kafka.Kafka", str(self._settings), flags=self._flags)
+
+    def _is_ready(self) -> bool:
+        return _answers(self._port)
 
     def _write_settings(self) -> None:
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
@@ -223,17 +192,6 @@ class KafkaBroker:
             **self._options,
         }
         self._settings.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-
-    def _end(self, number: signal.Signals) -> int:
-        process, self._process = self._process, None
-        assert process is not None, "the broker does not run"
-        with process:
-            process.send_signal(number)
-            try:
-                return process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                return process.wait()
 
 
 @contextmanager

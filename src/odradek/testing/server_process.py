@@ -1,0 +1,164 @@
+"""A server in a process of its own: how it is started, known to be ready, ended, killed and stopped for a while.
+
+What is started, and how it tells that it is ready, its subclasses say. One kind of them is here: the server that says a
+line when it is.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+_POLL_S: Final = 0.01
+_ENDING_SHOWN: Final = 4000
+"""Characters of what a server said, in the error that tells that it did not start."""
+
+
+class ServerProcess(ABC):
+    """One server, called `name` in errors; started by `with` or `start`, as often as wanted.
+
+    What it prints is appended to `log`, or goes where ours does without one. A start that takes longer than `start_s`
+    has failed, and a server that takes longer than `stop_s` to end is killed.
+    """
+
+    def __init__(self, name: str, *, log: Path | None, start_s: float = 60.0, stop_s: float = 30.0) -> None:
+        self._name = name
+        self._log = log
+        self._start_s = start_s
+        self._stop_s = stop_s
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number of the running process."""
+        return self._running().pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and not ended by us since."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Return when it serves. Raises `RuntimeError` with what it printed if it does not; nothing runs then."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process and return at once: several servers may need each other to get ready."""
+        assert self._process is None, f"{self._name} runs already"
+        command, environment = self._command(), os.environ | self._environment()
+        with ExitStack() as stack:
+            log = None if self._log is None else stack.enter_context(self._log.open("ab"))
+            # Unbuffered: a line that was read ahead would not be seen by `select`.
+            self._process = subprocess.Popen(
+                command, bufsize=0, stdin=subprocess.DEVNULL, stdout=self._output(log), stderr=log, env=environment
+            )
+
+    def wait_until_ready(self) -> None:
+        """Return when the process that was launched serves; raises as `start` does."""
+        process = self._running()
+        deadline = time.monotonic() + self._start_s
+        try:
+            while not self._is_ready():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{self._name} did not start; it said:\n{self._last_words()}")
+                time.sleep(_POLL_S)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> int:
+        """End it as an operator does, with SIGTERM; returns its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a crash does, with SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let it do nothing until `resume`, with SIGSTOP; its connections stay open."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.stop()
+
+    @abstractmethod
+    def _command(self) -> Sequence[str]:
+        """What is started."""
+
+    def _environment(self) -> Mapping[str, str]:
+        """What its environment has beside ours."""
+        return {}
+
+    def _output(self, log: Any) -> Any:
+        """Where its standard output goes."""
+        return log
+
+    @abstractmethod
+    def _is_ready(self) -> bool:
+        """Whether it serves; asked again and again, so it may wait for a moment."""
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None, f"{self._name} does not run"
+        return self._process
+
+    def _last_words(self) -> str:
+        return "" if self._log is None else self._log.read_text(errors="replace")[-_ENDING_SHOWN:]
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._running(), None
+        with process:  # closes its pipes
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
+            try:
+                return process.wait(self._stop_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return process.wait()
+
+
+class AnnouncingProcess(ServerProcess):
+    """Runs `command`, which says a line that begins with `prefix` when it serves; `announced` is what follows it."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, prefix: str, log: Path | None = None, stop_s: float = 30.0
+    ) -> None:
+        super().__init__(name, log=log, stop_s=stop_s)
+        self.announced = ""
+        self._arguments = list(command)
+        self._prefix = prefix.encode()
+
+    def _command(self) -> Sequence[str]:
+        return self._arguments
+
+    def _output(self, log: Any) -> Any:
+        return subprocess.PIPE
+
+    def _is_ready(self) -> bool:
+        output = self._running().stdout
+        assert output is not None, "its output is a pipe"
+        if not select.select([output], [], [], 1.0)[0]:
+            return False
+        line = output.readline()
+        if not line.startswith(self._prefix):
+            return False
+        self.announced = line.removeprefix(self._prefix).decode().strip()
+        return True

@@ -1,106 +1,128 @@
 """Brokers in this process, for tests with any Kafka client: `with Cluster() as cluster: …cluster.bootstrap_servers…`.
 
-The brokers run on an event loop of their own, in a thread, so that blocking clients work in the test's thread. They
-listen on loopback ports and write to a real disk, in a temporary directory unless told otherwise, with the metadata
-beside it. Every call here blocks until it is done; `async with` keeps the caller's loop free meanwhile.
+The brokers run on event loops of their own, each in a thread, so that blocking clients work in the test's thread, and
+asyncio clients on the test's loop. They listen on loopback ports and write to a real disk, in a temporary directory
+unless told otherwise, with the metadata beside it. Every call here blocks until it is done, for a minute at most;
+`async with` keeps the caller's loop free meanwhile.
 """
 
 import asyncio
-import concurrent.futures
 import tempfile
-import threading
-from collections.abc import Coroutine, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-
-import uvloop
+from typing import Final, Self, TypeVar
 
 from odradek.broker.lifecycle import Broker
 from odradek.config import BrokerConfig
-from odradek.metadata.store import Store
-from odradek.model import ConfigurationError
+from odradek.controller import NewTopic
+from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.runtime import system_runtime
-from odradek.stores import open_store
+from odradek.testing.broker_thread import LIMIT_S, BrokerThread
+from odradek.testing.conditions import eventually
 
 T = TypeVar("T")
 
 _QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
+    "zookeeper.session.timeout.ms": "6000",
 }
-"""Where Kafka's defaults are for production: tests should not wait 3 s for a first member, nor open 50 logs."""
+"""Where Kafka's defaults are for production: tests should not wait 3 s for a first member, nor open 50 logs, nor wait
+18 s until a broker that stands still counts as dead."""
 
-_PATIENCE_S: Final = 60.0
+_RETRY_S: Final = 0.02
 
 
 class Cluster:
-    """Brokers 0 to `brokers` - 1. `config` has Kafka's keys and goes to each of them; `data_dir` keeps what they have.
+    """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all of them, `broker_configs` more for one, by its id.
 
-    Raises `ConfigurationError` for a key that does not exist, and for more than one broker: this release has no
-    replication.
+    `data_dir` keeps what they have. `start` raises `ConfigurationError` for a key that does not exist; calls raise
+    `ValueError` for what is not there, `RuntimeError` if the cluster or the broker does not run, and `TimeoutError`.
     """
 
     def __init__(
-        self, brokers: int = 1, *, config: Mapping[str, str] | None = None, data_dir: str | Path | None = None
+        self,
+        brokers: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+        broker_configs: Mapping[int, Mapping[str, str]] | None = None,
+        data_dir: str | Path | None = None,
     ) -> None:
-        if brokers != 1:
-            raise ConfigurationError(f"a cluster has one broker in this release, not {brokers}")
+        if brokers < 1:
+            raise ValueError(f"a cluster has one broker at least, not {brokers}")
         self._ids = range(brokers)
         self._config = {**_QUICK, **(config or {})}
+        self._broker_configs = dict(broker_configs or {})
+        for broker_id in self._broker_configs:
+            self._check_id(broker_id)
         self._given_dir = data_dir
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop
-        self._ended: asyncio.Future[None]
-        self._brokers: dict[int, tuple[Broker, Store]] = {}
+        self._is_running = False
+        self._threads: dict[int, BrokerThread] = {}
         self._addresses: dict[int, str] = {}
 
-    @property
-    def bootstrap_servers(self) -> str:
-        """`HOST:PORT` of every broker, by id, with commas between; the same before and after a `restart`."""
-        return ",".join(self._addresses[broker_id] for broker_id in self._ids)
+    # ---- start and stop -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start every broker; return when all of them serve. `with` calls it."""
-        assert self._thread is None, "the cluster runs already"
+        """Start every broker; return when all of them serve and know each other. `with` calls it."""
+        if self._is_running:
+            raise RuntimeError("the cluster runs already")
         if self._given_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
-        self._loop = uvloop.new_event_loop()
-        self._ended = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run_loop, name="odradek-cluster", daemon=True)
-        self._thread.start()
+        self._is_running = True
         try:
-            for broker_id in self._ids:
-                self._run(self._start_broker(broker_id))
+            # The first one makes the tree and becomes the controller; the others come all at once.
+            self._start_brokers(self._ids[:1])
+            self._start_brokers(self._ids[1:])
+            everybody = set(self._ids)
+            eventually(
+                lambda: all(set(broker.image.brokers) == everybody for broker in self._serving()),
+                within_s=LIMIT_S,
+                what="every broker knows all the others",
+            )
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """End every broker cleanly, and remove the temporary directory. `with` calls it."""
-        if self._thread is None:
-            return
+        """End every broker cleanly, and remove the temporary directory. `with` calls it. Twice does no harm."""
         try:
-            for broker_id in list(self._brokers):
-                self._run(self._stop_broker(broker_id))
+            for broker_id in list(self._threads):
+                self._threads.pop(broker_id).stop()
         finally:
-            self._loop.call_soon_threadsafe(self._ended.set_result, None)
-            self._thread.join(_PATIENCE_S)
-            self._thread = None
+            self._is_running = False
             if self._temporary is not None:
                 self._temporary.cleanup()
                 self._temporary = None
 
     def kill(self, broker_id: int) -> None:
-        """End one broker as a crash does: nothing is flushed, its sockets are reset."""
-        self._run(self._kill_broker(broker_id))
+        """End one broker as a crash does: nothing is flushed, its sockets are closed, and the others find out."""
+        thread = self._thread(broker_id)
+        del self._threads[broker_id]
+        thread.kill()
 
     def restart(self, broker_id: int) -> None:
         """Start a broker again, on its port and over its data; one that runs is stopped cleanly first."""
-        if broker_id in self._brokers:
-            self._run(self._stop_broker(broker_id))
-        self._run(self._start_broker(broker_id))
+        self._check_running()
+        self._check_id(broker_id)
+        thread = self._threads.pop(broker_id, None)
+        if thread is not None:
+            thread.stop()
+        self._start_brokers([broker_id])
+
+    def pause(self, broker_id: int) -> None:
+        """Let one broker stand still, as SIGSTOP does: it is connected, and neither answers nor renews its session.
+
+        It counts as dead after `zookeeper.session.timeout.ms`, 6 s if `config` does not say otherwise.
+        """
+        self._thread(broker_id).pause()
+
+    def resume(self, broker_id: int) -> None:
+        """Let a broker that was paused go on; it finds out by itself what it has missed."""
+        self._thread(broker_id).resume()
 
     def __enter__(self) -> Self:
         self.start()
@@ -120,44 +142,158 @@ class Cluster:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
-    async def _start_broker(self, broker_id: int) -> None:
+    # ---- what is there ------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`HOST:PORT` of every broker, by id, with commas between; the same before and after a `restart`."""
+        self._check_running()
+        return ",".join(self._addresses[broker_id] for broker_id in self._ids)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """Ids of the brokers that run; one that is paused is among them, as its process is."""
+        return tuple(sorted(self._threads))
+
+    def address(self, broker_id: int) -> str:
+        """`HOST:PORT` of one broker, also of one that was killed."""
+        self._check_running()
+        self._check_id(broker_id)
+        return self._addresses[broker_id]
+
+    def described(self, broker_id: int) -> ClusterImage:
+        """The cluster as one broker knows it at this moment: brokers, topics, who leads what."""
+        return self._thread(broker_id).broker.image
+
+    def controller(self) -> int:
+        """The id of the broker that is the controller; waits until there is one."""
+        return self._until(self._controller, LIMIT_S, "a controller")[0]
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The id of the broker that leads a partition at this moment; `None` if nobody does, or there is no such."""
+        self._check_running()
+        known = [image for broker in self._serving() if (image := self._partition(broker, topic, partition))]
+        if not known:
+            return None
+        latest = max(known, key=lambda image: image.leader_epoch)
+        leads = any(b.broker_id == latest.leader and b.partitions.led(topic, partition) for b in self._serving())
+        return latest.leader if leads else None
+
+    def wait_for_leader(
+        self, topic: str, partition: int, *, not_in: Collection[int] = (), timeout_s: float = LIMIT_S
+    ) -> int:
+        """The id of the broker that leads a partition, once there is one that is not `not_in`."""
+        for broker_id in not_in:
+            self._check_id(broker_id)
+
+        def found() -> tuple[int] | None:
+            leader = self.leader(topic, partition)
+            return None if leader is None or leader in not_in else (leader,)
+
+        other = f" other than {', '.join(map(str, not_in))}" if not_in else ""
+        return self._until(found, timeout_s, f"a leader of {topic}-{partition}{other}")[0]
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        assignment: Mapping[int, Collection[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; when this returns, every partition has a leader, and every broker that serves knows it.
+
+        `assignment`: the brokers of each partition, instead of a number. Raises `KafkaError` as the cluster does.
+        """
+        placed = {number: tuple(replicas) for number, replicas in (assignment or {}).items()}
+        topic = NewTopic(
+            name=name,
+            num_partitions=-1 if placed else partitions,
+            replication_factor=-1 if replication_factor is None or placed else replication_factor,
+            assignment=placed,
+            config=dict(config or {}),
+        )
+        deadline = time.monotonic() + LIMIT_S
+        while not self._create(topic):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the topic {name} could not be created within {LIMIT_S:.0f} s")
+            time.sleep(_RETRY_S)
+        for number in placed or range(partitions):
+            self.wait_for_leader(name, number)
+        self._until(lambda: all(name in broker.image.topics for broker in self._serving()), LIMIT_S, f"topic {name}")
+
+    def _create(self, topic: NewTopic) -> bool:
+        """Whether the controller did it; raises what it has against it."""
+        (controller,) = self._until(self._controller, LIMIT_S, "a controller")
+        thread = self._thread(controller)
+        try:
+            (created,) = thread.run(thread.broker.create_topics([topic]), f"create the topic {topic.name}")
+        except (KafkaError, UnavailableError) as error:
+            if isinstance(error, KafkaError) and error.code is not ErrorCode.not_controller:
+                raise
+            return False
+        if created.error is not None:
+            raise created.error
+        return True
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _start_brokers(self, ids: Collection[int]) -> None:
+        threads = {broker_id: self._new_thread(broker_id) for broker_id in ids}
+        for thread in threads.values():
+            thread.begin()
+        failures = []
+        for broker_id, thread in threads.items():
+            failure = thread.started()
+            if failure is not None:
+                failures.append(failure)
+                continue
+            self._threads[broker_id] = thread
+            endpoint = thread.broker.endpoint
+            self._addresses[broker_id] = f"{endpoint.host}:{endpoint.port}"
+        if failures:
+            raise failures[0]
+
+    def _new_thread(self, broker_id: int) -> BrokerThread:
         folder = self._given_dir if self._temporary is None else self._temporary.name
-        address = self._addresses.get(broker_id, "127.0.0.1:0")
         keys = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{address}",
+            "listeners": f"PLAINTEXT://{self._addresses.get(broker_id, '127.0.0.1:0')}",
             "log.dirs": f"{folder}/broker-{broker_id}",
         }
-        config, runtime = BrokerConfig.parse({**self._config, **keys}), system_runtime()
-        store = open_store(f"sqlite:///{folder}/metadata.sqlite", runtime)
-        try:
-            broker = Broker(config, runtime, store, note="a Cluster's broker")
-            await broker.start()
-        except BaseException:
-            await store.close()
-            raise
-        self._brokers[broker_id] = broker, store
-        self._addresses[broker_id] = f"{broker.endpoint.host}:{broker.endpoint.port}"
+        config = BrokerConfig.parse({**self._config, **self._broker_configs.get(broker_id, {}), **keys})
+        return BrokerThread(config, system_runtime(), f"sqlite:///{folder}/metadata.sqlite", lambda _: None)
 
-    async def _stop_broker(self, broker_id: int) -> None:
-        broker, store = self._brokers.pop(broker_id)
-        await broker.stop()
-        await store.close()
+    def _thread(self, broker_id: int) -> BrokerThread:
+        self._check_running()
+        self._check_id(broker_id)
+        thread = self._threads.get(broker_id)
+        if thread is None:
+            raise RuntimeError(f"broker {broker_id} does not run: it was killed; restart({broker_id}) starts it")
+        return thread
 
-    async def _kill_broker(self, broker_id: int) -> None:
-        broker, store = self._brokers.pop(broker_id)
-        broker.kill()
-        await store.close()  # its session would end by itself when its process died
+    def _check_running(self) -> None:
+        if not self._is_running:
+            raise RuntimeError("the cluster does not run: use `with Cluster() as cluster:`, or start()")
 
-    def _run_loop(self) -> None:
-        """What the thread does. The runner cancels what a killed broker left behind."""
+    def _check_id(self, broker_id: int) -> None:
+        if broker_id not in self._ids:
+            raise ValueError(f"there is no broker {broker_id!r} in this cluster, only {', '.join(map(str, self._ids))}")
 
-        async def wait() -> None:
-            await self._ended
+    def _serving(self) -> Iterator[Broker]:
+        """Brokers that run and are not paused."""
+        return (thread.broker for thread in list(self._threads.values()) if not thread.is_paused)
 
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(wait())
+    def _controller(self) -> tuple[int] | None:
+        return next(((broker.broker_id,) for broker in self._serving() if broker.controller.is_controller), None)
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        future: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(_PATIENCE_S)
+    @staticmethod
+    def _partition(broker: Broker, topic: str, partition: int) -> PartitionImage | None:
+        return broker.image.partition(TopicPartition(topic, partition))
+
+    def _until(self, condition: Callable[[], T | None], within_s: float, what: str) -> T:
+        self._check_running()
+        found = eventually(condition, within_s=within_s, what=what)
+        assert found is not None, "eventually returns what is true"
+        return found

@@ -1,6 +1,6 @@
-"""The pytest plugin that comes with the package: the fixture `kafka`, a broker in this process for blocking clients.
+"""The pytest plugin that comes with the package: the fixtures `kafka` and `kafka_cluster`, brokers in this process.
 
-pytest loads this wherever Odradek is installed, so nothing is imported here until a test asks for the fixture.
+pytest loads this wherever Odradek is installed, so nothing is imported here until a test asks for a fixture.
 """
 
 from collections.abc import Iterator
@@ -18,4 +18,13 @@ def kafka() -> "Iterator[Cluster]":
     from odradek.testing.cluster import Cluster
 
     with Cluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster() -> "Iterator[Cluster]":
+    """Three brokers for this test alone, to be killed, paused and cut off from each other."""
+    from odradek.testing.cluster import Cluster
+
+    with Cluster(brokers=3) as cluster:
         yield cluster

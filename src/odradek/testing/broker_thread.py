@@ -1,0 +1,152 @@
+"""A broker in this process that can be killed, and stopped as a process is, without harm to the others.
+
+Each has an event loop and a thread of its own. What its thread does not do nothing else does for it: a broker whose
+loop is held stands still as after SIGSTOP, with its timers, its session and the requests that it has sent, while the
+kernel goes on taking connections for it.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import uvloop
+
+from odradek.broker.lifecycle import Broker
+from odradek.config import BrokerConfig
+from odradek.metadata.store import Store
+from odradek.runtime import Runtime
+from odradek.stores import open_store
+
+T = TypeVar("T")
+LIMIT_S: Final = 60.0
+"""How long any call may take before it fails with `TimeoutError`."""
+
+
+class BrokerThread:
+    """One life of a broker, from `start` to `stop` or `kill`. Calls block, and come from other threads than its own.
+
+    `prepare` is called with the broker before it starts.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, runtime: Runtime, metadata: str, prepare: Callable[[Broker], None]
+    ) -> None:
+        self.broker_id = config.broker_id
+        self.is_paused = False
+        self.broker: Broker
+        self._config = config
+        self._runtime = runtime
+        self._metadata = metadata
+        self._prepare = prepare
+        self._store: Store
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Future[None]
+        self._started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._go_on = threading.Event()
+        self._is_killed = False
+        self._thread = threading.Thread(target=self._main, name=f"odradek-broker-{self.broker_id}", daemon=True)
+
+    def begin(self) -> None:
+        """Begin to start; several may at the same time."""
+        self._thread.start()
+
+    def started(self) -> BaseException | None:
+        """Return when it serves, or with what keeps it from it."""
+        try:
+            return self._started.exception(LIMIT_S)
+        except concurrent.futures.TimeoutError:
+            return self._too_late("start")
+
+    def stop(self) -> None:
+        """End cleanly."""
+        self.resume()
+        self.run(self._stop(), "stop")
+        self._thread.join(LIMIT_S)
+
+    def kill(self) -> None:
+        """End as a crash does: nothing is flushed, nobody is told, its sockets are closed."""
+        self._is_killed = True
+        if self.is_paused:
+            self._go_on.set()
+        else:
+            self._loop.call_soon_threadsafe(self._die)
+        self._thread.join(LIMIT_S)
+
+    def pause(self) -> None:
+        """Stand still until `resume`; returns when it does."""
+        if self.is_paused:
+            return
+        self._go_on.clear()
+        entered: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(self._stand_still, entered)
+        self._wait(entered, "pause")
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Go on as if no time had passed, with a clock that knows better."""
+        self.is_paused = False
+        self._go_on.set()
+
+    def run(self, work: Coroutine[Any, Any, T], what: str) -> T:
+        """Do `work` on its loop."""
+        return self._wait(asyncio.run_coroutine_threadsafe(work, self._loop), what)
+
+    def _wait(self, future: "concurrent.futures.Future[T]", what: str) -> T:
+        try:
+            return future.result(LIMIT_S)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            raise self._too_late(what) from None
+
+    def _too_late(self, what: str) -> TimeoutError:
+        return TimeoutError(f"broker {self.broker_id} did not {what} within {LIMIT_S:.0f} s")
+
+    # ---- on its own thread --------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        try:
+            await self._start()
+        except BaseException as error:  # the thread's outermost edge: whoever waits gets it
+            self._started.set_exception(error)
+            return
+        self._started.set_result(None)
+        await self._ended  # and the runner cancels what a killed broker left behind
+
+    async def _start(self) -> None:
+        timeout_ms = self._config.zookeeper_session_timeout_ms
+        self._store = open_store(self._metadata, self._runtime, session_timeout_ms=timeout_ms)
+        try:
+            self.broker = Broker(self._config, self._runtime, self._store, note="a Cluster's broker")
+            self._prepare(self.broker)
+            await self.broker.start()
+        except BaseException:
+            await self._store.close()
+            raise
+
+    async def _stop(self) -> None:
+        try:
+            await self.broker.stop()
+            await self._store.close()
+        finally:
+            self._ended.set_result(None)
+
+    def _die(self) -> None:
+        self.broker.kill()
+        self._store.abandon()
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _stand_still(self, entered: "concurrent.futures.Future[None]") -> None:
+        entered.set_result(None)
+        self._go_on.wait()
+        if self._is_killed:
+            self._die()

@@ -1,0 +1,139 @@
+"""Several brokers in this process: who leads what, who dies, who stands still."""
+
+import asyncio
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from odradek.model import ConfigurationError, ErrorCode, KafkaError
+from odradek.testing import Cluster, eventually
+
+DEADLINE_S = 120.0
+
+
+def settings(cluster: Cluster) -> dict[str, object]:
+    return {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+
+
+def write(cluster: Cluster, topic: str, partition: int, *values: str) -> None:
+    producer = confluent_kafka.Producer(settings(cluster))
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def read(cluster: Cluster, topic: str, count: int) -> set[str]:
+    consumer = confluent_kafka.Consumer({**settings(cluster), "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found = consumer.consume(count, DEADLINE_S)
+    consumer.close()
+    return {message.value().decode() for message in found}
+
+
+def test_the_fixture_kafka_cluster_has_three_brokers_that_share_partitions_and_groups(kafka_cluster: Cluster):
+    """M1. Partitions spread over all brokers, and any of them tells where each is."""
+    kafka_cluster.create_topic("t", partitions=3)
+    assert sorted(kafka_cluster.leader("t", number) for number in range(3)) == [0, 1, 2]
+    for number in range(3):
+        write(kafka_cluster, "t", number, f"of {number}")
+    assert read(kafka_cluster, "t", 3) == {"of 0", "of 1", "of 2"}
+    for broker_id in kafka_cluster.brokers:
+        known = AdminClient({"bootstrap.servers": kafka_cluster.address(broker_id)}).list_topics(timeout=DEADLINE_S)
+        assert set(known.brokers) == {0, 1, 2}
+        assert {number: each.leader for number, each in known.topics["t"].partitions.items()} == {
+            number: kafka_cluster.leader("t", number) for number in range(3)
+        }
+
+
+def test_a_killed_controller_is_followed_by_another_and_comes_back_on_its_port():
+    """M1."""
+    with Cluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=3)
+        servers, first = cluster.bootstrap_servers, cluster.controller()
+        cluster.kill(first)
+        assert first not in cluster.brokers
+        assert eventually(lambda: {cluster.controller()} - {first}, within_s=DEADLINE_S)
+        with pytest.raises(RuntimeError, match=rf"broker {first} does not run.*restart\({first}\)"):
+            cluster.pause(first)
+        cluster.restart(first)
+        assert cluster.bootstrap_servers == servers
+        for number in range(3):
+            cluster.wait_for_leader("t", number)
+
+
+def test_a_broker_that_stands_still_past_its_session_is_dead_to_the_others_until_it_goes_on():
+    """M1. And a broker that was killed while it stood still is dead, too."""
+    with Cluster(brokers=2, config={"zookeeper.session.timeout.ms": "1500"}) as cluster:
+        first = cluster.controller()
+        other = 1 - first
+        cluster.pause(first)
+        assert cluster.brokers == (0, 1)
+        eventually(lambda: cluster.controller() == other, within_s=DEADLINE_S)
+        cluster.resume(first)
+        eventually(lambda: set(cluster.described(first).brokers) == {0, 1}, within_s=DEADLINE_S)
+        cluster.pause(first)
+        cluster.kill(first)
+        assert cluster.brokers == (other,)
+        eventually(lambda: set(cluster.described(other).brokers) == {other}, within_s=DEADLINE_S)
+
+
+def test_a_leader_that_is_excluded_is_waited_for_until_time_is_up():
+    with Cluster() as cluster:
+        cluster.create_topic("t")
+        assert cluster.wait_for_leader("t", 0) == 0
+        assert cluster.leader("t", 1) is None
+        with pytest.raises(TimeoutError, match="a leader of t-0 other than 0"):
+            cluster.wait_for_leader("t", 0, not_in={0}, timeout_s=0)
+
+
+def test_what_the_cluster_has_against_a_topic_is_raised_as_it_says_it():
+    with Cluster(brokers=2) as cluster:
+        cluster.create_topic("placed", assignment={0: [1], 1: [0]})
+        assert [cluster.leader("placed", number) for number in range(2)] == [1, 0]
+        with pytest.raises(KafkaError) as caught:
+            cluster.create_topic("placed")
+        assert caught.value.code is ErrorCode.topic_already_exists
+
+
+def test_what_is_not_there_is_refused_in_a_sentence():
+    cluster = Cluster(brokers=2)
+    with pytest.raises(RuntimeError, match="does not run: use `with Cluster"):
+        cluster.kill(0)
+    with pytest.raises(RuntimeError, match="does not run"):
+        _ = cluster.bootstrap_servers
+    with pytest.raises(ValueError, match="no broker 7"):
+        Cluster(brokers=2, broker_configs={7: {}})
+    with cluster:
+        with pytest.raises(RuntimeError, match="runs already"):
+            cluster.start()
+        for call in (cluster.kill, cluster.restart, cluster.pause, cluster.resume):
+            with pytest.raises(ValueError, match="no broker 2 in this cluster, only 0, 1"):
+                call(2)
+    cluster.stop()
+
+
+def test_each_broker_may_have_a_configuration_of_its_own():
+    """M1. Racks are the usual reason."""
+    racks = {0: {"broker.rack": "north"}, 1: {"broker.rack": "south"}}
+    with Cluster(brokers=2, broker_configs=racks) as cluster:
+        for broker_id in cluster.brokers:
+            described = cluster.described(broker_id).brokers
+            assert [described[each].rack for each in (0, 1)] == ["north", "south"]
+
+
+def test_a_broker_that_cannot_start_ends_the_whole_start():
+    cluster = Cluster(brokers=3, broker_configs={2: {"log.retention.ms": "many"}})
+    with pytest.raises(ConfigurationError, match=r"log\.retention\.ms"):
+        cluster.start()
+    assert cluster.brokers == ()
+
+
+async def _lead() -> int:
+    async with Cluster(brokers=2) as cluster:
+        await asyncio.to_thread(cluster.create_topic, "t", assignment={0: [1]})
+        return cluster.wait_for_leader("t", 0)
+
+
+def test_async_with_starts_several_brokers_beside_the_callers_loop():
+    assert asyncio.run(_lead()) == 1

@@ -8,7 +8,8 @@ from typing import Any, Final, Self
 from odradek.protocol.headers import decode_response_header, encode_request_header
 from odradek.protocol.messages import decode_response, encode_request
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
+"""For an answer, of a broker that is not alone on its machine."""
 
 
 class RawConnection:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from odradek.testing.cluster import Cluster
     from odradek.testing.conditions import eventually
     from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+    from odradek.testing.histories import History
     from odradek.testing.loop import DeadlockError, LivelockError, VirtualLoop
     from odradek.testing.network import MemoryNetwork
     from odradek.testing.simulation import Simulation, simulated_runtime
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "Cluster": "cluster",
     "DeadlockError": "loop",
+    "History": "histories",
     "LivelockError": "loop",
     "MemoryDisk": "disk",
     "MemoryNetwork": "network",
@@ -41,6 +43,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Cluster",
     "DeadlockError",
+    "History",
     "LivelockError",
     "MemoryDisk",
     "MemoryNetwork",

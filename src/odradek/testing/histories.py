@@ -1,0 +1,268 @@
+"""What clients were told, kept as a history, and judged against what is promised of records (DESIGN 7).
+
+A history has the sends of producers with their outcomes, what consumers polled, and in the end an audit: each
+partition's log, read from its beginning by somebody who met no fault. The analyses are those that Jepsen makes of
+Kafka's kind of log:
+
+    lost            acknowledged, and not in the log
+    vanished        a consumer had it, and it is not in the log: it was shown before it was committed
+    doubled         an idempotent producer's record is in the log twice
+    reordered       an idempotent producer's records are in another order than they were sent in
+    misplaced       two values at one offset: a consumer's against the log, or an acknowledged one against it
+    never sent      in the log or with a consumer, and nobody sent it, or its sender was told that it never will be
+    skipped         a consumer's reading went past a record that the log has
+    repeated        a consumer's reading went back though nothing sent it back
+
+```python
+history = History()
+send = history.send("a", T0, b"1", now=0.0); send.acknowledge(0, now=0.1)
+history.poll("reader", T0, 0, b"1")
+history.audit(T0, [(0, b"1")])
+assert not anomalies(history)
+```
+Values are unique in a history: they are how a record is known again. Times are seconds of any clock.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from odradek.model import TopicPartition
+
+_MOST_TOLD: Final = 5
+"""Of one kind: a partition that is lost as a whole need not be told record by record."""
+
+
+class Kind(StrEnum):
+    """What can be wrong; see the module."""
+
+    LOST = "lost"
+    VANISHED = "vanished"
+    DOUBLED = "doubled"
+    REORDERED = "reordered"
+    MISPLACED = "misplaced"
+    NEVER_SENT = "never sent"
+    SKIPPED = "skipped"
+    REPEATED = "repeated"
+
+
+class Anomaly(NamedTuple):
+    """One thing that must not be."""
+
+    kind: Kind
+    partition: TopicPartition
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} in {self.partition}: {self.what}"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Send:
+    """One record on its way. Without an outcome it may be in the log or not, and come there later."""
+
+    producer: str
+    partition: TopicPartition
+    value: bytes
+    sent_at: float
+    acknowledged_at: float | None = None
+    offset: int | None = None
+    refused: bool = False
+
+    def acknowledge(self, offset: int | None, *, now: float) -> None:
+        """The cluster has it, at `offset` if that was said."""
+        self.acknowledged_at, self.offset = now, offset
+
+    def refuse(self) -> None:
+        """It never will be in the log: too large, or of a transaction that was aborted. Not for time-outs."""
+        self.refused = True
+
+
+class Polled(NamedTuple):
+    """A record as a consumer got it."""
+
+    offset: int
+    value: bytes
+
+
+class History:
+    """See the module. Recording is one append each: threads may share a history while it grows."""
+
+    def __init__(self) -> None:
+        self.sends: list[Send] = []
+        self.polls: dict[tuple[str, TopicPartition], list[Polled]] = defaultdict(list)
+        self.logs: dict[TopicPartition, Sequence[Polled]] = {}
+        self.careless: set[str] = set()
+        """Producers without idempotence: theirs may be there twice, and in any order."""
+
+    def send(self, producer: str, partition: TopicPartition, value: bytes, *, now: float) -> Send:
+        """`producer` hands a record to its client."""
+        send = Send(producer=producer, partition=partition, value=value, sent_at=now)
+        self.sends.append(send)
+        return send
+
+    def poll(self, reading: str, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """A consumer got a record. A reading goes forward only: after a seek or a rebalance, it has another name."""
+        self.polls[reading, partition].append(Polled(offset, value))
+
+    def audit(self, partition: TopicPartition, log: Sequence[tuple[int, bytes]]) -> None:
+        """All that is in the partition in the end, `(offset, value)` by offset."""
+        self.logs[partition] = [Polled(*each) for each in log]
+
+    def acknowledged(self, partition: TopicPartition | None = None) -> int:
+        """How many sends were, to one partition or to all."""
+        return sum(
+            each.acknowledged_at is not None and partition in (None, each.partition) for each in tuple(self.sends)
+        )
+
+
+def anomalies(history: History) -> list[Anomaly]:
+    """Everything that is wrong with the partitions that were audited; nothing is what is promised."""
+    found: list[Anomaly] = []
+    for partition, log in history.logs.items():
+        sends = [send for send in history.sends if send.partition == partition]
+        readings = {reading: polls for (reading, of), polls in history.polls.items() if of == partition}
+        case = _Case(partition, log, sends, readings, history.careless)
+        found += [Anomaly(kind, partition, what) for kind, what in case.findings()]
+    return found
+
+
+def verdict(history: History) -> str:
+    """The anomalies as lines, the first few of each kind in each partition; the empty text if there are none."""
+    told: Counter[tuple[Kind, TopicPartition]] = Counter()
+    lines = []
+    for anomaly in anomalies(history):
+        told[anomaly.kind, anomaly.partition] += 1
+        if told[anomaly.kind, anomaly.partition] <= _MOST_TOLD:
+            lines.append(str(anomaly))
+    lines += [
+        f"{kind} in {partition}: and {count - _MOST_TOLD} more"
+        for (kind, partition), count in told.items()
+        if count > _MOST_TOLD
+    ]
+    return "\n".join(lines)
+
+
+class _Case:
+    """One partition: its log against all that was said of it."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        log: Sequence[Polled],
+        sends: Sequence[Send],
+        readings: dict[str, list[Polled]],
+        careless: set[str],
+    ) -> None:
+        self._log = log
+        self._sends = sends
+        self._readings = readings
+        self._careless = careless
+        self._by_value = {send.value: (number, send) for number, send in enumerate(sends)}
+        self._at = {record.offset: record.value for record in log}
+        self._offsets = sorted(self._at)
+        self._places: dict[bytes, list[int]] = defaultdict(list)
+        for record in log:
+            self._places[record.value].append(record.offset)
+        assert len(self._by_value) == len(sends), f"values are sent twice to {partition}"
+
+    def findings(self) -> Iterator[tuple[Kind, str]]:
+        yield from self._of_sends()
+        yield from self._of_the_log()
+        for reading, polls in self._readings.items():
+            yield from self._of_reading(reading, polls)
+
+    def _of_sends(self) -> Iterator[tuple[Kind, str]]:
+        for send in self._sends:
+            places = self._places.get(send.value, [])
+            if send.acknowledged_at is None:
+                continue
+            if not places:
+                yield Kind.LOST, f"{send.value!r} of {send.producer}, acknowledged at offset {send.offset}"
+            elif send.offset is not None and send.offset not in places:
+                yield Kind.MISPLACED, f"{send.value!r} was acknowledged at offset {send.offset} and is at {places[0]}"
+
+    def _of_the_log(self) -> Iterator[tuple[Kind, str]]:
+        if len(self._at) != len(self._log):
+            twice = [offset for offset, count in Counter(record.offset for record in self._log).items() if count > 1]
+            yield Kind.MISPLACED, f"the log has several records at offsets {twice[:_MOST_TOLD]}"
+        last: dict[str, tuple[int, bytes]] = {}
+        for record in self._log:
+            known = self._by_value.get(record.value)
+            if known is None or known[1].refused:
+                yield Kind.NEVER_SENT, self._not_sent(record, known)
+                continue
+            number, send = known
+            if send.producer in self._careless:
+                continue
+            places = self._places[record.value]
+            if record.offset != places[0]:
+                yield Kind.DOUBLED, f"{record.value!r} of {send.producer} at offsets {places[0]} and {record.offset}"
+                continue
+            before = last.get(send.producer)
+            if before is not None and before[0] > number:
+                order = f"{record.value!r} of {send.producer} was sent before {before[1]!r} and is after it"
+                yield Kind.REORDERED, f"{order}, at offset {record.offset}"
+            last[send.producer] = number, record.value
+
+    def _of_reading(self, reading: str, polls: Sequence[Polled]) -> Iterator[tuple[Kind, str]]:
+        for polled in polls:
+            here = self._at.get(polled.offset)
+            known = self._by_value.get(polled.value)
+            if known is None or known[1].refused:
+                yield Kind.NEVER_SENT, f"{self._not_sent(polled, known)}, and {reading} read it"
+            elif here is not None and here != polled.value:
+                yield (
+                    Kind.MISPLACED,
+                    f"{reading} read {polled.value!r} at offset {polled.offset}, where the log has {here!r}",
+                )
+            elif here is None:
+                yield Kind.VANISHED, f"{polled.value!r}, which {reading} read at offset {polled.offset}"
+        for one, following in pairwise(polls):
+            if following.offset <= one.offset:
+                yield Kind.REPEATED, f"{reading} read offset {following.offset} after {one.offset}"
+            elif (missed := self._first_after(one.offset)) < following.offset:
+                yield Kind.SKIPPED, f"{reading} read offset {following.offset} after {one.offset}, without {missed}"
+
+    def _first_after(self, offset: int) -> int:
+        """The log's next offset; one that is after all others if there is none."""
+        place = bisect_right(self._offsets, offset)
+        return self._offsets[place] if place < len(self._offsets) else 1 << 63
+
+    def _not_sent(self, record: Polled, known: tuple[int, Send] | None) -> str:
+        reason = "nobody sent it" if known is None else f"{known[1].producer} was told that it failed"
+        return f"{record.value!r} at offset {record.offset}: {reason}"
+
+
+class Pause(NamedTuple):
+    """A time without an acknowledged write of one producer to one partition, in seconds."""
+
+    seconds: float
+    began_at: float
+    producer: str
+    partition: TopicPartition
+
+
+def longest_pause(history: History, *, since: float = float("-inf"), until: float = float("inf")) -> Pause | None:
+    """The longest time between two acknowledged writes of one producer to one partition; None without two of them.
+
+    Those count that touch the time from `since` to `until`. Whether the producer tried meanwhile is not asked: it
+    should always.
+    """
+    times: dict[tuple[str, TopicPartition], list[float]] = defaultdict(list)
+    for send in tuple(history.sends):
+        if send.acknowledged_at is not None:
+            times[send.producer, send.partition].append(send.acknowledged_at)
+    return max(
+        (
+            Pause(after - before, before, *of)
+            for of, some in times.items()
+            for before, after in pairwise(sorted(some))
+            if after >= since and before <= until
+        ),
+        default=None,
+    )

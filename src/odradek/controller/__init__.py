@@ -28,6 +28,7 @@ from odradek.controller.leadership import (
     rebalance,
     shut_down,
 )
+from odradek.controller.moves import Evacuation, evacuate, spread
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
 from odradek.controller.reassignment import (
@@ -51,6 +52,7 @@ __all__ = [
     "ClusterLoad",
     "ControlledShutdown",
     "ElectionType",
+    "Evacuation",
     "IsrWish",
     "NewPartitions",
     "NewTopic",
@@ -72,6 +74,7 @@ __all__ = [
     "elect",
     "elect_on_demand",
     "elections",
+    "evacuate",
     "grant_elections",
     "initial_operations",
     "needs_initialization",
@@ -83,5 +86,6 @@ __all__ = [
     "reassignments",
     "rebalance",
     "shut_down",
+    "spread",
     "topic_of",
 ]

@@ -87,9 +87,10 @@ def test_the_node_asks_for_preferred_leaders_and_goes_last():
     cluster = image({1, 2}, topic(partition(1, 2, leader=2), partition(1, 2, isr=(2,))))
     data = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"t","partition":1}]}'
     node = PreferredReplicaElectionNode.decode("", data)
-    changes, last = grant_elections(cluster, node, 6, shutting_down=(), controller_epoch=CONTROLLER_EPOCH)
+    changes, errors, last = grant_elections(cluster, node, 6, shutting_down=(), controller_epoch=CONTROLLER_EPOCH)
     assert [outcome(each) for each in changes] == [(1, (1, 2))]
     assert changes[0].state.leader_epoch == 6
+    assert [each.code for each in errors] == [ErrorCode.preferred_leader_not_available]
     assert last == Delete(path=paths.PREFERRED_REPLICA_ELECTION, version=6)
     written(cluster, [each.operation() for each in changes])
 

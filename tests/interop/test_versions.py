@@ -137,7 +137,20 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
         },
         ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": TOPIC, "partition_indexes": [0]}]},
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": TOPIC}], "response_partition_limit": 10, "cursor": None},
-        ApiKey.ELECT_LEADERS: {"election_type": 0, "topic_partitions": [], "timeout": 1000},
+        ApiKey.ELECT_LEADERS: {
+            "election_type": 0,
+            "topic_partitions": [{"topic": TOPIC, "partitions": [0]}],
+            "timeout": 1000,
+        },
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
+            "timeout": 1000,
+            "allow_replication_factor_change": True,
+            "topics": [{"name": TOPIC, "partitions": [{**PLACE, "replicas": None}]}],
+        },
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: {
+            "timeout": 1000,
+            "topics": [{"name": TOPIC, "partition_indexes": [0]}],
+        },
         ApiKey.DELETE_GROUPS: {"groups_names": ["nobody"]},
         ApiKey.OFFSET_DELETE: {"group_id": "nobody", "topics": [{"name": TOPIC, "partitions": [PLACE]}]},
         ApiKey.OFFSET_FOR_LEADER_EPOCH: {

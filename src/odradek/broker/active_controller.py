@@ -6,13 +6,13 @@ changes nothing. Work on many nodes is done in steps of `STEP_OPERATIONS`, and m
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from odradek.config import BrokerConfig
-from odradek.controller import Replicas, TopicPlan, deletion_operations, elections, initial_operations
+from odradek.controller import Replicas, StateChange, TopicPlan, deletion_operations, elections, initial_operations
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import ControllerNode, TopicNode, decode_integer, encode_integer, encode_topic_id
@@ -64,10 +64,14 @@ async def claim_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[
 
 
 class ActiveController:
-    """One term as controller. Methods raise `DeposedError` when it is over, and the store's errors."""
+    """One term as controller. Methods raise `DeposedError` when it is over, and the store's errors.
+
+    `shutting_down` are brokers that asked to stop: they become leaders of nothing.
+    """
 
     def __init__(self, store: Store, entropy: Entropy, *, epoch: int, epoch_version: int) -> None:
         self.epoch = epoch
+        self.shutting_down: set[int] = set()
         self._store = store
         self._entropy = entropy
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=epoch_version)
@@ -76,7 +80,7 @@ class ActiveController:
         """Write a new topic and its configuration. Raises `KafkaError` if somebody else just created it."""
         config = await self._store.get(paths.topic_config(plan.name))
         try:
-            await self._write(plan.operations(config_exists=config is not None))
+            await self.write(plan.operations(config_exists=config is not None))
         except NodeExists:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
 
@@ -92,7 +96,7 @@ class ActiveController:
             raise changed
         data = replace(topic, replicas={**topic.replicas, **added}).encode()
         try:
-            await self._write([SetData(path=path, data=data, version=node.version)])
+            await self.write([SetData(path=path, data=data, version=node.version)])
         except (BadVersion, NoNode):
             raise changed from None
 
@@ -106,12 +110,16 @@ class ActiveController:
     async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
         """Elect leaders where brokers came or went, and return the names of the topics that changed."""
         decided = list(elections(image, topics, self.epoch, config))
-        await self._write_steps([election.operation()] for election in decided)
+        await self.change_states(decided)
         if decided:
             _log.info("elected leaders of %d partitions", len(decided))
         for election in decided:
             _log.debug("%s: leader %d, isr %s", election.partition, election.state.leader, election.state.isr)
         return sorted({election.partition.topic for election in decided})
+
+    async def change_states(self, changes: Iterable[StateChange]) -> None:
+        """Write decisions about partitions. Raises `BadVersion` if somebody else changed one of them."""
+        await self._write_steps([change.operation()] for change in changes)
 
     async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
         """Write down the wish to delete topics; `listed_version`: the parent's data listed them, and is cleared."""
@@ -119,11 +127,11 @@ class ActiveController:
         operations: list[Operation] = [Create(path=paths.delete_topic(name)) for name in names if name not in known]
         if listed_version is not None:
             operations.append(SetData(path=paths.DELETE_TOPICS, data=b"", version=listed_version))
-        await self._write(operations)
+        await self.write(operations)
 
     async def refuse_deletions(self, names: Iterable[str]) -> None:
         """Remove wishes that the configuration forbids."""
-        await self._write([Delete(path=paths.delete_topic(name)) for name in names])
+        await self.write([Delete(path=paths.delete_topic(name)) for name in names])
 
     async def delete_topic(self, name: str) -> None:
         """Remove what is left of a topic, and last the wish. Its replicas are gone already."""
@@ -139,14 +147,15 @@ class ActiveController:
         node = await self._store.get(path)
         if node is not None:
             topic = replace(TopicNode.decode(path, node.data), topic_id=new_id(self._entropy))
-            await self._write([SetData(path=path, data=topic.encode(), version=node.version)])
+            await self.write([SetData(path=path, data=topic.encode(), version=node.version)])
 
     async def _write_steps(self, groups: Iterable[list[Operation]]) -> None:
         for step in _steps(groups):
-            await self._write(step)
+            await self.write(step)
             await asyncio.sleep(0)
 
-    async def _write(self, operations: list[Operation]) -> None:
+    async def write(self, operations: Sequence[Operation]) -> None:
+        """All of it, or nothing if this is not the controller any more."""
         if not operations:
             return
         try:

@@ -7,9 +7,18 @@ from odradek.broker.cluster_view import ClusterView
 from odradek.broker.duties import Duty
 from odradek.broker.duties.deletion import DeletionDuty
 from odradek.broker.duties.leadership import LeadershipDuty
+from odradek.broker.duties.preferred_election import PreferredElectionDuty
+from odradek.broker.duties.reassignment import ReassignmentDuty
+from odradek.broker.duties.rebalance import RebalanceDuty
 from odradek.metadata.image import ClusterImage
 
-DUTIES: Final[tuple[type[Duty], ...]] = (DeletionDuty, LeadershipDuty)
+DUTIES: Final[tuple[type[Duty], ...]] = (
+    DeletionDuty,
+    LeadershipDuty,
+    PreferredElectionDuty,
+    ReassignmentDuty,
+    RebalanceDuty,
+)
 """In the order in which they are seen to: what the first of them changes is read before the next begins."""
 
 

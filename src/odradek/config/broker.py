@@ -148,6 +148,18 @@ class BrokerConfig:
     unclean_leader_election_enable: bool = boolean(
         "unclean.leader.election.enable", False, "Whether a replica outside the ISR may lead, losing records."
     )
+    auto_leader_rebalance_enable: bool = boolean(
+        "auto.leader.rebalance.enable", True, "Whether the preferred replicas lead again by themselves."
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        "leader.imbalance.check.interval.seconds", 300, "How often that is looked after.", minimum=1
+    )
+    leader_imbalance_per_broker_percentage: int = integer(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        "The part of what a broker should lead that others may lead.",
+        minimum=0,
+    )
     message_max_bytes: int = integer("message.max.bytes", 1_048_588, "The largest record batch.", minimum=0)
     compression_type: str = text(
         "compression.type",

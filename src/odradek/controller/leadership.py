@@ -78,10 +78,10 @@ def grant_elections(
     *,
     shutting_down: Collection[int],
     controller_epoch: int,
-) -> tuple[list[StateChange], Delete]:
-    """What `/admin/preferred_replica_election` asks for, and the node's end, which is written last.
+) -> tuple[list[StateChange], list[KafkaError], Delete]:
+    """What `/admin/preferred_replica_election` asks for, what of it can't be had, and the node's end, written last.
 
-    What can't be had is not waited for, as in Kafka.
+    What can't be had is not waited for, as in Kafka; leaders that lead already are neither.
     """
     decided = elect_on_demand(
         image,
@@ -91,7 +91,12 @@ def grant_elections(
         controller_epoch=controller_epoch,
     )
     changes = [each for each in decided.values() if isinstance(each, StateChange)]
-    return changes, Delete(path=paths.PREFERRED_REPLICA_ELECTION, version=version)
+    errors = [
+        each
+        for each in decided.values()
+        if isinstance(each, KafkaError) and each.code is not ErrorCode.election_not_needed
+    ]
+    return changes, errors, Delete(path=paths.PREFERRED_REPLICA_ELECTION, version=version)
 
 
 def shut_down(

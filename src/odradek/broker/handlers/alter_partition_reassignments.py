@@ -1,0 +1,58 @@
+"""AlterPartitionReassignments: partitions get other replicas, or what they were getting is given up (KIP-455).
+
+Only the controller does it. When the answer leaves, the reassignments are begun and in the tree, and go on by
+themselves; ListPartitionReassignments tells how far they are. `replicas` null cancels. Version 1 may forbid another
+replication factor (KIP-860). Kafka asks for ALTER on the cluster; here nobody is asked for anything yet.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker import partition_jobs
+from odradek.broker.context import RequestContext
+from odradek.controller import Replicas
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """Each partition has its answer; one that comes twice is INVALID_REQUEST. NOT_CONTROLLER is for them all."""
+    del context
+    any_factor = optional(message, "allow_replication_factor_change", True)
+    targets: dict[TopicPartition, Replicas | None] = {}
+    twice = set()
+    for topic in message.topics:
+        for each in topic.partitions:
+            key = TopicPartition(topic.name, each.partition_index)
+            if key in targets:
+                twice.add(key)
+            targets[key] = None if each.replicas is None else tuple(each.replicas)
+    wanted = {key: target for key, target in targets.items() if key not in twice}
+    shell = broker.controller
+    answer: dict[str, Any] = {"allow_replication_factor_change": any_factor}
+    try:
+        errors = await shell.do(
+            lambda controller: partition_jobs.alter_reassignments(
+                controller, shell.view, wanted, allow_replication_factor_change=any_factor
+            )
+        )
+    except KafkaError as error:
+        return answer | {"error_code": error.code, "error_message": str(error), "responses": []}
+    errors |= {
+        key: KafkaError(ErrorCode.invalid_request, f"the request names {key.topic}-{key.partition} twice")
+        for key in twice
+    }
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for key in targets:
+        refused = errors.get(key)
+        topics.setdefault(key.topic, []).append(
+            {
+                "partition_index": key.partition,
+                "error_code": ErrorCode.none if refused is None else refused.code,
+                "error_message": None if refused is None else str(refused),
+            }
+        )
+    responses = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    return answer | {"error_code": ErrorCode.none, "error_message": None, "responses": responses}

@@ -1,0 +1,68 @@
+"""ElectLeaders: the preferred replica shall lead, or where nobody leads, anyone that is alive (KIP-183, KIP-460).
+
+Only the controller does it. When the answer leaves, the elections are in the tree and in this broker's metadata. With
+null partitions all that need one have one, and only those are told of. Versions: 1 knows unclean elections, which may
+lose records, and an error of its own; 2 is flexible. Kafka asks for ALTER on the cluster; here nobody is asked for
+anything yet.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker import partition_jobs
+from odradek.broker.context import RequestContext
+from odradek.controller import ElectionType
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.messages import optional
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+Results = dict[TopicPartition, KafkaError | None]
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """Each partition has its answer. An error of them all is each one's too: version 0 has no other place for it."""
+    del context
+    wanted: list[TopicPartition] | None = None
+    if message.topic_partitions is not None:
+        named = (TopicPartition(each.topic, number) for each in message.topic_partitions for number in each.partitions)
+        wanted = list(dict.fromkeys(named))
+    try:
+        return _answer(await _elect(broker, wanted, optional(message, "election_type", 0), message.timeout))
+    except KafkaError as error:
+        return _answer(dict.fromkeys(wanted or (), error)) | {"error_code": error.code}
+
+
+async def _elect(broker: "Broker", wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:
+    if election_type not in ElectionType._value2member_map_:
+        raise KafkaError(ErrorCode.invalid_request, f"there are no elections of type {election_type}")
+    shell = broker.controller
+    try:
+        async with asyncio.timeout(max(timeout.total_seconds(), 0)):
+            return await shell.do(
+                lambda controller: partition_jobs.elect_leaders(
+                    controller, shell.view, wanted, ElectionType(election_type)
+                )
+            )
+    except TimeoutError:
+        message = "the controller has not come to it yet, and will; ask again"
+        raise KafkaError(ErrorCode.request_timed_out, message) from None
+
+
+def _answer(results: Results) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for key, error in results.items():
+        topics.setdefault(key.topic, []).append(
+            {
+                "partition_id": key.partition,
+                "error_code": ErrorCode.none if error is None else error.code,
+                "error_message": None if error is None else str(error),
+            }
+        )
+    return {
+        "error_code": ErrorCode.none,
+        "replica_election_results": [
+            {"topic": name, "partition_result": partitions} for name, partitions in topics.items()
+        ],
+    }

@@ -1,0 +1,41 @@
+"""ListPartitionReassignments: which partitions are getting other replicas, and how far they are (KIP-455).
+
+Only the controller knows. Partitions that are not being reassigned, or not there, are left out. Kafka asks for DESCRIBE
+on the cluster; here nobody is asked for anything yet.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker import partition_jobs
+from odradek.broker.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """Those that are asked for, or with null all."""
+    del context
+    shell = broker.controller
+    wanted: dict[str, set[int]] | None = None
+    if message.topics is not None:
+        wanted = {}
+        for topic in message.topics:
+            wanted.setdefault(topic.name, set()).update(topic.partition_indexes)
+    try:
+        found = await shell.do(lambda _: partition_jobs.list_reassignments(shell.view, wanted))
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": str(error), "topics": []}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for key, assignment in found.items():
+        topics.setdefault(key.topic, []).append(
+            {
+                "partition_index": key.partition,
+                "replicas": assignment.replicas,
+                "adding_replicas": assignment.adding,
+                "removing_replicas": assignment.removing,
+            }
+        )
+    listed = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+    return {"error_code": ErrorCode.none, "error_message": None, "topics": listed}

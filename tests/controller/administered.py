@@ -1,0 +1,176 @@
+"""Brokers' shells on one tree, and followers that catch up: for what the controller does about replicas by and by."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from odradek.broker import partition_jobs
+from odradek.broker.controller_shell import ControllerShell
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.controller import ElectionType, IsrWish, NewTopic, StateChange, change_isr
+from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.metadata.reading import BrokenNodes, read_topics
+from odradek.metadata.store import NoNode, Operation, Result
+from odradek.model import KafkaError, TopicPartition
+from odradek.stores import MemoryStore, MemoryTree
+from odradek.testing import Simulation
+
+CONFIG = BrokerConfig(auto_leader_rebalance_enable=False)
+KEY = TopicPartition("t", 0)
+REASSIGN, ELECT = "/admin/reassign_partitions", "/admin/preferred_replica_election"
+
+
+class Mortal(MemoryStore):
+    """A session whose process dies instead of doing its `writes_left`-th transaction, once `writes_left` is set."""
+
+    writes_left: int | None = None
+    dead = False
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        if self.writes_left is not None:
+            if self.writes_left == 0:
+                self.dead = True
+                await asyncio.get_running_loop().create_future()
+            self.writes_left -= 1
+        return await super().multi(operations)
+
+
+class Brokers:
+    """So many shells; the first is the controller. Leaders, which are not there, ask for an ISR of all replicas."""
+
+    def __init__(self, simulation: Simulation, config: BrokerConfig = CONFIG) -> None:
+        self.simulation = simulation
+        self.config = config
+        self.tree = MemoryTree()
+        self.store = MemoryStore(self.tree)
+        self.shells: dict[int, ControllerShell] = {}
+        self.stores: dict[int, Mortal] = {}
+        self.images: list[ClusterImage] = []
+        self.lagging: set[int] = set()
+        """Brokers that are in no hurry."""
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self, *ids: int) -> None:
+        for broker_id in ids:
+            self.stores[broker_id] = store = Mortal(self.tree)
+            self.shells[broker_id] = shell = ControllerShell(
+                store,
+                broker_id,
+                [ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id)],
+                self.config,
+                self.simulation.runtime(f"broker-{broker_id}"),
+                on_image=lambda _, new: self.images.append(new),
+            )
+            await shell.start()
+        await self.until(lambda: all(each.image.brokers.keys() == set(self.shells) for each in self.shells.values()))
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow())
+
+    async def stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        for broker_id in list(self.shells):
+            await self.shells.pop(broker_id).stop()
+
+    def kill(self, broker_id: int) -> None:
+        self.shells.pop(broker_id).kill()
+        store = self.stores.pop(broker_id)
+        store.abandon()
+        self.tree.expire(store.session_id)
+
+    @property
+    def controller(self) -> ControllerShell | None:
+        return next((shell for shell in self.shells.values() if shell.is_controller), None)
+
+    @property
+    def now(self) -> PartitionImage | None:
+        """Partition t-0 as the controller has it."""
+        return None if self.controller is None else self.controller.image.partition(KEY)
+
+    async def create(self, *assignment: tuple[int, ...], **config: str) -> None:
+        wanted = NewTopic(name="t", assignment=dict(enumerate(assignment)), config=config)
+        [created] = await self.controller.create_topics([wanted])
+        assert created.error is None
+
+    async def reassign(self, targets: Any, **more: Any) -> dict[TopicPartition, KafkaError]:
+        shell = self.controller
+        more = {"allow_replication_factor_change": True} | more
+        return await shell.do(
+            lambda controller: partition_jobs.alter_reassignments(controller, shell.view, targets, **more)
+        )
+
+    async def elect(self, wanted: Any, election_type: ElectionType = ElectionType.PREFERRED) -> dict[Any, Any]:
+        shell = self.controller
+        return await shell.do(
+            lambda controller: partition_jobs.elect_leaders(controller, shell.view, wanted, election_type)
+        )
+
+    async def wish(self, path: str, *partitions: Any) -> None:
+        """Write a node as tools do: (topic, partition) or (topic, partition, replicas)."""
+        names = ("topic", "partition", "replicas")
+        entries = [dict(zip(names, each, strict=False)) for each in partitions]
+        await self.write(path, json.dumps({"version": 1, "partitions": entries}).encode())
+
+    async def write(self, path: str, data: bytes) -> None:
+        try:
+            await self.store.set(path, data)
+        except NoNode:
+            await self.store.create(path, data)
+
+    async def node(self, path: str) -> Any:
+        node = await self.store.get(path)
+        return None if node is None else json.loads(node.data)
+
+    async def tree_image(self) -> ClusterImage:
+        """The topic `t` as the tree has it now."""
+        return ClusterImage().with_topics(await read_topics(self.store, [KEY.topic], BrokenNodes()))
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Give the others turns until something is so; virtual time ends a test that waits in vain."""
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    async def until_gone(self, path: str) -> None:
+        while await self.store.get(path) is not None:
+            await asyncio.sleep(0.01)
+
+    async def until_reassigned(self, *target: int) -> None:
+        def is_so() -> bool:
+            now = self.now
+            return now is not None and now.replicas == target and set(now.isr) == set(target) and now.has_leader
+
+        await self.until(is_so)
+        assert (self.now.adding_replicas, self.now.removing_replicas) == ((), ())
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(0.005)
+            shell = self.controller
+            for name, topic in () if shell is None else list(shell.image.topics.items()):
+                for number, partition in topic.partitions.items():
+                    await self._join(shell, TopicPartition(name, number), partition)
+
+    async def _join(self, shell: ControllerShell, key: TopicPartition, partition: PartitionImage) -> None:
+        live = shell.image.brokers.keys() - self.lagging
+        for joining in [each for each in partition.replicas if each in live and each not in partition.isr]:
+            wish = IsrWish(
+                isr=dict.fromkeys((*partition.isr, joining), -1),
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.state_version,
+            )
+
+            async def ask(controller: Any, wish: IsrWish = wish) -> None:
+                change = change_isr(
+                    shell.image, key, partition.leader, wish, shutting_down=(), controller_epoch=controller.epoch
+                )
+                if isinstance(change, StateChange):
+                    shell.view.follower.mark(topics=(key.topic,))
+                    await controller.change_states([change])
+
+            try:
+                if partition.leader in shell.image.brokers:
+                    await asyncio.wait_for(shell.do(ask), 1)
+            except (KafkaError, TimeoutError):
+                return
+            return

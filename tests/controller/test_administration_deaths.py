@@ -1,0 +1,164 @@
+"""The controller dies before each of its writes for a reassignment or an election: the next one finishes (M10)."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from administered import ELECT, KEY, REASSIGN, Brokers
+
+from odradek.controller import reassignments
+from odradek.metadata.image import ClusterImage
+from odradek.testing import Simulation
+
+MOST_WRITES = 60
+CONTROLLER = 0
+
+
+def lives(seed: int, scenario: Callable[[Brokers, Callable[[Any], Coroutine[Any, Any, bool]]], Any]) -> list[Any]:
+    """`scenario`'s answers for a death before each write, until nobody dies any more.
+
+    The scenario is given the brokers, and what does a work that the controller may die of: True if it did. Its answer
+    may be a function of the tree that the dead one left.
+    """
+    answers = []
+    for writes in range(MOST_WRITES):
+        simulation = Simulation(seed)
+
+        async def main(simulation: Simulation = simulation, writes: int = writes) -> Any:
+            world = Brokers(simulation)
+            await world.start(CONTROLLER, 1, 2, 3)
+
+            async def die_of(work: Coroutine[Any, Any, Any]) -> bool:
+                mortal = world.stores[CONTROLLER]
+                mortal.writes_left = writes
+                task = asyncio.create_task(work)
+                await world.until(lambda: mortal.dead or task.done())
+                if mortal.dead:
+                    left.append(await world.tree_image())
+                    world.kill(CONTROLLER)
+                    task.cancel()
+                await asyncio.wait([task])
+                if not mortal.dead:
+                    task.result()
+                mortal.writes_left = None
+                return mortal.dead
+
+            left: list[ClusterImage] = []
+            answer = await scenario(world, die_of)
+            await world.stop()
+            return "lived" if not left else answer(left[0]) if callable(answer) else answer
+
+        answers.append(simulation.run(main()))
+        if answers[-1] == "lived":
+            return answers
+    raise AssertionError("somebody always dies")
+
+
+def phase(image: ClusterImage) -> str:
+    """How far the reassignment of `KEY` is."""
+    now = image.partition(KEY)
+    assignment = reassignments(image).get(KEY)
+    if assignment is None:
+        return f"has {sorted(now.replicas)}"
+    if set(now.isr) == set(assignment.target):
+        return "moved"
+    return "in sync" if set(assignment.target) <= set(now.isr) else "copies"
+
+
+@pytest.mark.parametrize("way", ["node", "request"])
+def test_a_reassignment_is_finished_by_the_next_controller(seed, way):
+    """M9, M10."""
+
+    async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
+        await world.create((CONTROLLER, 1))
+
+        async def reassign() -> None:
+            if way == "node":
+                await world.wish(REASSIGN, ("t", 0, (2, 3)))
+            else:
+                await world.reassign({KEY: (2, 3)})
+            await world.until_reassigned(2, 3)
+            await world.until_gone(REASSIGN)
+
+        died = await die_of(reassign())
+        await world.until(lambda: world.controller)
+        if died and way == "request" and not begun(await world.tree_image()):
+            return phase  # nobody was told that it was begun
+        await world.until_reassigned(2, 3)
+        await world.until_gone(REASSIGN)
+        assert reassignments(world.controller.image) == {}
+        return phase
+
+    def begun(image: ClusterImage) -> bool:
+        return bool(reassignments(image)) or image.partition(KEY).replicas == (2, 3)
+
+    answers = lives(seed, scenario)
+    assert answers[0] == "has [0, 1]"
+    assert {"copies", "in sync", "moved", "lived"} <= set(answers)
+    assert ("has [2, 3]" in answers) == (way == "node"), "the entry goes last"
+
+
+def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller(seed):
+    """M10."""
+
+    async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
+        await world.create((1, 2))
+        world.lagging = {3}
+        await world.wish(REASSIGN, ("t", 0, (CONTROLLER, 3)))
+        await world.until(lambda: reassignments(world.controller.image))
+
+        async def give_up() -> None:
+            await world.reassign({KEY: None})
+            await world.until(lambda: reassignments(world.controller.image) == {})
+
+        died = await die_of(give_up())
+        await world.until(lambda: world.controller)
+        wished = await world.node(REASSIGN) is not None
+        [assignment] = reassignments(world.controller.image).values() or [None]
+        is_given_up = assignment is None or set(assignment.target) == {1, 2}
+        world.lagging = set()
+        if not is_given_up:
+            # The asker was told nothing, and asks the next one.
+            await world.reassign({KEY: None})
+        await world.until(lambda: reassignments(world.controller.image) == {})
+        await asyncio.sleep(5)
+        assert set(world.now.replicas) == {1, 2}
+        assert await world.node(REASSIGN) is None
+        return f"{wished} {is_given_up}" if died else "lived"
+
+    answers = lives(seed, scenario)
+    assert answers[0] == "True False"
+    assert answers[1] == "False False", "the wish goes first, else it would be granted again"
+    assert "False True" in answers
+
+
+def test_elections_that_a_node_asks_for_are_finished_by_the_next_controller(seed, monkeypatch):
+    """M9, M10."""
+    monkeypatch.setattr("odradek.broker.active_controller.STEP_OPERATIONS", 1)
+
+    async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
+        await world.create((1, 2), (1, 3), (1, 2))
+        partitions = world.controller.image.topics["t"].partitions
+        world.kill(1)
+        await world.until(lambda: all(each.leader != 1 for each in leaders(world)))
+        await world.start(1)
+        await world.until(lambda: all(1 in each.isr for each in leaders(world)))
+
+        async def elect() -> None:
+            await world.wish(ELECT, *(("t", number) for number in partitions))
+            await world.until_gone(ELECT)
+
+        died = await die_of(elect())
+        elected = sum(each.leader == 1 for each in leaders(world))
+        await world.until(lambda: world.controller and all(each.leader == 1 for each in leaders(world)))
+        await world.until_gone(ELECT)
+        return f"{elected} elected" if died else "lived"
+
+    def leaders(world: Brokers) -> Any:
+        image = world.controller.image if world.controller else world.images[-1]
+        return image.topics["t"].partitions.values()
+
+    answers = lives(seed, scenario)
+    assert answers[-1] == "lived"
+    assert len(answers) == 5, "three elections, and the end of the node"

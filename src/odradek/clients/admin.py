@@ -1,7 +1,7 @@
 """`Admin`: what a cluster has, and how it is changed: topics, groups, offsets, configuration, brokers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -25,6 +25,13 @@ from odradek.clients.group_offsets import OffsetAndMetadata, fetch_group_offsets
 from odradek.clients.log_dirs import LogDirDescription, describe_log_dirs
 from odradek.clients.metadata import ClusterMetadata, merge
 from odradek.clients.offsets import LATEST, OffsetAndTimestamp, by_topic, list_offsets
+from odradek.clients.reassignments import (
+    ElectionType,
+    PartitionReassignment,
+    alter_partition_reassignments,
+    elect_leaders,
+    list_partition_reassignments,
+)
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.clients.transactions import ProducerDescription, abort_transaction, describe_producers
@@ -185,6 +192,42 @@ class Admin:
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Offsets by partition, for `EARLIEST`, `LATEST` or a time in ms; see `offsets.list_offsets`."""
         return await list_offsets(self._cluster, wanted, isolation_level=isolation_level, timeout_ms=self._timeout_ms)
+
+    # ---- replicas and leaders -----------------------------------------------------------------------------------
+
+    async def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Collection[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> None:
+        """Begin to give partitions these replicas, the preferred leader first; None gives up what is in progress.
+
+        New replicas copy the records before old ones go: `list_partition_reassignments` tells when that is done.
+        Raises `RefusedPartitionsError` for partitions that can't have that, after the others were begun.
+        """
+        await alter_partition_reassignments(
+            self._cluster,
+            targets,
+            allow_replication_factor_change=allow_replication_factor_change,
+            timeout_ms=self._timeout_ms,
+        )
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments in progress: all, or those of some partitions. Raises `KafkaError`."""
+        return await list_partition_reassignments(self._cluster, partitions, timeout_ms=self._timeout_ms)
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elect leaders, of all partitions that need one or of some, and say why not where that could not be done.
+
+        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results; what
+        concerns no partition in particular is raised as `KafkaError`.
+        """
+        return await elect_leaders(self._cluster, election_type, partitions, timeout_ms=self._timeout_ms)
 
     # ---- groups -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,170 @@
+"""Partitions that get other replicas (KIP-455), elections of leaders on demand (KIP-460): asked of the controller."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.offsets import by_topic
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import optional
+
+
+class ElectionType(IntEnum):
+    """Who shall lead, by Kafka's numbers.
+
+    PREFERRED: the first replica. UNCLEAN: where nobody leads, whoever is alive, though it may lack records, which are
+    lost then.
+    """
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReassignment:
+    """A reassignment in progress: all replicas of the partition now, those that are new, and those that will go."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that the partition shall have."""
+        return tuple(each for each in self.replicas if each not in self.removing_replicas)
+
+
+class RefusedPartitionsError(KafkaError):
+    """Some partitions of a request were refused: `errors` says which, and why. The others were done.
+
+    Final: that a partition is not there, say, is no reason to ask again.
+    """
+
+    retriable = False
+
+    def __init__(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
+        self.errors = dict(errors)
+        first = next(iter(self.errors.values()))
+        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
+        super().__init__(first.code, f"{first}{more}")
+
+
+async def alter_partition_reassignments(
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, Collection[int] | None],
+    *,
+    allow_replication_factor_change: bool = True,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> None:
+    """See `Admin.alter_partition_reassignments`."""
+    message = {
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition,
+                        "replicas": None if (target := targets[each]) is None else list(target),
+                    }
+                    for each in some
+                ],
+            }
+            for name, some in by_topic(targets)
+        ],
+        "timeout": timeout_ms,
+        "allow_replication_factor_change": allow_replication_factor_change,
+    }
+
+    async def attempt() -> None:
+        connection = await cluster.controller()
+        response = await connection.request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, message)
+        _raise(response)
+        errors = {
+            TopicPartition(topic.name, each.partition_index): each
+            for topic in response.responses
+            for each in topic.partitions
+            if each.error_code != ErrorCode.none
+        }
+        if errors:
+            raise RefusedPartitionsError({key: _error(key, each) for key, each in errors.items()})
+
+    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+async def list_partition_reassignments(
+    cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> dict[TopicPartition, PartitionReassignment]:
+    """See `Admin.list_partition_reassignments`."""
+    topics = None
+    if partitions is not None:
+        topics = [
+            {"name": name, "partition_indexes": [each.partition for each in some]}
+            for name, some in by_topic(partitions)
+        ]
+    message = {"topics": topics, "timeout": timeout_ms}
+
+    async def attempt() -> dict[TopicPartition, PartitionReassignment]:
+        connection = await cluster.controller()
+        response = await connection.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, message)
+        _raise(response)
+        found = {
+            TopicPartition(topic.name, each.partition_index): PartitionReassignment(
+                replicas=tuple(each.replicas),
+                adding_replicas=tuple(each.adding_replicas),
+                removing_replicas=tuple(each.removing_replicas),
+            )
+            for topic in response.topics
+            for each in topic.partitions
+        }
+        return dict(sorted(found.items()))
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+async def elect_leaders(
+    cluster: Cluster,
+    election_type: ElectionType,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> dict[TopicPartition, KafkaError | None]:
+    """See `Admin.elect_leaders`."""
+    wanted = None
+    if partitions is not None:
+        wanted = [
+            {"topic": name, "partitions": [each.partition for each in some]} for name, some in by_topic(partitions)
+        ]
+    message = {"election_type": int(election_type), "topic_partitions": wanted, "timeout": timeout_ms}
+
+    async def attempt() -> dict[TopicPartition, KafkaError | None]:
+        connection = await cluster.controller()
+        response = await connection.request(ApiKey.ELECT_LEADERS, message)
+        _raise(response)
+        results: dict[TopicPartition, KafkaError | None] = {}
+        for topic in response.replica_election_results:
+            for each in topic.partition_result:
+                key = TopicPartition(topic.topic, each.partition_id)
+                results[key] = _error(key, each) if each.error_code != ErrorCode.none else None
+                if each.error_code == ErrorCode.not_controller:
+                    # Before there was a place for it, what concerns all partitions was said of each.
+                    raise KafkaError(ErrorCode.not_controller)
+        return dict(sorted(results.items()))
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+def _raise(response: Any) -> None:
+    code = optional(response, "error_code", ErrorCode.none)
+    if code != ErrorCode.none:
+        raise KafkaError(code, optional(response, "error_message", None))
+
+
+def _error(key: TopicPartition, answer: Any) -> KafkaError:
+    name = answer.error_code.name.upper()
+    where = f"{key.topic}-{key.partition}"
+    reason = answer.error_message or name
+    return KafkaError(answer.error_code, reason if where in reason else f"{where}: {reason}")

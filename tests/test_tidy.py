@@ -42,6 +42,8 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "supervisor/supervisor.py": "starts and ends brokers",
     "cli/bench/": "measures real processes by the real clock",
     "testing/broker_thread.py": "a thread for each broker's loop, beside blocking clients",
+    "testing/cut_network.py": "a lock: the threads of several brokers ask what is cut",
+    "testing/request_faults.py": "a lock: the threads of several brokers use up one rule",
     "testing/cluster.py": "its calls have limits of real time",
     "testing/conditions.py": "waits for other processes, which live in real time",
     "testing/server_process.py": "starts and kills servers",

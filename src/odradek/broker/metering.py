@@ -9,11 +9,10 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.apis import apis
-from odradek.broker.dispatch import Dispatcher
 from odradek.metrics.counters import RequestCounters
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Clock
-from odradek.wire import LATER, Connection, PendingReply, Reply
+from odradek.wire import LATER, Connection, PendingReply, Reply, Serve
 
 _HEAD: Final = struct.Struct(">I").unpack_from
 _HEAD_BYTES: Final = 4
@@ -29,10 +28,10 @@ def api_name(api_key: int) -> str:
 
 
 class RequestMeter:
-    """Stands in for the dispatcher. `clock` is the one that `read_at` comes from."""
+    """Stands before `serve`, the dispatcher's. `clock` is the one that `read_at` comes from."""
 
-    def __init__(self, dispatcher: Dispatcher, clock: Clock) -> None:
-        self._serve = dispatcher.serve
+    def __init__(self, serve: Serve, clock: Clock) -> None:
+        self._serve = serve
         self._clock = clock.monotonic
         self._busy = clock.busy_s
         self._marks = [(self._clock(), self._busy())] * 2

@@ -29,6 +29,7 @@ from odradek.wire import (
     ConnectionLimits,
     Pressure,
     RequestBudget,
+    Serve,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Server:
 
     def __init__(self, broker: "Broker", dispatcher: Dispatcher) -> None:
         self._broker = broker
-        self.dispatcher = dispatcher
+        self.serve: Serve = dispatcher.serve
+        """What answers requests; whoever wants to stand before it takes its place before `open`."""
         self._listeners: list[Listener] = []
         self.answer_buffers = AnswerBuffers()
         """What is read for clients is read into these."""
@@ -100,7 +102,8 @@ class Server:
         """Count and time all requests from now on; before `open`."""
         clock = self._broker.runtime.clock
         self._group = replace(self._group, clock=clock.monotonic)
-        self.meter = RequestMeter(self.dispatcher, clock)
+        self.meter = RequestMeter(self.serve, clock)
+        self.serve = self.meter.serve
         return self.meter
 
     async def open(self) -> None:
@@ -266,7 +269,7 @@ class _Door:
     def __init__(self, server: Server, listener: str) -> None:
         self._listener = listener
         self._server = server
-        self.serve = (server.meter or server.dispatcher).serve
+        self.serve = server.serve
         self.closed = server.dismiss
 
     def opened(self, connection: Connection) -> bool:

@@ -93,6 +93,18 @@ class BrokerThread:
         """Do `work` on its loop."""
         return self._wait(asyncio.run_coroutine_threadsafe(work, self._loop), what)
 
+    def call(self, work: Callable[[], None]) -> None:
+        """Do `work` on its loop and return when it is done; one that is paused does it when it goes on."""
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def do() -> None:
+            work()
+            done.set_result(None)
+
+        self._loop.call_soon_threadsafe(do)
+        if not self.is_paused:
+            self._wait(done, "take part")
+
     def _wait(self, future: "concurrent.futures.Future[T]", what: str) -> T:
         try:
             return future.result(LIMIT_S)

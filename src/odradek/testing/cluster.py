@@ -10,18 +10,23 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from odradek.broker.apis import apis
 from odradek.broker.lifecycle import Broker
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
 from odradek.runtime import system_runtime
 from odradek.testing.broker_thread import LIMIT_S, BrokerThread
 from odradek.testing.conditions import eventually
+from odradek.testing.cut_network import CutNetwork, Cuts
+from odradek.testing.request_faults import Delay, Failure, RequestFaults
 
 T = TypeVar("T")
 
@@ -63,6 +68,9 @@ class Cluster:
         self._is_running = False
         self._threads: dict[int, BrokerThread] = {}
         self._addresses: dict[int, str] = {}
+        self._requests = RequestFaults()
+        self._cuts = Cuts()
+        self._networks: dict[int, CutNetwork] = {}
 
     # ---- start and stop -----------------------------------------------------------------------------------------
 
@@ -237,6 +245,66 @@ class Cluster:
             raise created.error
         return True
 
+    # ---- faults -------------------------------------------------------------------------------------------------
+
+    def disconnect(self, brokers: Collection[int], others: Collection[int], *, one_way: bool = False) -> None:
+        """Cut what brokers send each other between the two sets, until `heal`; clients reach all of them still.
+
+        `one_way`: only what `brokers` send does not arrive. Connections are not lost but silent, as in a network that
+        drops packets, and what was sent meanwhile arrives when it heals. The way to the metadata tree stays.
+        """
+        self._check_running()
+        for broker_id in (*brokers, *others):
+            self._check_id(broker_id)
+        both = set(brokers) & set(others)
+        if both:
+            raise ValueError(f"a broker can't be cut off from itself: {', '.join(map(str, sorted(both)))}")
+        for source in brokers:
+            for target in others:
+                self._cuts.cut(source, target)
+                if not one_way:
+                    self._cuts.cut(target, source)
+        self._apply_cuts()
+
+    def delay(self, seconds: float, api: str | ApiKey | None = None, brokers: Collection[int] | None = None) -> None:
+        """Let every request for `api`, or for any, wait before `brokers`, or all of them, serve it, until `heal`.
+
+        Requests of other brokers wait, too; those of one connection wait one after the other, as at a slow broker.
+        """
+        self._check_running()
+        if not seconds > 0:
+            raise ValueError(f"a delay is a number of seconds above 0, not {seconds!r}")
+        for broker_id in brokers or ():
+            self._check_id(broker_id)
+        ids = None if brokers is None else frozenset(brokers)
+        self._requests.add(Delay(seconds=seconds, api=None if api is None else _api(api), brokers=ids))
+
+    def fail_next(
+        self, api: str | ApiKey, error: str | int | ErrorCode, times: int = 1, broker: int | None = None
+    ) -> None:
+        """Answer the next `times` requests of clients for `api` with a Kafka error, and do not do what they ask.
+
+        `api` and `error` have Kafka's names, in any case: `fail_next("produce", "NOT_LEADER_OR_FOLLOWER")`. `broker`:
+        only what that one is asked. A produce request with acks=0, which has no answer, loses its connection.
+        """
+        self._check_running()
+        if times < 1:
+            raise ValueError(f"a request fails once at least, not {times} times")
+        if broker is not None:
+            self._check_id(broker)
+        self._requests.add(Failure(api=_api(api), error=_error(error), times=times, broker=broker))
+
+    def heal(self) -> None:
+        """Undo every `disconnect`, `delay` and `fail_next`. Who is paused or killed stays so."""
+        self._check_running()
+        self._requests.clear()
+        self._cuts.heal()
+        self._apply_cuts()
+
+    def _apply_cuts(self) -> None:
+        for broker_id, thread in list(self._threads.items()):
+            thread.call(self._networks[broker_id].look)
+
     # ---- inside -------------------------------------------------------------------------------------------------
 
     def _start_brokers(self, ids: Collection[int]) -> None:
@@ -252,6 +320,7 @@ class Cluster:
             self._threads[broker_id] = thread
             endpoint = thread.broker.endpoint
             self._addresses[broker_id] = f"{endpoint.host}:{endpoint.port}"
+            self._cuts.brokers[endpoint.port] = broker_id
         if failures:
             raise failures[0]
 
@@ -263,7 +332,13 @@ class Cluster:
             "log.dirs": f"{folder}/broker-{broker_id}",
         }
         config = BrokerConfig.parse({**self._config, **self._broker_configs.get(broker_id, {}), **keys})
-        return BrokerThread(config, system_runtime(), f"sqlite:///{folder}/metadata.sqlite", lambda _: None)
+        network = self._networks[broker_id] = CutNetwork(broker_id, self._cuts, self._requests.from_brokers)
+
+        def prepare(broker: Broker) -> None:
+            broker.server.serve = self._requests.before(broker.server.serve, broker_id)
+
+        runtime = replace(system_runtime(), network=network)
+        return BrokerThread(config, runtime, f"sqlite:///{folder}/metadata.sqlite", prepare)
 
     def _thread(self, broker_id: int) -> BrokerThread:
         self._check_running()
@@ -297,3 +372,24 @@ class Cluster:
         found = eventually(condition, within_s=within_s, what=what)
         assert found is not None, "eventually returns what is true"
         return found
+
+
+def _api(name: str | ApiKey) -> ApiKey:
+    """An API by its name, as Kafka has it or as this house does: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
+    wanted = name.name if isinstance(name, ApiKey) else str(name)
+    served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, apis())}
+    found = served.get(wanted.replace("_", "").lower())
+    if found is None:
+        raise ValueError(f"there is no API {wanted!r}; there are {', '.join(key.name for key in served.values())}")
+    return found
+
+
+def _error(error: str | int | ErrorCode) -> ErrorCode:
+    """One of Kafka's errors, by its name or number."""
+    if isinstance(error, str):
+        found = ErrorCode.__members__.get(error.lower())
+    else:
+        found = next((each for each in ErrorCode if each == error), None)
+    if found is None or found is ErrorCode.none:
+        raise ValueError(f"Kafka has no error {error!r}; one is NOT_LEADER_OR_FOLLOWER, which is 6")
+    return found

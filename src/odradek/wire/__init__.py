@@ -6,7 +6,7 @@ An asker's (`outgoing`) sends requests in versions that both sides know, and fin
 """
 
 from odradek.wire.buffers import AnswerBuffers, BufferPool
-from odradek.wire.connection import Connection, Service
+from odradek.wire.connection import Connection, Serve, Service
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.pressure import Pressure
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
@@ -28,5 +28,6 @@ __all__ = [
     "Pressure",
     "Reply",
     "RequestBudget",
+    "Serve",
     "Service",
 ]

@@ -19,6 +19,13 @@ from odradek.wire.sharing import ConnectionGroup, gather
 _log = logging.getLogger("odradek.wire")
 
 
+class Serve(Protocol):
+    """`Service.serve`, for those who stand before another."""
+
+    def __call__(self, connection: "Connection", frame: memoryview, *, alone: bool) -> Reply:
+        """See `Service.serve`."""
+
+
 class Service(Protocol):
     """What stands above a connection."""
 
@@ -435,4 +442,4 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_timer = self._loop.call_later(delay_s, self._watch_idleness, self._reads, unsent_bytes)
 
 
-__all__ = ["Connection", "Service"]
+__all__ = ["Connection", "Serve", "Service"]

@@ -1,0 +1,168 @@
+"""Brokers' ways to each other that can be cut, over real sockets: what a cut holds back is delivered when it heals.
+
+A broker's connections to others go through gates at its own end, which hold what it sends and do not read what comes.
+As in a network that drops packets, a connection over a cut is not lost but silent, and a new one is not refused but
+not answered. Clients do not come this way.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from odradek.runtime import Listener, ListenOptions, Network, SystemNetwork
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class Cuts:
+    """Which brokers do not hear which; for all of a cluster's threads. `brokers` are their ids by their ports."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, int] = {}
+        self._pairs: frozenset[tuple[int, int]] = frozenset()
+        self._lock = threading.Lock()
+
+    def cut(self, source: int, target: int) -> None:
+        """From now on nothing that `source` sends reaches `target`."""
+        with self._lock:
+            self._pairs |= {(source, target)}
+
+    def heal(self) -> None:
+        """Cut nothing any longer."""
+        with self._lock:
+            self._pairs = frozenset()
+
+    def between(self, source: int, port: int) -> tuple[bool, bool]:
+        """Whether `source`'s way to the broker at `port` is cut, and the way back."""
+        pairs, target = self._pairs, self.brokers.get(port)
+        if not pairs or target is None:
+            return False, False
+        return (source, target) in pairs, (target, source) in pairs
+
+
+class CutNetwork:
+    """The machine's network as the broker `broker_id` has it. `ports` are those that its connections come from."""
+
+    def __init__(self, broker_id: int, cuts: Cuts, ports: set[int]) -> None:
+        self._broker_id = broker_id
+        self._cuts = cuts
+        self._ports = ports
+        self._network: Network = SystemNetwork()
+        self._gates: set[_Gate] = set()
+        self._changed = asyncio.Event()
+
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
+    ) -> Listener:
+        """See `runtime.Network`."""
+        return await self._network.listen(factory, host, port, options)
+
+    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+        """See `runtime.Network`."""
+        while any(self._cuts.between(self._broker_id, port)):
+            self._changed.clear()
+            await self._changed.wait()
+        protocol = factory()
+        _, relay = await self._network.connect(lambda: _Relay(protocol, port, self._closed), host, port)
+        gate = relay.gate
+        self._gates.add(gate)
+        self._ports.add(gate.near_port)
+        gate.cut(*self._cuts.between(self._broker_id, port))
+        # uvloop's transports are no subclasses of asyncio's either.
+        return cast("asyncio.Transport", gate), protocol
+
+    def _closed(self, gate: "_Gate") -> None:
+        self._gates.discard(gate)
+        self._ports.discard(gate.near_port)
+
+    def look(self) -> None:
+        """Do what the cuts say now; on the broker's loop."""
+        self._changed.set()
+        for gate in tuple(self._gates):
+            gate.cut(*self._cuts.between(self._broker_id, gate.port))
+
+
+class _Gate:
+    """A connection's transport as its protocol has it; `port` is the other broker's."""
+
+    def __init__(self, transport: asyncio.Transport, port: int) -> None:
+        self.port = port
+        self.near_port: int = transport.get_extra_info("sockname")[1]
+        self._transport = transport
+        self._held: list[bytes] | None = None
+        self._closing = False
+
+    def cut(self, there: bool, back: bool) -> None:  # noqa: FBT001 two ways of one thing
+        """Hold what goes `there`, do not read what comes `back`; or do again."""
+        if self._transport.is_closing():
+            return
+        if back:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+        if there and self._held is None:
+            self._held = []
+        elif not there and self._held is not None:
+            held, self._held = self._held, None
+            self._transport.writelines(held)
+            if self._closing:
+                self._transport.close()
+
+    def write(self, data: Any) -> None:
+        self.writelines((data,))
+
+    def writelines(self, pieces: Any) -> None:
+        if self._held is None:
+            self._transport.writelines(pieces)
+        elif not self._closing:
+            self._held += map(bytes, pieces)
+
+    def close(self) -> None:
+        self._closing = True
+        if self._held is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._held = None
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        """What changes nothing of what passes: names, sizes, limits."""
+        return getattr(self._transport, name)
+
+
+class _Relay(asyncio.BufferedProtocol):
+    """A connection's protocol as its transport has it."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol, port: int, closed: Callable[[_Gate], None]) -> None:
+        self.gate: _Gate
+        self._protocol = cast("asyncio.BufferedProtocol", protocol)
+        self._port = port
+        self._closed = closed
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.gate = _Gate(cast("asyncio.Transport", transport), self._port)
+        self._protocol.connection_made(cast("asyncio.Transport", self.gate))
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self._protocol.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._protocol.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed(self.gate)
+        self._protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()

@@ -1,0 +1,149 @@
+"""What is done to requests before a broker sees them: a cluster's rules, for all of its brokers' threads.
+
+A rule that matches a request answers it with an error, or lets it wait. Where there is no rule, and in a broker that is
+no `Cluster`'s, nothing is asked.
+"""
+
+import asyncio
+import threading
+from dataclasses import dataclass, replace
+from typing import Final
+
+from odradek.broker.apis import apis
+from odradek.broker.responses import message_frame
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+from odradek.protocol.headers import decode_request_header
+from odradek.protocol.messages import decode_request
+from odradek.testing.error_answers import error_answer
+from odradek.wire import LATER, NO_REPLY, Connection, PendingReply, Reply, Serve
+
+SENTENCE: Final = "a test injected this error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The next `times` requests of clients for `api` are answered with `error`; `broker`: only that one's."""
+
+    api: ApiKey
+    error: ErrorCode
+    times: int
+    broker: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """Every request for `api`, or for any, waits `seconds` at `brokers`, or at all, before it is served."""
+
+    seconds: float
+    api: ApiKey | None
+    brokers: frozenset[int] | None
+
+
+class RequestFaults:
+    """The rules. `from_brokers` has the ports that brokers connect from: what comes from elsewhere is a client's."""
+
+    def __init__(self) -> None:
+        self.from_brokers: set[int] = set()
+        self._lock = threading.Lock()
+        self._failures: tuple[Failure, ...] = ()
+        self._delays: tuple[Delay, ...] = ()
+
+    def add(self, rule: Failure | Delay) -> None:
+        """Let a rule hold from the next request on."""
+        with self._lock:
+            if isinstance(rule, Delay):
+                self._delays = (*self._delays, rule)
+            else:
+                self._failures = (*self._failures, rule)
+
+    def clear(self) -> None:
+        """Let none hold any longer; what waits already waits on."""
+        with self._lock:
+            self._failures, self._delays = (), ()
+
+    def before(self, serve: Serve, broker_id: int) -> Serve:
+        """What a broker serves with instead of `serve`."""
+
+        def served(connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+            if self._failures or self._delays:
+                return self._look(serve, broker_id, connection, frame, alone=alone)
+            return serve(connection, frame, alone=alone)
+
+        return served
+
+    def _look(self, serve: Serve, broker_id: int, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+        key = int.from_bytes(frame[:2], "big")
+        version = int.from_bytes(frame[2:4], "big")
+        api = apis().get(key)
+        if api is None or version not in api.served:
+            return serve(connection, frame, alone=alone)
+        error = None if connection.peer_port in self.from_brokers else self._take_failure(api.key, broker_id)
+        if error is not None:
+            return _refusal(connection, frame, error)
+        seconds = self._delay(api.key, broker_id)
+        if not seconds:
+            return serve(connection, frame, alone=alone)
+        # One after the other, so that none overtakes: as by a broker that is slow.
+        return _Delayed(serve, connection, frame, seconds) if alone else LATER
+
+    def _take_failure(self, api: ApiKey, broker_id: int) -> ErrorCode | None:
+        with self._lock:
+            for place, rule in enumerate(self._failures):
+                if rule.api is api and rule.broker in (None, broker_id):
+                    left = () if rule.times == 1 else (replace(rule, times=rule.times - 1),)
+                    self._failures = (*self._failures[:place], *left, *self._failures[place + 1 :])
+                    return rule.error
+        return None
+
+    def _delay(self, api: ApiKey, broker_id: int) -> float:
+        return sum(
+            rule.seconds
+            for rule in self._delays
+            if rule.api in (None, api) and (rule.brokers is None or broker_id in rule.brokers)
+        )
+
+
+class _Delayed(PendingReply):
+    """The reply to a request that waits; none of its connection is served before it."""
+
+    exclusive = True
+
+    def __init__(self, serve: Serve, connection: Connection, frame: memoryview, seconds: float) -> None:
+        self._inner: PendingReply | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._serve, serve, connection, frame)
+
+    def _serve(self, serve: Serve, connection: Connection, frame: memoryview) -> None:
+        if not connection.is_open:
+            return
+        reply = serve(connection, frame, alone=True)
+        assert reply is not LATER, "it is alone"
+        if not isinstance(reply, PendingReply):
+            self.complete(reply)
+            return
+        self._inner = reply
+        self.on_answered = reply.on_answered
+        if reply.settled:
+            self._pass_on(reply)
+        else:
+            reply.on_settled = self._pass_on
+
+    def _pass_on(self, reply: PendingReply) -> None:
+        self.refused = reply.refused
+        self.complete(reply.buffers)
+
+    def abandon(self) -> bool:
+        """See `PendingReply`."""
+        self._timer.cancel()
+        return self._inner is None or self._inner.abandon()
+
+
+def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Reply:
+    """The answer with an error; one that wants none, of a producer with acks=0, loses its connection as in Kafka."""
+    header = decode_request_header(frame)
+    key, version = ApiKey(header.api_key), header.api_version
+    request = decode_request(key, version, bytes(frame[header.body_offset :]))
+    if key is ApiKey.PRODUCE and request.acks == 0:
+        connection.close(SENTENCE)
+        return NO_REPLY
+    return message_frame(header, error_answer(key, version, request, error, SENTENCE))

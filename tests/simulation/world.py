@@ -1,4 +1,4 @@
-"""A broker and clients in virtual time: what the tests here play with."""
+"""Brokers and clients in virtual time: what the tests here play with."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -9,68 +9,89 @@ from odradek.broker.lifecycle import Broker
 from odradek.clients import Consumer, Producer
 from odradek.clients.consumer.positions import ConsumerRecord
 from odradek.config import BrokerConfig
-from odradek.metadata.store import Store
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation, Survival
 
 ADDRESS: Final = "broker:9092"
+SESSION_TIMEOUT_S: Final = 6.0
 
 
 class World:
-    """One broker on the host `broker`, and the clients that a test asks for, each on a host of its own."""
+    """Brokers over one metadata tree, and the clients that a test asks for, each on a host of its own.
 
-    def __init__(self, seed: int, config: Mapping[str, str] | None = None) -> None:
+    One broker is on the host `broker`; several are on `broker-0`, `broker-1`, … by their ids. One that is killed is
+    registered until its session has run out, unless `noticed_at_once`, as by a tree on the same machine.
+    """
+
+    def __init__(
+        self, seed: int, config: Mapping[str, str] | None = None, *, brokers: int = 1, noticed_at_once: bool = True
+    ) -> None:
         self.simulation = Simulation(seed)
-        self._config = {"broker.id": "0", "listeners": f"PLAINTEXT://{ADDRESS}", "log.dirs": "/data", **(config or {})}
-        self._tree = MemoryTree()
-        self._running: tuple[Broker, Store] | None = None
+        self.hosts = ["broker"] if brokers == 1 else [f"broker-{number}" for number in range(brokers)]
+        self.servers = ",".join(f"{host}:9092" for host in self.hosts)
+        self.tree = MemoryTree()
+        self._config = dict(config or {})
+        self._noticed_at_once = noticed_at_once
+        self._running: dict[int, tuple[Broker, MemoryStore]] = {}
 
     @property
     def now_s(self) -> float:
         """Virtual seconds since the start."""
         return self.simulation.clock.elapsed_s
 
-    async def start(self) -> None:
-        """Start the broker, over what its disk has."""
-        store = MemoryStore(self._tree)
-        broker = Broker(BrokerConfig.parse(self._config), self.simulation.runtime("broker"), store)
-        await broker.start()
-        self._running = broker, store
+    @property
+    def running(self) -> dict[int, Broker]:
+        """The brokers that run, by id."""
+        return {number: broker for number, (broker, _) in self._running.items()}
 
-    async def stop(self) -> None:
+    def store(self, number: int) -> MemoryStore:
+        """The session of a broker that runs."""
+        return self._running[number][1]
+
+    async def start(self, number: int = 0) -> None:
+        """Start a broker, over what its disk has."""
+        host = self.hosts[number]
+        own = {"broker.id": str(number), "listeners": f"PLAINTEXT://{host}:9092", "log.dirs": "/data"}
+        store = MemoryStore(self.tree)
+        broker = Broker(BrokerConfig.parse({**own, **self._config}), self.simulation.runtime(host), store)
+        await broker.start()
+        self._running[number] = broker, store
+
+    async def stop(self, number: int = 0) -> None:
         """Stop it cleanly."""
-        broker, store = self._take()
+        broker, store = self._running.pop(number)
         await broker.stop()
         await store.close()
 
-    async def kill(self) -> None:
+    async def kill(self, number: int = 0) -> None:
         """`kill -9`."""
-        broker, store = self._take()
-        broker.kill()
-        self.simulation.kill("broker")
-        await store.close()
+        await self._end(number)
+        self.simulation.kill(self.hosts[number])
 
-    async def cut_power(self, survival: Survival = Survival.ANY) -> None:
+    async def cut_power(self, survival: Survival = Survival.ANY, number: int = 0) -> None:
         """The machine under the broker goes off and on."""
-        broker, store = self._take()
-        broker.kill()
-        self.simulation.cut_power("broker", survival)
-        await store.close()
+        await self._end(number)
+        self.simulation.cut_power(self.hosts[number], survival)
 
-    def _take(self) -> tuple[Broker, Store]:
-        assert self._running is not None, "the broker does not run"
-        running, self._running = self._running, None
-        return running
+    async def _end(self, number: int) -> None:
+        broker, store = self._running.pop(number)
+        broker.kill()
+        if self._noticed_at_once:
+            await store.close()
+        else:
+            session = store.session_id
+            store.abandon()
+            asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, self.tree.expire, session)
 
     def producer(self, host: str, **settings: Any) -> Producer:
         """A producer on `host`."""
-        return Producer(ADDRESS, runtime=self.simulation.runtime(host), **settings)
+        return Producer(self.servers, runtime=self.simulation.runtime(host), **settings)
 
     def consumer(self, host: str, *topics: str, **settings: Any) -> Consumer:
         """A consumer on `host`; it starts at the beginning."""
         given = {"auto_offset_reset": "earliest", **settings}
-        return Consumer(*topics, bootstrap_servers=ADDRESS, runtime=self.simulation.runtime(host), **given)
+        return Consumer(*topics, bootstrap_servers=self.servers, runtime=self.simulation.runtime(host), **given)
 
     async def read(self, topic: str, partitions: int) -> dict[int, list[bytes]]:
         """All values that are in a topic at this moment, by partition, in the order of their offsets."""
@@ -91,13 +112,13 @@ class World:
         return found
 
     def play(self, scenario: Callable[[Self], Coroutine[Any, Any, None]]) -> str:
-        """Run `scenario` with the broker started before and stopped after it; returns the trace's digest."""
+        """Run `scenario` with every broker started before and stopped after it; returns the trace's digest."""
 
         async def main() -> None:
-            await self.start()
+            await asyncio.gather(*(self.start(number) for number in range(len(self.hosts))))
             await scenario(self)
-            if self._running is not None:
-                await self.stop()
+            for number in sorted(self._running):
+                await self.stop(number)
 
         self.simulation.run(main())
         return self.simulation.trace.digest

@@ -192,14 +192,21 @@ def test_one_fault_anywhere_in_a_long_history_is_found(fault: str, seed: int):
     assert set(kinds(history)) == expected[fault]
 
 
-def test_the_longest_pause_is_of_one_producer_in_one_partition_and_in_the_time_that_is_asked_for():
+def test_the_longest_pause_is_of_one_client_in_one_partition_and_in_the_time_that_is_asked_for():
     history = History()
-    for producer, partition, times in (("a", T0, (0.0, 1.0, 4.0)), ("a", T1, (0.5, 3.0)), ("b", T0, (1.5, 2.0))):
+    for producer, partition, times in (
+        ("a", T0, (0.0, 1.0, 4.0)),
+        ("a", T1, (0.5, 3.0)),
+        ("b", T0, (1.5, 2.0)),
+        ("b", T1, (4.0,)),
+    ):
         for time in times:
             send = history.send(producer, partition, f"{producer}{partition}{time}".encode(), now=time)
             send.acknowledge(None, now=time)
     history.send("a", T0, b"on its way", now=9.0)
-    assert longest_pause(history) == (3.0, 1.0, "a", T0)
-    assert longest_pause(history, until=0.5) == (2.5, 0.5, "a", T1)
-    assert longest_pause(history, since=3.5) == (3.0, 1.0, "a", T0)
-    assert longest_pause(history, since=5.0) is None
+    assert longest_pause(history, {"a"}) == (3.0, 1.0, T0)
+    assert longest_pause(history, {"a"}, until=0.5) == (2.5, 0.5, T1)
+    assert longest_pause(history, {"a"}, since=3.5) == (3.0, 1.0, T0)
+    assert longest_pause(history, {"a"}, since=5.0) is None
+    assert longest_pause(history, {"b"}) == (0.5, 1.5, T0)
+    assert longest_pause(history, {"a", "b"}) == (2.5, 0.5, T1)

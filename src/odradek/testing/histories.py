@@ -25,7 +25,7 @@ Values are unique in a history: they are how a record is known again. Times are 
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -239,28 +239,33 @@ class _Case:
 
 
 class Pause(NamedTuple):
-    """A time without an acknowledged write of one producer to one partition, in seconds."""
+    """A time without an acknowledged write to one partition, in seconds."""
 
     seconds: float
     began_at: float
-    producer: str
     partition: TopicPartition
 
 
-def longest_pause(history: History, *, since: float = float("-inf"), until: float = float("inf")) -> Pause | None:
-    """The longest time between two acknowledged writes of one producer to one partition; None without two of them.
+def longest_pause(
+    history: History,
+    producers: Collection[str],
+    *,
+    since: float = float("-inf"),
+    until: float = float("inf"),
+) -> Pause | None:
+    """The longest time between two acknowledged writes to one partition; None without two of them.
 
-    Those count that touch the time from `since` to `until`. Whether the producer tried meanwhile is not asked: it
-    should always.
+    `producers` count as one: the lives of one client. Pauses count that touch the time from `since` to `until`.
+    Whether the client tried meanwhile is not asked: it should always.
     """
-    times: dict[tuple[str, TopicPartition], list[float]] = defaultdict(list)
+    times: dict[TopicPartition, list[float]] = defaultdict(list)
     for send in tuple(history.sends):
-        if send.acknowledged_at is not None:
-            times[send.producer, send.partition].append(send.acknowledged_at)
+        if send.acknowledged_at is not None and send.producer in producers:
+            times[send.partition].append(send.acknowledged_at)
     return max(
         (
-            Pause(after - before, before, *of)
-            for of, some in times.items()
+            Pause(after - before, before, partition)
+            for partition, some in times.items()
             for before, after in pairwise(sorted(some))
             if after >= since and before <= until
         ),

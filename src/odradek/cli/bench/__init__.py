@@ -4,14 +4,16 @@
 in a process of its own, most of them through `librdkafka`'s C functions; `measure` repeats rounds that alternate
 between the sides and takes medians. `commands` has the subcommands that say what is compared with what; `compare` is
 the one that sets two whole brokers side by side, with `sides` for how they come and go and `comparisons` for what is
-measured of them. `recovery` measures a start after a crash. `kafka_peer` is Apache Kafka. Nothing here is needed to
-run a broker: it imports confluent-kafka and aiokafka, and says so if they lack.
+measured of them. `recovery` measures a start after a crash, `in_process` a cluster within a test. `kafka_peer` is
+Apache Kafka. Nothing here is needed to run a broker: it imports confluent-kafka and aiokafka, and says so if they lack.
 """
 
 from odradek.cli.bench.commands import command
 from odradek.cli.bench.compare import command as compare_command
+from odradek.cli.bench.in_process import command as cluster_command
 from odradek.cli.bench.recovery import command as recovery_command
 
+command.add_command(cluster_command)
 command.add_command(compare_command)
 command.add_command(recovery_command)
 

@@ -17,6 +17,7 @@ from odradek.metadata.store import (
     StoreError,
 )
 from odradek.model import StorageError
+from odradek.runtime import system_runtime
 
 pytestmark = pytest.mark.asyncio
 
@@ -324,3 +325,29 @@ async def test_a_counter_raised_by_many_sessions_loses_nothing(sessions) -> None
 
     await asyncio.gather(*(raise_it(store) for store in stores))
     assert (await stores[0].get("/counter"))[:2] == (b"40", 40)
+
+
+async def test_a_session_in_touch_with_the_tree_is_surely_alive_for_a_while(sessions) -> None:
+    store = sessions()
+    clock = system_runtime().clock
+    before = clock.monotonic()
+    await store.create("/a", ephemeral=True)
+    first = store.alive_until
+    assert before < first <= clock.monotonic() + 60, "a session time-out of some seconds after an operation"
+    async with asyncio.timeout(60):
+        while store.alive_until <= first:  # it goes on by itself, or by what is done
+            await store.set("/a", b"")
+            await asyncio.sleep(0.01)
+
+
+async def test_a_session_that_was_ended_gives_way_to_another_that_is_alive(sessions) -> None:
+    store, lost = sessions(), Calls()
+    await store.create("/a", ephemeral=True)
+    store.on_session_lost(lost)
+    before = store.session_id
+    await sessions.expire(store)
+    await lost.next()
+    assert store.session_id != before
+    assert await store.get("/a") is None
+    await store.create("/a", ephemeral=True)
+    assert store.alive_until > system_runtime().clock.monotonic()

@@ -20,6 +20,7 @@ from odradek.broker import topic_jobs
 from odradek.broker.active_controller import ActiveController, DeposedError, claim_controller
 from odradek.broker.cluster_view import ClusterView, OnImage
 from odradek.broker.config_changes import ConfigChange, write_changes
+from odradek.broker.fencing import Fence
 from odradek.broker.job_queue import JobQueue, as_kafka_error
 from odradek.broker.membership import Membership, prepare_tree
 from odradek.broker.term import Term
@@ -41,6 +42,8 @@ _log = logging.getLogger("odradek.broker")
 class ControllerShell:
     """One broker in the cluster. `on_image(old, new)` is called on the event loop after every change.
 
+    `fence` is opened when the image is one of a living session, and closed when that may be over.
+
     A topic that is to be deleted is not in the new image; when `on_image` returns, this broker's replicas of it are
     taken for deleted, and its nodes are removed. A topic with another id under the same name is another topic.
     """
@@ -53,6 +56,7 @@ class ControllerShell:
         config: BrokerConfig,
         runtime: Runtime,
         *,
+        fence: Fence | None = None,
         on_image: OnImage,
     ) -> None:
         self.broker_id = broker_id
@@ -62,7 +66,8 @@ class ControllerShell:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         wake = self._wake.set
-        self._membership = Membership(store, broker_id, endpoints, config, runtime.clock, wake=wake)
+        self._fence = fence or Fence(store, runtime.clock)
+        self._membership = Membership(store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake)
         self._jobs = JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
 
@@ -85,7 +90,9 @@ class ControllerShell:
         self.view.image = ClusterImage(cluster_id=cluster_id)
         self.view.follower.start()
         await self._membership.join()
+        self._fence.on_change(closed=self._give_up)
         await self._settle()
+        self._fence.start(wake=self.view.follower.mark_all)
         self._task = asyncio.create_task(self._run(), name=f"controller shell of broker {self.broker_id}")
 
     async def stop(self) -> None:
@@ -98,6 +105,7 @@ class ControllerShell:
 
     def kill(self) -> None:
         """Do nothing more, as a process that was killed; the tree learns nothing."""
+        self._fence.stop()
         self.view.follower.stop()
         if self._task is not None:
             self._task.cancel()
@@ -112,7 +120,7 @@ class ControllerShell:
         """
 
         async def work_as_controller() -> T:
-            if self._term is None:
+            if self._term is None or not self._fence.check():
                 raise DeposedError("this broker is not the controller")
             return await work(self._term.controller)
 
@@ -210,7 +218,7 @@ class ControllerShell:
                 self._jobs.fail_all(as_kafka_error(error))
             except Exception:
                 _log.exception("the controller shell failed; trying again in %.2f s", delay_s)
-            await asyncio.sleep(delay_s)
+            await self._fence.pause(delay_s)
             delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
             self.view.follower.mark_all()
 
@@ -219,7 +227,7 @@ class ControllerShell:
         while True:
             try:
                 await self._look()
-                if self._term is None or not await self._term.perform():
+                if self._term is None or not self._fence.check() or not await self._term.perform():
                     return
             except (DeposedError, SessionExpired) as error:
                 _log.warning("broker %d: %s", self.broker_id, error)
@@ -230,7 +238,7 @@ class ControllerShell:
         view, follower = self.view, self.view.follower
         if await self._membership.renew():
             self._step_down()
-            follower.mark_all()
+        session = self._fence.living_session()
         if follower.controller_changed:
             await self._elect()
         image = await follower.refresh(view.image)
@@ -242,6 +250,7 @@ class ControllerShell:
         view.publish(image)
         if self._term is not None and image is not old:
             self._term.notice(old, image)
+        self._fence.open_for(session)
 
     async def _elect(self) -> None:
         """Find out whether this broker is the controller, and become it if nobody is."""
@@ -261,6 +270,11 @@ class ControllerShell:
             self._term = Term(controller, self.view)
         self.view.follower.watch_states(enabled=self._term is None)
         self.view.follower.mark(controller=True)
+
+    def _give_up(self) -> None:
+        """The fence has closed: what is known may be old, and somebody else may be the controller."""
+        self._step_down()
+        self.view.follower.mark_all()
 
     def _step_down(self) -> None:
         self._end_term()

@@ -21,6 +21,7 @@ from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.cleaning import Cleaning
 from odradek.broker.controller_shell import ControllerShell
 from odradek.broker.dispatch import Dispatcher
+from odradek.broker.fencing import Fence
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.group_coordinator import GroupCoordinator
 from odradek.broker.membership import prepare_tree
@@ -92,6 +93,9 @@ class Broker:
             note=note,
         )
         self.partitions = Partitions(config, runtime, self.logs)
+        self.fence = Fence(store, runtime.clock)
+        self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
+        self.partitions.writer.before_telling = self.fence.check
         self.cleaning = Cleaning(
             self.logs.cleaner,
             runtime,
@@ -135,7 +139,13 @@ class Broker:
             await self.server.open()
             await self._load_logs()
             self.controller = ControllerShell(
-                self.store, self.broker_id, self.endpoints, self.config, self.runtime, on_image=self._on_image
+                self.store,
+                self.broker_id,
+                self.endpoints,
+                self.config,
+                self.runtime,
+                fence=self.fence,
+                on_image=self._on_image,
             )
             self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
             await self.controller.start()
@@ -176,6 +186,7 @@ class Broker:
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""
         self.phase = Phase.STOPPING
+        self.fence.stop()
         self.server.close_listeners()
         self.purgatory.expire_all()
         await self.groups.stop()

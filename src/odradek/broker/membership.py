@@ -1,6 +1,7 @@
 """A broker's part in the tree: what must be there before anything else, and its registration as long as it lives.
 
-A session that was lost took the registration with it. Whoever brings the image up to date asks first: `renew`.
+A session that was lost took the registration with it: the fence closes. Whoever brings the image up to date asks first:
+`renew`.
 """
 
 import logging
@@ -8,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from odradek.broker.active_controller import new_id
+from odradek.broker.fencing import Fence
 from odradek.broker.registration import Registration, in_live_session
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths
@@ -51,8 +53,10 @@ class Membership:
         config: BrokerConfig,
         clock: Clock,
         *,
+        fence: Fence,
         wake: Callable[[], None],
     ) -> None:
+        self._fence = fence
         self._store = store
         self._broker_id = broker_id
         self._session_timeout_ms = config.zookeeper_session_timeout_ms
@@ -67,10 +71,11 @@ class Membership:
 
     async def renew(self) -> bool:
         """Register again if the session was lost; whether it was."""
-        lost, self._session_lost = self._session_lost, False
-        if lost:
-            await self._registration.register()
-        return lost
+        if not self._session_lost:
+            return False
+        await self._registration.register()
+        self._session_lost = False
+        return True
 
     async def register(self) -> None:
         """Register again, because somebody removed the node."""
@@ -88,4 +93,5 @@ class Membership:
 
     def _notice_lost_session(self) -> None:
         self._session_lost = True
+        self._fence.close()
         self._wake()

@@ -20,7 +20,7 @@ from odradek.config import BrokerConfig, topic_config
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.manager import LogManager
-from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
+from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.runtime import Runtime
@@ -40,6 +40,7 @@ class Partitions:
         self._runtime = runtime
         self._logs = logs
         self._image = ClusterImage()
+        self._is_fenced = False
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
         self._offline: dict[TopicPartition, StorageError] = {}
@@ -137,6 +138,20 @@ class Partitions:
         if self._to_lead:
             self._lead_some()
 
+    def fence(self) -> None:
+        """Lead nothing, whatever the image says, until `unfence`: this broker may have been taken for dead."""
+        self._is_fenced = True
+        for partition in tuple(self):
+            self._resign(partition.topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
+
+    def unfence(self) -> None:
+        """Go by the image again."""
+        if self._is_fenced:
+            self._is_fenced = False
+            for topic in self._image.topics.values():
+                self._apply_topic(topic)
+            self._lead_some()
+
     async def settled(self) -> None:
         """Return when every partition is led that the image says; not for ever, should another image come."""
         if self._to_lead:
@@ -165,7 +180,7 @@ class Partitions:
         self._logs.update_config(topic.name, topic.partitions)
         for number, image in topic.partitions.items():
             topic_partition = TopicPartition(topic.name, number)
-            if image.leader != self._config.broker_id:
+            if not self._is_leader(image):
                 self._resign(topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
                 continue
             partition = led.get(number)
@@ -178,7 +193,7 @@ class Partitions:
     def _lead(self, topic_partition: TopicPartition) -> None:
         """Begin to lead, if the image still says so."""
         topic, image = self._image.topics.get(topic_partition.topic), self._image.partition(topic_partition)
-        if topic is None or image is None or image.leader != self._config.broker_id or self.get(topic_partition):
+        if topic is None or image is None or not self._is_leader(image) or self.get(topic_partition):
             return
         topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
         now_ms = self._runtime.clock.now_ms()
@@ -205,6 +220,9 @@ class Partitions:
         self._by_topic.setdefault(topic.name, {})[topic_partition.partition] = partition
         for callback in self._callbacks:
             callback(topic_partition, partition)
+
+    def _is_leader(self, image: PartitionImage) -> bool:
+        return image.leader == self._config.broker_id and not self._is_fenced
 
     def _min_insync_replicas(self, topic: TopicImage) -> int:
         text = topic.config.get("min.insync.replicas", "").strip()

@@ -9,6 +9,7 @@ begins a segment has ended another, which is synced then, in the background.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ class Writer:
         self._killed = False
         self.cork: AbstractContextManager[None] = nullcontext()
         """Held while those are told who wait for a write, so that what they send is gathered, too."""
+        self.before_telling: Callable[[], object] = _nothing
+        """Called before anybody is told that a write is done: whoever may not acknowledge it resigns first."""
 
     def mark(self, partition: "Partition") -> None:
         """`partition` has something to write, or somebody to tell, at the end of this turn."""
@@ -61,6 +64,7 @@ class Writer:
 
     def _end_turn(self) -> None:
         marked, self._marked = self._marked, {}
+        self.before_telling()
         with self.cork:
             for partition in marked:
                 if partition not in self._busy:
@@ -99,6 +103,7 @@ class Writer:
         if self._killed or future.cancelled():
             return
         future.result()
+        self.before_telling()
         with self.cork:
             self._finish(partition, job)
         if partition.log.pending_bytes:
@@ -127,3 +132,7 @@ class Writer:
         if error.is_passing:  # of another, the log has said that it stopped
             self.outages.refused(parent_of(partition.log.directory), str(error))
         partition.failed(error)
+
+
+def _nothing() -> None:
+    """Anybody may acknowledge."""

@@ -9,6 +9,8 @@ A watch is a callback without arguments, called on the event loop after the node
 call: several changes may be one call, one call may be for nothing, and the callee reads what it needs. It stays until
 it is cancelled, and holds from its session's next answer on: whoever sets it and then reads misses nothing.
 A session that was lost is begun anew by the store itself; `on_session_lost` says that all ephemeral nodes are gone.
+Whoever acts on an ephemeral node, as a broker on its registration, asks `alive_until` and `session_id` before it does:
+a session that is out of touch is lost long before it hears of it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -155,6 +157,13 @@ class Store(Reader, Protocol):
     @property
     def session_id(self) -> int:
         """The session, as `Node.owner` shows it; another one after `on_session_lost`."""
+
+    @property
+    def alive_until(self) -> float:
+        """Until when, in monotonic seconds, the session surely has its ephemeral nodes, whatever happens to it.
+
+        It moves on as long as the session is in touch with the tree; what is past says that it may be dead by now.
+        """
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         """Create a node, return its path. Raises `NodeExists`, `NoNode` for the parent, `NoChildrenForEphemerals`."""

@@ -1,11 +1,13 @@
 """The tree in memory, for tests and the simulator: sessions of one process share a `MemoryTree`.
 
-A session ends when it is closed, or when whoever plays the time-out calls `MemoryTree.expire`. Every operation gives
-the event loop a turn first, as a store outside the process would: callers cannot count on being undisturbed.
+A session ends when it is closed, when whoever plays the time-out calls `MemoryTree.expire`, or by the time-out itself
+after `MemoryStore.disconnect`. Every operation gives the event loop a turn first, as a store outside the process would:
+callers cannot count on being undisturbed.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from odradek.metadata.paths import name_of, parent
 from odradek.metadata.store import (
@@ -20,9 +22,11 @@ from odradek.metadata.store import (
     SetData,
     Watch,
 )
-from odradek.model import StorageError
+from odradek.model import StorageError, UnavailableError
 from odradek.stores.semantics import PERSISTENT, ROOT, Change, Record, apply, check_path
 from odradek.stores.watches import Watches
+
+DEFAULT_SESSION_TIMEOUT_S: Final = 18.0
 
 
 class MemoryTree:
@@ -97,7 +101,8 @@ class MemoryTree:
 
     def _fire(self, changes: list[Change]) -> None:
         for store in self._sessions.values():
-            store.watches.fire(changes)
+            if store.is_connected:
+                store.watches.fire(changes)
 
     def _put(self, path: str, record: Record | None) -> None:
         if record is None:
@@ -112,11 +117,15 @@ class MemoryTree:
 
 
 class MemoryStore:
-    """One session with a `MemoryTree`."""
+    """One session with a `MemoryTree`, of `session_timeout_s`."""
 
-    def __init__(self, tree: MemoryTree) -> None:
+    def __init__(self, tree: MemoryTree, *, session_timeout_s: float = DEFAULT_SESSION_TIMEOUT_S) -> None:
         self.tree = tree
         self.watches = Watches()
+        self._session_timeout_s = session_timeout_s
+        self._heard_last: float | None = None
+        """When the tree was last in reach, by the loop's time; None while it is."""
+        self._has_expired = False
         self._session = tree.begin_session(self)
         self._lost: list[Callable[[], None]] = []
         self._closed = False
@@ -125,6 +134,36 @@ class MemoryStore:
     def session_id(self) -> int:
         """See `Store`."""
         return self._session
+
+    @property
+    def alive_until(self) -> float:
+        """See `Store`: a session time-out from now, or from when the connection was lost."""
+        last = asyncio.get_running_loop().time() if self._heard_last is None else self._heard_last
+        return last + self._session_timeout_s
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the tree is in reach."""
+        return self._heard_last is None
+
+    def disconnect(self) -> None:
+        """Be cut off from the tree, which lets the session expire if it is not in touch again in time."""
+        if self._heard_last is None:
+            loop = asyncio.get_running_loop()
+            self._heard_last = loop.time()
+            loop.call_later(self._session_timeout_s, self._expire_if_silent, self._session, self._heard_last)
+
+    def reconnect(self) -> None:
+        """Be in touch again, in the same session or in a new one."""
+        self._heard_last = None
+        if self._has_expired:
+            self.session_expired()
+        else:
+            self.watches.fire_all()
+
+    def _expire_if_silent(self, session: int, since: float) -> None:
+        if self._heard_last == since:
+            self.tree.expire(session)
 
     async def get(self, path: str) -> Node | None:
         """See `Store`."""
@@ -173,8 +212,11 @@ class MemoryStore:
         self._lost.append(callback)
 
     def session_expired(self) -> None:
-        """Called by the tree: begin a new session and tell, unless nobody is there to be told."""
+        """Called by the tree: begin a new session and tell, unless nobody is there to be told, or not yet."""
         if self._closed:
+            return
+        self._has_expired = self._heard_last is not None
+        if self._has_expired:
             return
         self._session = self.tree.begin_session(self)
         self.watches.fire_all()
@@ -201,5 +243,7 @@ class MemoryStore:
         await asyncio.sleep(0)
         if self._closed:
             raise StorageError("the metadata store is closed")
+        if self._heard_last is not None:
+            raise UnavailableError("the metadata tree is out of reach")
         if session != self._session:
             raise SessionExpired

@@ -45,6 +45,11 @@ class SqliteStore(SqliteReader):
         """See `Store`."""
         return self._session.session_id
 
+    @property
+    def alive_until(self) -> float:
+        """See `Store`: the lease as it was last written, by the clock that all processes of the machine share."""
+        return self._session.lease_ms / 1000
+
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         """See `Store`."""
         results = await self.multi([Create(path=path, data=data, ephemeral=ephemeral, sequence=sequence)])

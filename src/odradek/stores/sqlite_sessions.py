@@ -33,7 +33,10 @@ class SessionGoneError(Exception):
 
 
 class SqliteSession:
-    """The session of this process, and what it knows of the others. Methods raise `sqlite3.Error` and `OSError`."""
+    """The session of this process, and what it knows of the others. Methods raise `sqlite3.Error` and `OSError`.
+
+    `lease_ms` is until when nobody buries it but for a free lock.
+    """
 
     def __init__(self, tree: SqliteTree, runtime: Runtime, *, timeout_ms: int) -> None:
         self._tree = tree
@@ -43,7 +46,7 @@ class SqliteSession:
         self._others: list[Session] = []
         runtime.disk.make_directories(self._directory)
         self._sweep()
-        self.session_id, self._lock, self._renew_at_ms = self._begin()
+        self.session_id, self._lock, self.lease_ms = self._begin()
 
     def commit(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
         """Do operations in one transaction. Raises `StoreError`, or `SessionGoneError` if `session_id` is dead."""
@@ -60,13 +63,13 @@ class SqliteSession:
         if self._tree.session(self.session_id) is not None:
             return False
         session_id, lock = self.session_id, self._lock
-        self.session_id, self._lock, self._renew_at_ms = self._begin()
+        self.session_id, self._lock, self.lease_ms = self._begin()
         self._release(session_id, lock)
         return True
 
     def renew_if_due(self) -> None:
         """Prolong the lease after a third of it. Raises `SessionGoneError`."""
-        if self._now_ms() < self._renew_at_ms:
+        if self._now_ms() < self.lease_ms - self._timeout_ms + self._timeout_ms // _RENEWALS_PER_LEASE:
             return
 
         def work() -> int:
@@ -74,7 +77,7 @@ class SqliteSession:
                 raise SessionGoneError
             return self._write_row(self.session_id)
 
-        self._renew_at_ms = self._tree.write(work)
+        self.lease_ms = self._tree.write(work)
 
     def look(self) -> None:
         """Read who else has a session. Raises `SessionGoneError` if this one has none."""
@@ -99,18 +102,18 @@ class SqliteSession:
         self._release(self.session_id, self._lock)
 
     def _begin(self) -> tuple[int, DiskLock, int]:
-        """A new session: its number, its lock, and when to renew it. Those who died before are buried first."""
+        """A new session: its number, its lock, and its lease. Those who died before are buried first."""
         self._others = self._tree.sessions()
         for other in self._others:
             self._bury_if_dead(other)
         session_id, lock = self._take_lock()
         try:
-            renew_at_ms = self._tree.write(lambda: self._write_row(session_id))
+            lease_ms = self._tree.write(lambda: self._write_row(session_id))
             self._others = [each for each in self._tree.sessions() if each.session_id != session_id]
         except sqlite3.Error:
             self._release(session_id, lock)
             raise
-        return session_id, lock, renew_at_ms
+        return session_id, lock, lease_ms
 
     def _take_lock(self) -> tuple[int, DiskLock]:
         """A number and its lock; another number if somebody sweeps the new file away before it is locked."""
@@ -121,9 +124,9 @@ class SqliteSession:
         raise BlockingIOError(f"other processes take every lock in {self._directory}")
 
     def _write_row(self, session_id: int) -> int:
-        now_ms = self._now_ms()
-        self._tree.save_session(Session(session_id, now_ms + self._timeout_ms, _holder()))
-        return now_ms + self._timeout_ms // _RENEWALS_PER_LEASE
+        lease_ms = self._now_ms() + self._timeout_ms
+        self._tree.save_session(Session(session_id, lease_ms, _holder()))
+        return lease_ms
 
     def _bury_if_dead(self, other: Session) -> bool:
         try:

@@ -47,6 +47,7 @@ from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import Runtime
 from odradek.stores.semantics import ROOT, Change, check_path
 from odradek.stores.watches import Watches
+from odradek.stores.zookeeper_heartbeat import Heartbeat
 
 DEFAULT_PORT: Final = 2181
 _SILENT_WAIT_S: Final = 1.0
@@ -106,6 +107,7 @@ class ZookeeperStore:
             logger=_quiet_logger(),
         )
         self._client.add_listener(self._state_changed)
+        self._heartbeat = Heartbeat(self._client, runtime.clock, self._tell)
         self._watches = Watches()
         self._armed_data: set[str] = set()
         self._armed_children: set[str] = set()
@@ -121,6 +123,11 @@ class ZookeeperStore:
     def session_id(self) -> int:
         """See `Store`; 0 before the first call."""
         return self._session
+
+    @property
+    def alive_until(self) -> float:
+        """See `Store` and `Heartbeat`."""
+        return self._heartbeat.alive_until
 
     # ---- operations ---------------------------------------------------------------------------------------------
 
@@ -171,12 +178,15 @@ class ZookeeperStore:
         if not operations:
             return []
         await self._connected()
+        sent, session = self._clock.monotonic(), self._session
         results = await self._attempt(lambda: self._transaction(operations).commit_async())
         for operation, result in zip(operations, results, strict=True):
             if isinstance(result, Exception) and not isinstance(
                 result, kazoo.RolledBackError | kazoo.RuntimeInconsistency
             ):
                 raise await self._refusal(operation, result)
+        if session == self._session:
+            self._heartbeat.proved(sent)
         return [self._result(operation, result) for operation, result in zip(operations, results, strict=True)]
 
     def _transaction(self, operations: Sequence[Operation]) -> Any:
@@ -284,9 +294,7 @@ class ZookeeperStore:
     async def close(self) -> None:
         """See `Store`."""
         if not self._closed:
-            self._closed = True
-            self._watches.clear()
-            self._lost.clear()
+            self._end()
             if self._loop is not None:
                 await asyncio.to_thread(self._stop_client)
 
@@ -294,11 +302,15 @@ class ZookeeperStore:
         """See `Store`; the ensemble buries the session when it was silent for too long."""
         if self._closed:
             return
+        self._end()
+        if self._loop is not None:
+            threading.Thread(target=self._drop_client, name="dropping ZooKeeper", daemon=True).start()
+
+    def _end(self) -> None:
         self._closed = True
         self._watches.clear()
         self._lost.clear()
-        if self._loop is not None:
-            threading.Thread(target=self._drop_client, name="dropping ZooKeeper", daemon=True).start()
+        self._heartbeat.stop()
 
     def _stop_client(self) -> None:
         self._client.stop()
@@ -430,6 +442,8 @@ class ZookeeperStore:
             return
         self._is_connected.set()
         self._notice_session()
+        if not self._reads_only:
+            self._heartbeat.start()
         if self._has_chroot:
             _log.info("connected to ZooKeeper at %s again", self._hosts)
             self._arm_all()
@@ -441,6 +455,7 @@ class ZookeeperStore:
         if client_id is None or client_id[0] == self._session:
             return
         before, self._session = self._session, client_id[0]
+        self._heartbeat.forget()
         if before:
             _log.warning("the session with ZooKeeper at %s expired; a new one has begun", self._hosts)
             self._watches.fire_all()

@@ -1,0 +1,132 @@
+"""Whether this broker may act on what the tree gave it: its registration, its partitions, the controller's work.
+
+```
+             a session's end is near, or it is lost            the image is of a living session
+   open ────────────────────────────────────────────► closed ─────────────────────────────────► open
+```
+A broker that is out of touch with the tree is taken for dead when its session's time is up, and hears nothing of it. So
+it goes by its own clock: what the session surely lives until is a comparison away. Timers and sockets are not enough,
+since a process that was stopped finds its clients' requests before its timers when it goes on: whoever acknowledges
+asks `check` first, once per turn of the event loop. (Kafka with ZooKeeper had no such thing: a broker that was cut off
+went on to acknowledge, with acks=1, what the next leader did not have.)
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from odradek.metadata.store import Store
+from odradek.runtime import Clock
+
+_LOOK_AGAIN_S: Final = 0.1
+"""How often a closed fence looks whether the session is alive again."""
+_SHORTEST_S: Final = 0.001
+"""Event loops count in milliseconds: a timer that is a little early looks again."""
+_log = logging.getLogger("odradek.broker")
+
+
+class Fence:
+    """One broker's. Closed at first; `living_session` and `open_for` are for whoever keeps the image up to date."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._session = 0
+        self._is_closed = True
+        self._was_open = False
+        self._on_closed: list[Callable[[], None]] = []
+        self._on_opened: list[Callable[[], None]] = []
+        self._wake: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._alive_again = asyncio.Event()
+        self._has_told = False
+        self._has_stopped = False
+
+    def on_change(self, *, closed: Callable[[], None], opened: Callable[[], None] | None = None) -> None:
+        """Call back at once when the fence closes, and when it opens."""
+        self._on_closed.append(closed)
+        if opened is not None:
+            self._on_opened.append(opened)
+
+    def start(self, *, wake: Callable[[], None]) -> None:
+        """Look at the clock from now on; `wake` has the image read anew when the session is alive again."""
+        self._wake = wake
+        self._look()
+
+    def stop(self) -> None:
+        """Look no more, and stay closed if it is closed."""
+        self._wake, self._has_stopped = None, True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this broker leads nothing for now."""
+        return self._is_closed
+
+    def check(self) -> bool:
+        """Whether the broker may act at this moment; the fence closes if not."""
+        if self._is_closed:
+            return False
+        if self._session == self._store.session_id and self._clock.monotonic() < self._store.alive_until:
+            return True
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """Act no more until the fence is opened again."""
+        if self._is_closed:
+            return
+        self._is_closed, self._has_told = True, False
+        _log.warning("the session with the metadata tree may be over: leading nothing until one is alive")
+        for closed in self._on_closed:
+            closed()
+        self._look_in(_LOOK_AGAIN_S)
+
+    def living_session(self) -> int | None:
+        """The session whose image is going to be read, if it is alive."""
+        return self._store.session_id if self._is_alive() else None
+
+    def open_for(self, session: int | None) -> None:
+        """Say that the image is that of `session`, read while it was alive; the fence opens if it still is."""
+        if not self._is_closed or self._has_stopped or session != self._store.session_id or not self._is_alive():
+            return
+        self._session, self._is_closed = session, False
+        self._alive_again.clear()
+        if self._was_open:
+            _log.info("the session with the metadata tree is alive: leading again what the cluster says")
+        self._was_open = True
+        for opened in self._on_opened:
+            opened()
+        self._look_in(self._store.alive_until - self._clock.monotonic())
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but not past the moment when a session is alive again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._alive_again.wait()
+        self._alive_again.clear()
+
+    def _is_alive(self) -> bool:
+        return self._clock.monotonic() < self._store.alive_until
+
+    def _look(self) -> None:
+        """Close in time, or tell, once, that the fence may be opened."""
+        if self.check():
+            self._look_in(self._store.alive_until - self._clock.monotonic())
+            return
+        is_alive = self._was_open and self._is_alive()
+        if is_alive and not self._has_told and self._wake is not None:
+            self._alive_again.set()
+            self._wake()
+        self._has_told = is_alive
+        self._look_in(_LOOK_AGAIN_S)
+
+    def _look_in(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._wake is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(delay_s, _SHORTEST_S), self._look)

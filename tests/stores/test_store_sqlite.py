@@ -123,6 +123,17 @@ async def test_a_living_session_is_not_buried_however_short_its_lease(path) -> N
     await store.close()
 
 
+async def test_a_session_is_surely_alive_until_its_lease_ends_which_moves_on(path) -> None:
+    store = SqliteStore(str(path), system_runtime(), session_timeout_ms=3_000)
+    await store.create("/a", ephemeral=True)
+    first = store.alive_until
+    await asyncio.to_thread(eventually, lambda: store.alive_until > first)
+    with closing(sqlite3.connect(path)) as rows:
+        [[lease_ms]] = rows.execute("SELECT lease_ms FROM sessions").fetchall()
+    assert store.alive_until == lease_ms / 1000 > first
+    await store.close()
+
+
 async def test_a_change_by_another_process_reaches_a_watch(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     changed = asyncio.Event()

@@ -14,6 +14,7 @@ from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import system_runtime
 from odradek.stores import open_store
 from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
+from odradek.testing import eventually
 
 pytestmark = pytest.mark.asyncio
 needs_zookeeper = pytest.mark.needs("zookeeper")
@@ -177,3 +178,27 @@ async def test_a_session_that_is_abandoned_ends_when_its_time_is_up(begin) -> No
     store.abandon()
     await heard.once()
     assert await other.get("/a") is None
+
+
+@needs_zookeeper
+async def test_an_idle_session_proves_that_it_lives_and_what_is_only_read_proves_nothing(begin, zookeeper) -> None:
+    store = begin(session_timeout_ms=4_000, connection_timeout_ms=60_000)
+    await store.create("/a", ephemeral=True)
+    first = store.alive_until
+    await asyncio.to_thread(eventually, lambda: store.alive_until > first)  # a beat every third of the time-out
+    asking = system_runtime().clock.monotonic()
+    await store.get("/a")
+    assert asking < store.alive_until < asking + 4
+    await asyncio.to_thread(zookeeper.kill)
+    last = store.alive_until
+    await asyncio.to_thread(eventually, lambda: system_runtime().clock.monotonic() >= last)
+    assert store.alive_until == last, "nothing was heard, so nothing is sure"
+    await asyncio.to_thread(zookeeper.start)
+    await asyncio.to_thread(eventually, lambda: system_runtime().clock.monotonic() < store.alive_until)
+
+
+@needs_zookeeper
+async def test_what_the_ensemble_granted_counts_and_not_what_was_asked_for(begin) -> None:
+    store = begin(session_timeout_ms=3_600_000)
+    await store.create("/a")
+    assert store.alive_until < system_runtime().clock.monotonic() + 600, "it grants twenty ticks"

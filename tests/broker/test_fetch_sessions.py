@@ -12,6 +12,10 @@ def targets(count: int) -> list[FetchTarget]:
     return [FetchTarget(PartitionKey("t", number), fetch_offset=number) for number in range(count)]
 
 
+def sessions_of(slots: int, most_partitions: int = 1000) -> FetchSessions:
+    return FetchSessions(slots=slots, most_partitions=most_partitions, entropy=random.Random(1))
+
+
 def begin(sessions: FetchSessions, count: int, now: float) -> FetchContext:
     return sessions.open(0, 0, targets(count), (), uses_topic_ids=False, now=now)
 
@@ -21,7 +25,7 @@ def go_on(sessions: FetchSessions, session_id: int, epoch: int, now: float, *wan
 
 
 def test_a_full_cache_gives_no_session_to_those_who_come_early() -> None:
-    sessions = FetchSessions(slots=2, entropy=random.Random(1))
+    sessions = sessions_of(slots=2)
     assert begin(sessions, 5, 0).session_id
     assert begin(sessions, 5, 1).session_id
     late = begin(sessions, 50, 100)
@@ -29,7 +33,7 @@ def test_a_full_cache_gives_no_session_to_those_who_come_early() -> None:
 
 
 def test_a_session_unused_for_two_minutes_gives_way() -> None:
-    sessions = FetchSessions(slots=2, entropy=random.Random(1))
+    sessions = sessions_of(slots=2)
     old, used = begin(sessions, 5, 0).session_id, begin(sessions, 5, 0).session_id
     go_on(sessions, used, 1, 119)
     assert begin(sessions, 1, 121).session_id
@@ -40,7 +44,7 @@ def test_a_session_unused_for_two_minutes_gives_way() -> None:
 
 
 def test_after_two_minutes_a_smaller_session_gives_way_to_a_larger_one() -> None:
-    sessions = FetchSessions(slots=2, entropy=random.Random(1))
+    sessions = sessions_of(slots=2)
     small, large = begin(sessions, 2, 0).session_id, begin(sessions, 20, 0).session_id
     for session_id in (small, large):
         go_on(sessions, session_id, 1, 119)
@@ -50,12 +54,43 @@ def test_after_two_minutes_a_smaller_session_gives_way_to_a_larger_one() -> None
     assert len(sessions) == 2
 
 
+def test_sessions_that_remember_too_much_together_are_not_opened_until_one_was_unused_for_two_minutes() -> None:
+    sessions = sessions_of(slots=9, most_partitions=100)
+    used, unused = begin(sessions, 60, 0).session_id, begin(sessions, 20, 0).session_id
+    assert not begin(sessions, 101, 500).session_id
+    go_on(sessions, used, 1, 119)
+    assert not begin(sessions, 30, 120).session_id
+    assert sessions.partition_count == 80
+    assert begin(sessions, 30, 121).session_id
+    assert sessions.partition_count == 90
+    with pytest.raises(KafkaError):
+        go_on(sessions, unused, 1, 121)
+
+
+def test_a_session_that_adds_too_many_partitions_is_lost_and_its_client_begins_again() -> None:
+    sessions = sessions_of(slots=9, most_partitions=100)
+    session_id = begin(sessions, 60, 0).session_id
+    with pytest.raises(KafkaError) as failure:
+        go_on(sessions, session_id, 1, 1, *targets(101))
+    assert failure.value.code == ErrorCode.fetch_session_id_not_found
+    assert (len(sessions), sessions.partition_count) == (0, 0)
+
+
+def test_partitions_are_counted_as_they_come_and_go() -> None:
+    sessions = sessions_of(slots=9)
+    session_id = begin(sessions, 10, 0).session_id
+    sessions.open(session_id, 1, targets(12), [PartitionKey("t", 0)], uses_topic_ids=False, now=1)
+    assert sessions.partition_count == 11
+    sessions.open(session_id, -1, (), (), uses_topic_ids=False, now=2)
+    assert sessions.partition_count == 0
+
+
 def test_no_slots_mean_no_sessions() -> None:
-    assert not begin(FetchSessions(slots=0, entropy=random.Random(1)), 5, 0).session_id
+    assert not begin(sessions_of(slots=0), 5, 0).session_id
 
 
 def test_epochs_begin_again_at_one_after_the_largest() -> None:
-    sessions = FetchSessions(slots=1, entropy=random.Random(1))
+    sessions = sessions_of(slots=1)
     context = begin(sessions, 1, 0)
     assert context.session is not None
     context.session.next_epoch = 2**31 - 1
@@ -64,7 +99,7 @@ def test_epochs_begin_again_at_one_after_the_largest() -> None:
 
 
 def test_a_partition_that_gave_records_comes_last_the_next_time() -> None:
-    sessions = FetchSessions(slots=1, entropy=random.Random(1))
+    sessions = sessions_of(slots=1)
     context = begin(sessions, 3, 0)
     assert context.session is not None
     context.session.served(PartitionKey("t", 0))
@@ -73,7 +108,7 @@ def test_a_partition_that_gave_records_comes_last_the_next_time() -> None:
 
 
 def test_a_request_changes_what_it_names_and_leaves_the_rest() -> None:
-    sessions = FetchSessions(slots=1, entropy=random.Random(1))
+    sessions = sessions_of(slots=1)
     session_id = begin(sessions, 2, 0).session_id
     changed = FetchTarget(PartitionKey("t", 1), fetch_offset=99, max_bytes=5, current_leader_epoch=3)
     again = go_on(sessions, session_id, 1, 1, changed)
@@ -82,7 +117,7 @@ def test_a_request_changes_what_it_names_and_leaves_the_rest() -> None:
 
 
 def test_a_session_that_forgets_everything_is_over() -> None:
-    sessions = FetchSessions(slots=1, entropy=random.Random(1))
+    sessions = sessions_of(slots=1)
     session_id = begin(sessions, 1, 0).session_id
     over = sessions.open(session_id, 1, (), [PartitionKey("t", 0)], uses_topic_ids=False, now=1)
     assert (over.session_id, len(sessions)) == (0, 0)

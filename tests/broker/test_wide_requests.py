@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import pytest
+
 from odradek.controller import MAX_PARTITIONS
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
@@ -34,6 +36,31 @@ def test_a_request_with_too_many_entries_costs_its_connection_alone(play: Any) -
             answer = await client.ask(ApiKey.METADATA, 9, wanted)
             assert (answer is not None) is is_answered
         assert await other.ask(ApiKey.METADATA, 9, wanted | {"topics": []})
+
+    play(scene)
+
+
+def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a hundred times its bytes: only what it takes in memory can say how many others may be in flight."""
+    names = [str(number) for number in range(3000)]
+
+    async def scene(world: Any) -> None:
+        broker = await world.broker(queued_max_request_bytes=4_000_000, socket_request_max_bytes=1_000_000)
+        client = await world.client()
+        seen, find = [0], broker.groups.shard_of
+
+        def shard_of(group_id: str) -> Any:
+            seen.append(broker.server.unanswered_bytes)
+            return find(group_id)
+
+        monkeypatch.setattr(broker.groups, "shard_of", shard_of)
+        for wanted, least, most in ((names, 3_000_000, 4_000_000), (names[:10], 1, 1000)):
+            seen.clear()
+            assert len((await client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": wanted})).results) == len(wanted)
+            assert least < max(seen) < most
+        assert broker.server.unanswered_bytes == 0
 
     play(scene)
 

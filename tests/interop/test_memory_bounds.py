@@ -23,12 +23,12 @@ from odradek.testing.process import ServedBroker
 MIB: Final = 1024 * 1024
 QUEUED_BYTES: Final = 16 * MIB
 LARGEST_BYTES: Final = 8 * MIB
-MOST_BYTES: Final = 40 * QUEUED_BYTES
-"""What an attack may add to an idle broker: requests that are not whole, requests in flight, answers that nobody reads
-and what members say have `queued.max.request.bytes` each; what fetches are read into has 16 MiB, and a batch that is
-unpacked `log.validate.max.bytes`, twice. The others are for one request at a time, decoded and answered, for 16 KiB and
-an answer of each connection, and for what the allocator does not give back at once. On a quiet machine 5 times is the
-most that was seen, where other programs want the processor 22 times; why is not known yet."""
+UNPACKED_BYTES: Final = QUEUED_BYTES
+MOST_BYTES: Final = 8 * QUEUED_BYTES + 2 * UNPACKED_BYTES
+"""What attacks may add to an idle broker; docs/decisions/0006 has the sum. `queued.max.request.bytes` goes for buffers
+that are lent, for those that are kept, for requests in flight, for what members say, for fetch sessions and for what
+answers are read into; twice for answers that nobody reads, since a buffer may be twice what is read into it. A batch
+that is unpacked is there twice, with `log.validate.max.bytes` each."""
 CROWD: Final = 150
 PATIENCE_MS: Final = 60_000
 """What the broker may take for what it is asked to do."""
@@ -101,6 +101,33 @@ def fetch_all() -> bytes:
     return framed(ApiKey.FETCH, 11, message)
 
 
+def fetch_widely() -> bytes:
+    """The largest session that there may be."""
+    partitions = [
+        {
+            "partition": n,
+            "current_leader_epoch": -1,
+            "fetch_offset": 0,
+            "log_start_offset": -1,
+            "partition_max_bytes": 1,
+        }
+        for n in range(9000)
+    ]
+    message = {
+        "replica_id": -1,
+        "max_wait": 60_000,
+        "min_bytes": 2**31 - 1,
+        "max_bytes": 1,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": 0,
+        "forgotten_topics_data": [],
+        "rack_id": "",
+        "topics": [{"topic": "wide", "partitions": partitions}],
+    }
+    return framed(ApiKey.FETCH, 11, message)
+
+
 def describe_all() -> bytes:
     configurations = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
     message = {"resources": [configurations] * 5000, "include_synonyms": True, "include_documentation": True}
@@ -144,6 +171,7 @@ ATTACKS: Final[dict[str, Callable[[], tuple[bytes, int]]]] = {
     "configurations nobody reads": lambda: (describe_all(), 20),
     "records nobody reads": lambda: (fetch_all(), 200),
     "small answers nobody reads": lambda: (framed(ApiKey.METADATA, 9, {"topics": [{"name": "t"}], **FLAGS}), 3000),
+    "wide sessions": lambda: (fetch_widely(), 3),
     "members who say much": lambda: (join_at_length(), 1),
     "zip bombs": lambda: (zip_bomb(), 1),
 }
@@ -155,7 +183,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """A broker whose limits are small, so that they are soon reached."""
     options = {
         "queued.max.request.bytes": str(QUEUED_BYTES),
-        "log.validate.max.bytes": str(QUEUED_BYTES),
+        "log.validate.max.bytes": str(UNPACKED_BYTES),
         "socket.request.max.bytes": str(LARGEST_BYTES),
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "1",

@@ -8,6 +8,7 @@ import pytest
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages import decode_request, encode_request
+from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import ProduceTopic, decode_produce_request, encode_produce_request
 from odradek.protocol.varint import encode_unsigned_varint
 
@@ -24,9 +25,9 @@ def metadata_of(*names: str, version: int = 8) -> bytes:
 
 def test_a_body_with_too_many_entries_is_refused_and_one_with_just_enough_is_not() -> None:
     body = metadata_of(*map(str, range(1000)))
-    assert len(decode_request(ApiKey.METADATA, 8, body, most_entries=1000).topics) == 1000
+    assert len(decode_request(ApiKey.METADATA, 8, body, meter=Meter(1000)).topics) == 1000
     with pytest.raises(MalformedMessageError, match="more than 999 entries"):
-        decode_request(ApiKey.METADATA, 8, body, most_entries=999)
+        decode_request(ApiKey.METADATA, 8, body, meter=Meter(999))
 
 
 def test_the_entries_of_nested_arrays_are_counted_together() -> None:
@@ -35,9 +36,9 @@ def test_the_entries_of_nested_arrays_are_counted_together() -> None:
         for topic in range(10)
     ]
     body = encode_request(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": 1})
-    assert len(decode_request(ApiKey.DELETE_RECORDS, 2, body, most_entries=100).topics) == 10
+    assert len(decode_request(ApiKey.DELETE_RECORDS, 2, body, meter=Meter(100)).topics) == 10
     with pytest.raises(MalformedMessageError, match="more than 99 entries"):
-        decode_request(ApiKey.DELETE_RECORDS, 2, body, most_entries=99)
+        decode_request(ApiKey.DELETE_RECORDS, 2, body, meter=Meter(99))
 
 
 def test_unknown_tagged_fields_are_counted_and_known_ones_are_all_that_is_kept() -> None:
@@ -46,19 +47,19 @@ def test_unknown_tagged_fields_are_counted_and_known_ones_are_all_that_is_kept()
     )
     tags = b"".join(encode_unsigned_varint(1000 + tag) + b"\x00" for tag in range(500))
     tagged = body[:-1] + encode_unsigned_varint(500) + tags
-    assert decode_request(ApiKey.HEARTBEAT, 4, tagged, most_entries=500).member_id == "m"
+    assert decode_request(ApiKey.HEARTBEAT, 4, tagged, meter=Meter(500)).member_id == "m"
     with pytest.raises(MalformedMessageError, match="more than 499 entries"):
-        decode_request(ApiKey.HEARTBEAT, 4, tagged, most_entries=499)
+        decode_request(ApiKey.HEARTBEAT, 4, tagged, meter=Meter(499))
 
 
 def test_a_refused_request_took_no_memory() -> None:
     body = encode_unsigned_varint(10_000_001) + bytes(20_000_000)
     with pytest.raises(MalformedMessageError):
-        decode_request(ApiKey.METADATA, 9, body, most_entries=1)  # compiles
+        decode_request(ApiKey.METADATA, 9, body, meter=Meter(1))  # compiles
     tracemalloc.start()
     try:
         with pytest.raises(MalformedMessageError, match="entries"):
-            decode_request(ApiKey.METADATA, 9, body, most_entries=100_000)
+            decode_request(ApiKey.METADATA, 9, body, meter=Meter(100_000))
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -86,6 +87,6 @@ def test_produce_counts_its_partitions_too(version: int) -> None:
             version, [ProduceTopic("t", None, [(n, None) for n in range(50)])] * 2, acks=1, timeout_ms=1
         )
     )
-    assert len(decode_produce_request(version, body, most_entries=102).topics) == 2
+    assert len(decode_produce_request(version, body, meter=Meter(102)).topics) == 2
     with pytest.raises(MalformedMessageError, match="more than 101 entries"):
-        decode_produce_request(version, body, most_entries=101)
+        decode_produce_request(version, body, meter=Meter(101))

@@ -68,6 +68,7 @@ class Service:
         self.served: list[bytes] = []
         self.pending: dict[bytes, PendingReply] = {}
         self.admit = True
+        self.decoded_bytes = 0
         self.gone = 0
         self.abandoned: list[bytes] = []
 
@@ -84,6 +85,7 @@ class Service:
             case kind:
                 reply = Poll(self, request) if kind == b"h" else PendingReply()
                 reply.exclusive = kind == b"c"
+                reply.decoded_bytes = self.decoded_bytes
                 self.pending[request] = reply
                 return reply
 
@@ -192,6 +194,22 @@ async def test_the_bytes_of_all_connections_together_are_limited() -> None:
     service.pending[b"h1" + bytes(700)].complete([b"1"])
     assert service.served[2][:2] == b"h3"
     service.pending[b"h3" + bytes(200)].complete([b"3"])
+    second.connection_lost(None)
+    assert budget.used_bytes == 0
+
+
+async def test_a_request_counts_with_what_it_takes_beside_its_bytes() -> None:
+    service, budget = Service(), RequestBudget(1000)
+    group = ConnectionGroup(budget=budget)
+    first, second = Connection(service, group), Connection(service, group)
+    for connection in (first, second):
+        connection.connection_made(Transport())
+    service.decoded_bytes = 2000
+    send(first, b"h1")
+    send(second, b"h2")
+    assert (service.served, budget.used_bytes) == ([b"h1"], 2002)
+    service.pending[b"h1"].complete([b"1"])
+    assert service.served == [b"h1", b"h2"]
     second.connection_lost(None)
     assert budget.used_bytes == 0
 

@@ -43,14 +43,15 @@ class Transport(asyncio.Transport):
 
 
 class Service:
-    """Counts what is served, by the first letter."""
+    """Counts what is served, by the first letter, and answers with `answer`."""
 
     def __init__(self) -> None:
         self.served: list[bytes] = []
+        self.answer: Reply = NO_REPLY
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         self.served.append(bytes(frame[:1]))
-        return NO_REPLY
+        return self.answer
 
     def opened(self, connection: Connection) -> bool:
         return True
@@ -213,6 +214,49 @@ def test_answers_that_nobody_reads_leave_no_room_until_their_readers_go() -> Non
             connection.connection_lost(None)
         await asyncio.sleep(LOOK_S)
         assert pressure.answer_room() == 800_000
+
+    play(scene)
+
+
+def test_a_large_answer_counts_as_a_whole_until_its_last_byte_is_sent_and_its_reader_goes() -> None:
+    async def scene() -> None:
+        it = Scene(answer_bytes=1_000_000)
+        pressure = it.group.pressure
+        it.service.answer = (bytes(5), memoryview(bytes(300_000)))
+        readers = [it.connect() for _ in range(4)]
+        for connection, transport in readers:
+            transport.unsent = 1000
+            pressure.answered(300_000)
+            send(connection, transport, frame(5))
+        assert pressure.answer_room() == 0
+        readers[0][1].unsent = 500
+        await asyncio.sleep(LOOK_S + 1)
+        assert [transport.is_closed for _, transport in readers] == [False, True, True, True]
+        for connection, _ in readers[1:]:
+            connection.connection_lost(None)
+        assert pressure.answer_room() == 1_000_000 - 300_005
+        readers[0][1].unsent = 0
+        pressure.answered(1_000_000)
+        await asyncio.sleep(1)
+        assert pressure.answer_room() == 1_000_000
+
+    play(scene)
+
+
+def test_only_the_large_answers_count_of_which_something_is_unsent() -> None:
+    async def scene() -> None:
+        it = Scene()
+        connection, transport = it.connect()
+        it.service.answer = (bytes(200_000),)
+        transport.unsent = 200_001
+        send(connection, transport, frame(5) * 3)
+        assert connection.burden().answer_bytes == 400_000
+        it.service.answer = (bytes(1000),)
+        transport.unsent = 60_000
+        send(connection, transport, frame(5) * 10)
+        assert connection.burden().answer_bytes == 200_000
+        transport.unsent = 10_000
+        assert connection.burden().answer_bytes == 10_000
 
     play(scene)
 

@@ -2,11 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.protocol.headers import RequestHeader
+from odradek.protocol.primitives import Meter
 from odradek.security import ANONYMOUS, Principal
 from odradek.wire import Connection, Reply
+
+_ENTRY_BYTES: Final = 1024
+"""What an item of an array takes about, decoded, worked on and answered, however few bytes it came in."""
+_USUAL_ENTRIES: Final = 16
+"""Requests of so few cost little more than their connection does, and most have no more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,3 +60,8 @@ class RequestContext(NamedTuple):
     def principal(self) -> Principal:
         """Who asks."""
         return self.session.principal
+
+
+def decoded_bytes(meter: Meter) -> int:
+    """What the request that `meter` counted takes while it waits for its answer (`PendingReply.decoded_bytes`)."""
+    return max(meter.taken - _USUAL_ENTRIES, 0) * _ENTRY_BYTES

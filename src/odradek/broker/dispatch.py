@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.apis import HANDLERS, Api, apis
-from odradek.broker.context import RequestContext, Session
+from odradek.broker.context import RequestContext, Session, decoded_bytes
 from odradek.broker.response_errors import error_codes
 from odradek.broker.responses import frame as to_frame
 from odradek.broker.responses import message_frame
@@ -18,7 +18,8 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import RequestHeader, decode_request_header
 from odradek.protocol.messages import decode_request as decode
-from odradek.protocol.messages import encode_response, request_decoder
+from odradek.protocol.messages import encode_response, metered_request_decoder
+from odradek.protocol.primitives import Meter
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 if TYPE_CHECKING:
@@ -56,10 +57,15 @@ class Dispatcher:
             connection.exception(f"{_describe(header)}failed", error)
         return NO_REPLY
 
-    def answer_later(self, context: RequestContext, answer: Coroutine[Any, Any, Buffers]) -> PendingReply:
-        """Run `answer` as a task; its result is the reply. Later requests of the connection wait for it."""
+    def answer_later(self, context: RequestContext, answer: Coroutine[Any, Any, Buffers], meter: Meter) -> PendingReply:
+        """Run `answer` as a task; its result is the reply. Later requests of the connection wait for it.
+
+        `meter` counted the request's entries. Were only bytes counted, hundreds of requests of many small entries would
+        be worked on at a time, each of which takes fifty times what it came in.
+        """
         reply = PendingReply()
         reply.exclusive = True
+        reply.decoded_bytes = decoded_bytes(meter)
         task = asyncio.get_running_loop().create_task(answer)
         self._tasks.add(task)
 
@@ -105,7 +111,7 @@ class Dispatcher:
         """A handler of messages as one of frames."""
         key = api.key
         broker = self._broker
-        request_decoder(key, version)
+        metered_request_decoder(key, version)
 
         def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
             if broker.server.meter is not None:
@@ -118,11 +124,12 @@ class Dispatcher:
 
         def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
             body = bytes(frame[context.header.body_offset :])
-            message = decode(key, version, body, most_entries=broker.config.most_request_entries)
+            meter = Meter(broker.config.most_request_entries)
+            message = decode(key, version, body, meter=meter)
             answer = handle(broker, context, message)
             if isinstance(answer, dict):
                 return encode(context, answer)
-            return self.answer_later(context, encode_later(context, answer))
+            return self.answer_later(context, encode_later(context, answer), meter)
 
         return serve
 

@@ -10,6 +10,8 @@ n, e > 0               the e-th fetch of session n            partitions with re
 ```
 Pure: time comes in as `now` in seconds, randomness as an argument. At most `slots` sessions are kept; when they are all
 in use, a new one takes the place of one unused for two minutes, or of one that is smaller and has had its two minutes.
+All sessions together remember at most `most_partitions`: a client whose partitions are too many has no session, and one
+that adds too many to its session loses it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -97,16 +99,14 @@ class FetchContext(NamedTuple):
 class FetchSessions:
     """The sessions of one broker."""
 
-    def __init__(self, *, slots: int, entropy: Random) -> None:
+    def __init__(self, *, slots: int, most_partitions: int, entropy: Random) -> None:
         self._slots = slots
+        self._most_partitions = most_partitions
         self._entropy = entropy
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
-
-    @property
-    def partition_count(self) -> int:
+        self.partition_count = 0
         """How many partitions all sessions remember."""
-        return sum(len(session.targets) for session in self._sessions.values())
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -127,11 +127,12 @@ class FetchSessions:
         the client then begins again with a full fetch.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._forget(session_id)
             targets = {target.key: target for target in wanted}
             if epoch == INITIAL_EPOCH and targets and self._make_room(len(targets), now):
                 session = FetchSession(self._new_id(), uses_topic_ids, created=now, last_used=now, targets=targets)
                 self._sessions[session.session_id] = session
+                self.partition_count += len(targets)
                 return FetchContext(session, targets, incremental=False)
             return FetchContext(None, targets, incremental=False)
         return self._continue(session_id, epoch, wanted, forgotten, uses_topic_ids=uses_topic_ids, now=now)
@@ -153,7 +154,12 @@ class FetchSessions:
             raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error)
+        before = len(session.targets)
         session.update(wanted, forgotten)
+        self.partition_count += len(session.targets) - before
+        if self.partition_count > self._most_partitions:
+            self._forget(session_id)
+            raise KafkaError(ErrorCode.fetch_session_id_not_found)
         if not session.targets:
             # Nothing is left to remember; the client is told so by a session id of 0.
             del self._sessions[session_id]
@@ -168,20 +174,37 @@ class FetchSessions:
             if session_id not in self._sessions:
                 return session_id
 
+    def _forget(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.targets)
+
     def _make_room(self, size: int, now: float) -> bool:
-        """Whether a session of `size` partitions may be opened, after another was evicted for it if need be."""
-        if len(self._sessions) < self._slots:
-            return True
-        if not self._sessions:
+        """Whether a session of `size` partitions may be opened, after others were evicted for it if need be."""
+        if size > self._most_partitions:
             return False
-        oldest = min(self._sessions.values(), key=lambda session: session.last_used)
-        if now - oldest.last_used <= _EVICTION_S:
-            settled = [session for session in self._sessions.values() if now - session.created > _EVICTION_S]
-            if not settled:
+        while self.partition_count + size > self._most_partitions:
+            if not self._evict_unused(now):
                 return False
-            oldest = min(settled, key=lambda session: len(session.targets))
-            if len(oldest.targets) >= size:
-                return False
-        del self._sessions[oldest.session_id]
-        self.evictions += 1
+        return len(self._sessions) < self._slots or self._evict_unused(now) or self._evict_smaller(size, now)
+
+    def _evict_unused(self, now: float) -> bool:
+        """Whether the session that was unused for longest could be evicted."""
+        oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
+        if oldest is None or now - oldest.last_used <= _EVICTION_S:
+            return False
+        self._evict(oldest)
         return True
+
+    def _evict_smaller(self, size: int, now: float) -> bool:
+        """Whether a session of fewer than `size` partitions, that has had its time, could be evicted."""
+        settled = [session for session in self._sessions.values() if now - session.created > _EVICTION_S]
+        smallest = min(settled, key=lambda session: len(session.targets), default=None)
+        if smallest is None or len(smallest.targets) >= size:
+            return False
+        self._evict(smallest)
+        return True
+
+    def _evict(self, session: FetchSession) -> None:
+        self._forget(session.session_id)
+        self.evictions += 1

@@ -81,7 +81,9 @@ class Broker:
         self.answers = AnswerCache()
         self.purgatory = Purgatory()
         self.fetch_sessions = FetchSessions(
-            slots=config.max_incremental_fetch_session_cache_slots, entropy=runtime.entropy
+            slots=config.max_incremental_fetch_session_cache_slots,
+            most_partitions=config.most_session_partitions,
+            entropy=runtime.entropy,
         )
         self.logs = LogManager(
             runtime.disk,

@@ -386,6 +386,12 @@ class BrokerConfig:
         return 131_072 if limit_bytes < 0 else max(limit_bytes // 2048, 10_000)
 
     @property
+    def most_session_partitions(self) -> int:
+        """Partitions that all fetch sessions may remember: one for every 512 bytes of `queued.max.request.bytes`."""
+        limit_bytes = self.queued_max_request_bytes
+        return 1 << 62 if limit_bytes < 0 else max(limit_bytes // 512, 10_000)
+
+    @property
     def log_retention_time_ms(self) -> int:
         """How long records are kept, of whichever of the three keys says so; -1 for ever."""
         if self.log_retention_ms is not None:

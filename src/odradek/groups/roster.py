@@ -10,6 +10,8 @@ from odradek.protocol.group_records import MemberMetadata
 
 _MEMBER_BYTES: Final = 1024
 """What a member takes beside what it said of itself."""
+_PROTOCOL_BYTES: Final = 256
+"""What a protocol takes beside its name and metadata."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -53,8 +55,8 @@ class Member:
 
 
 def protocols_size(protocols: tuple[tuple[str, bytes], ...]) -> int:
-    """The bytes of what a member says for all its protocols."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    """What a member says for all its protocols takes about so many bytes in memory, however short it is."""
+    return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class Roster:

@@ -37,7 +37,7 @@ def request_decoder(api_key: int, version: int) -> Decoder:
 
 @cache
 def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
-    """Compiled when first asked for: only for requests that are large."""
+    """Compiled when first asked for: what reads the requests of strangers."""
     return compile_metered_decoder(load_request_schema(api_key, version))
 
 
@@ -57,17 +57,15 @@ def encode_response(api_key: int, version: int, message: Message) -> bytes:
     return response_encoder(api_key, version)(message)
 
 
-def decode_request(
-    api_key: int, version: int, buffer: Buffer, offset: int = 0, *, most_entries: int | None = None
-) -> Any:
-    """The body that starts at `offset`. Raises `MalformedMessageError`, also if it has more than `most_entries`.
+def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None) -> Any:
+    """The body that starts at `offset`. Raises `MalformedMessageError`, also if `meter` has no room for its entries.
 
-    An entry is an item of an array or a tagged field, and takes a byte at least: a body of fewer bytes is not counted.
+    An entry is an item of an array or a tagged field.
     """
     try:
-        if most_entries is None or len(buffer) - offset <= most_entries:
+        if meter is None:
             return request_decoder(api_key, version)(buffer, offset)[0]
-        return metered_request_decoder(api_key, version)(buffer, offset, Meter(most_entries))[0]
+        return metered_request_decoder(api_key, version)(buffer, offset, meter)[0]
     except (*DECODE_ERRORS, OverflowError) as error:
         raise malformed("message", error) from error
 

@@ -33,12 +33,17 @@ DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError
 
 
 class Meter:
-    """Entries that a message may still have."""
+    """Entries of a message: how many it had so far, and how many it may still have."""
 
     __slots__ = ("_left", "_most")
 
     def __init__(self, most_entries: int) -> None:
         self._left = self._most = most_entries
+
+    @property
+    def taken(self) -> int:
+        """How many there were."""
+        return self._most - self._left
 
     def take(self, count: int) -> None:
         """`count` entries more. Raises `MalformedMessageError` if that is too many."""

@@ -115,12 +115,12 @@ class ProduceResponse(NamedTuple):
 
 
 def decode_produce_request(
-    version: int, frame: Buffer, offset: int = 0, *, most_entries: int = MOST_ENTRIES
+    version: int, frame: Buffer, offset: int = 0, *, meter: Meter | None = None
 ) -> ProduceRequest:
     """The body that starts at `offset` of `frame`. Raises `MalformedMessageError`; see `messages.decode_request`."""
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
-    meter = Meter(most_entries)
+    meter = meter or Meter(MOST_ENTRIES)
     try:
         transactional_id, offset = read_string(view, offset, flexible=flexible)
         acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(view, offset)

@@ -9,7 +9,7 @@ and reading stops: the client's TCP feels it.
 import asyncio
 import logging
 from collections import deque
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.pressure import Burden
@@ -17,6 +17,8 @@ from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 from odradek.wire.sharing import ConnectionGroup, gather
 
 _log = logging.getLogger("odradek.wire")
+_LARGE_BYTES: Final = 64 * 1024
+"""From this size on it counts that an answer stays in memory as a whole until its last byte is sent."""
 
 
 class Serve(Protocol):
@@ -61,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         "_idle_timer",
         "_in_flight",
         "_in_flight_bytes",
+        "_large_answers",
         "_limits",
         "_loop",
         "_offered",
@@ -77,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         "_turn_bytes_left",
         "_unsent",
         "_waits",
+        "_written_bytes",
         "peer_host",
         "peer_port",
         "read_at",
@@ -99,6 +103,8 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight_bytes = 0
         self._outgoing: list[bytes | bytearray | memoryview] = []  # held back by the cork
         self._held_bytes = 0  # of replies that are known and wait for earlier ones
+        self._written_bytes = 0  # given to the transport since the connection was made
+        self._large_answers: deque[tuple[int, int]] = deque()  # (`_written_bytes` after it, its size), if unsent
         self._exclusive = False  # an unanswered request lets none follow it
         self._unsent = False  # the transport asked for no more
         self._stalled = False  # whole frames may be waiting in the buffer
@@ -271,11 +277,9 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     pending = PendingReply()
                     pending.complete(reply)
-                    self._follow(pending, size)
-                    taken_bytes += size
+                    taken_bytes += self._follow(pending, size)
             else:
-                self._follow(reply, size)
-                taken_bytes += size
+                taken_bytes += self._follow(reply, size)
             left -= 1
             if not left:
                 self._stalled = True
@@ -296,16 +300,17 @@ class Connection(asyncio.BufferedProtocol):
             and self._held_bytes < limits.write_high_bytes
         )
 
-    def _follow(self, reply: PendingReply, size: int) -> None:
-        """Put a reply behind those in flight."""
-        reply.request_bytes = size
+    def _follow(self, reply: PendingReply, size: int) -> int:
+        """Put a reply behind those in flight; returns what its request takes."""
+        request_bytes = reply.request_bytes = size + reply.decoded_bytes
         reply.on_settled = self._on_settled
         self._in_flight.append(reply)
-        self._in_flight_bytes += size
+        self._in_flight_bytes += request_bytes
         if reply.settled:
             self._on_settled(reply)
         else:
             self._exclusive = reply.exclusive
+        return request_bytes
 
     def _on_settled(self, reply: PendingReply) -> None:
         """A reply is known; if it is the first it leaves, and with it all that are known behind it."""
@@ -347,10 +352,15 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._closing or not buffers:
             return
+        size = sum(map(len, buffers))
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:
-            transport.writelines(gather(buffers))
+            transport.writelines(gather(buffers, size))
+        self._written_bytes += size
+        if size >= _LARGE_BYTES:
+            self._large_answers.append((self._written_bytes, size))
+            self._forget_sent(transport.get_write_buffer_size())
 
     def flush(self) -> None:
         """Write what the cork held back."""
@@ -390,10 +400,25 @@ class Connection(asyncio.BufferedProtocol):
         """See `pressure.Pressed`."""
         frames = self._frames
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        held_bytes = unsent_bytes if self._unsent else 0
+        self._forget_sent(unsent_bytes)
+        answer_bytes = sum(size for _, size in self._large_answers)
+        held_bytes = max(unsent_bytes, answer_bytes) if self._unsent or answer_bytes else 0
         if held_bytes or not (self._stalled or self._in_flight):
             held_bytes += frames.held_bytes
-        return Burden(held_bytes, self._served, frames.unread_bytes, unsent_bytes + self._held_bytes, self._waits)
+        return Burden(
+            held_bytes,
+            self._served,
+            frames.unread_bytes,
+            unsent_bytes + self._held_bytes,
+            max(unsent_bytes, answer_bytes) + self._held_bytes + sum(map(len, self._outgoing)),
+            self._waits,
+        )
+
+    def _forget_sent(self, unsent_bytes: int) -> None:
+        """Large answers of which nothing is unsent are not in memory any more."""
+        sent_bytes, answers = self._written_bytes - unsent_bytes, self._large_answers
+        while answers and answers[0][0] <= sent_bytes:
+            answers.popleft()
 
     def give_up(self) -> None:
         """See `pressure.Pressed`."""

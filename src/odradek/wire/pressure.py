@@ -27,6 +27,8 @@ class Burden(NamedTuple):
     """Turns in which a request was served."""
     unserved_bytes: int
     unsent_bytes: int
+    answer_bytes: int
+    """Of answers that are in memory: a large one is there as a whole until its last byte is sent."""
     waits: bool
     """It would go on if there were memory."""
 
@@ -53,7 +55,7 @@ class Pressed(Protocol):
 
 
 class Pressure:
-    """One server's connections. `answer_bytes`: how much of answers may be unsent."""
+    """One server's connections. `answer_bytes`: how much of answers may be in memory."""
 
     def __init__(self, pool: BufferPool, answer_bytes: int = 1 << 62) -> None:
         self._pool = pool
@@ -84,7 +86,7 @@ class Pressure:
         self._estimate_bytes += size
 
     def answer_room(self) -> int:
-        """How many bytes of answers there is room for. What is unsent is counted only when the estimate says: none."""
+        """How many bytes of answers there is room for. They are counted only when the estimate says: none."""
         left = self._answer_bytes - self._estimate_bytes
         if left > 0:
             return left
@@ -97,7 +99,7 @@ class Pressure:
         return max(self._answer_bytes - self._estimate_bytes, 0)
 
     def _count(self) -> int:
-        self._estimate_bytes = sum(each.burden().unsent_bytes for each in self._connections)
+        self._estimate_bytes = sum(each.burden().answer_bytes for each in self._connections)
         return self._estimate_bytes
 
     def _look(self) -> None:

@@ -26,8 +26,10 @@ class PendingReply:
     """Whether the answer is known. Set by `complete` and `refuse`."""
     buffers: Buffers = NO_REPLY
     refused: str | None = None
+    decoded_bytes = 0
+    """The service's: what the request takes in memory beside its own bytes until it is answered."""
     request_bytes = 0
-    """The connection's: the size of the request."""
+    """The connection's: the size of the request, and what it takes beside."""
     held_bytes = 0
     """The connection's: the size of an answer that waits for earlier ones."""
     held_since = 0.0

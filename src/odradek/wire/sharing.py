@@ -134,8 +134,8 @@ class ConnectionGroup:
         object.__setattr__(self, "pressure", Pressure(self.pool, self.answer_bytes))
 
 
-def gather(pieces: Sequence[bytes | bytearray | memoryview]) -> Sequence[bytes | bytearray | memoryview]:
-    """The same bytes in as few pieces as is worth a copy."""
-    if len(pieces) > 1 and sum(map(len, pieces)) <= _JOINED_BYTES:
+def gather(pieces: Sequence[bytes | bytearray | memoryview], size: int) -> Sequence[bytes | bytearray | memoryview]:
+    """The same bytes, `size` of them, in as few pieces as is worth a copy."""
+    if size <= _JOINED_BYTES:
         return (b"".join(pieces),)
     return pieces

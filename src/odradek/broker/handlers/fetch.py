@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from odradek.broker.context import RequestContext
+from odradek.broker.context import RequestContext, decoded_bytes
 from odradek.broker.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.partition import Partition
 from odradek.broker.responses import gathered_frame
@@ -22,6 +22,7 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.protocol.messages import decode_request, milliseconds, optional
+from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import NodeEndpoint
 from odradek.protocol.record_batch import iterate_batches
 from odradek.runtime import Buffer
@@ -44,7 +45,8 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     """Answer a fetch, or park it."""
     version = context.header.api_version
     body = bytes(frame[context.header.body_offset :])
-    request = decode_request(ApiKey.FETCH, version, body, most_entries=broker.config.most_request_entries)
+    meter = Meter(broker.config.most_request_entries)
+    request = decode_request(ApiKey.FETCH, version, body, meter=meter)
     try:
         fetched = broker.fetch_sessions.open(
             optional(request, "session_id", 0),
@@ -56,7 +58,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
         )
     except KafkaError as error:
         return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
-    return _Fetch(broker, context, request, fetched).begin()
+    return _Fetch(broker, context, request, fetched, meter).begin()
 
 
 def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
@@ -84,11 +86,14 @@ def _forgotten(request: Any, version: int) -> Iterable[PartitionKey]:
 class _Fetch(PendingReply):
     """One fetch, which is its own pending reply while it waits."""
 
-    def __init__(self, broker: "Broker", context: RequestContext, request: Any, fetched: FetchContext) -> None:
+    def __init__(
+        self, broker: "Broker", context: RequestContext, request: Any, fetched: FetchContext, meter: Meter
+    ) -> None:
         self._broker = broker
         self._context = context
         self._request = request
         self._fetched = fetched
+        self.decoded_bytes = decoded_bytes(meter)
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
         self._partitions: list[Partition] = []

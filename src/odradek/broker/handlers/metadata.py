@@ -16,6 +16,7 @@ from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, To
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_request, encode_response, optional
+from odradek.protocol.primitives import Meter
 from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from odradek.wire import Buffers, Reply
 
@@ -36,10 +37,11 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     cached = broker.answers.get(broker.image, key)
     if cached is not None:
         return response_frame(header, cached)
-    request = decode_request(ApiKey.METADATA, header.api_version, body, most_entries=broker.config.most_request_entries)
+    meter = Meter(broker.config.most_request_entries)
+    request = decode_request(ApiKey.METADATA, header.api_version, body, meter=meter)
     absent = _creatable(broker, context.api_version, request)
     if absent:
-        return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent))
+        return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent), meter)
     answer = _encode(broker.image, context, request, {})
     broker.answers.put(broker.image, key, answer)
     return response_frame(header, answer)

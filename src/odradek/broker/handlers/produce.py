@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from odradek.broker.context import RequestContext
+from odradek.broker.context import RequestContext, decoded_bytes
 from odradek.broker.handlers.produce_shortcut import ProduceShortcut
 from odradek.broker.partition import Partition
 from odradek.broker.rejections import count_rejection
@@ -23,6 +23,7 @@ from odradek.log.batch_contents import InvalidRecordsError
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec
+from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import (
     TOPIC_IDS_FROM,
     NodeEndpoint,
@@ -48,10 +49,11 @@ _NO_COORDINATOR: Final = KafkaError(
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
     """Append what came, and answer when it is safe."""
     version = context.header.api_version
-    most_entries = broker.config.most_request_entries
-    request = decode_produce_request(version, frame, context.header.body_offset, most_entries=most_entries)
+    meter = Meter(broker.config.most_request_entries)
+    request = decode_produce_request(version, frame, context.header.body_offset, meter=meter)
     transactional = request.transactional_id is not None
     produce = _Produce(broker, context, request.acks, transactional=transactional)
+    produce.decoded_bytes = decoded_bytes(meter)
     is_verified = not transactional or not broker.config.transaction_partition_verification_enable
     refusal = _refusal(request.acks, is_verified=is_verified)
     for name, topic_id, partitions in request.topics:

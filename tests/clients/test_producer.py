@@ -229,6 +229,26 @@ def test_a_broker_that_is_away_is_waited_for(simulation: Simulation, broker: Any
     assert values(log) == [b"before", b"after"]
 
 
+def test_a_record_for_a_partition_without_a_leader_leaves_soon_after_it_has_one(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    """Nothing else happens that would let the producer look again: no other record, no answer, no time-out."""
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        broker.topics["t"], broker.leader_epoch = {0: -1, 1: broker.node_id}, 1
+        waiting = await producer.send("t", b"1", partition=0)
+        await asyncio.sleep(10)
+        assert not waiting.done()
+        broker.topics["t"], broker.leader_epoch = {0: broker.node_id, 1: broker.node_id}, 2
+        async with asyncio.timeout(2):
+            await waiting
+
+    broker.topics["t"], broker.leader_epoch = {0: -1, 1: broker.node_id}, 1
+    play(simulation, broker, log, scene)
+    assert values(log) == [b"1"]
+
+
 def test_a_leader_that_moves_is_followed(simulation: Simulation, broker: Any, other_broker: Any, new_log: Any) -> None:
     log, other_log = new_log(ErrorCode.not_leader_or_follower), new_log()
 

@@ -58,6 +58,8 @@ class Cluster:
         self._asked_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_again: asyncio.Task[None] | None = None
+        self._is_asked_for_more = False
+        """Whether somebody wants another answer than the one that `_refresh_again` waits for."""
         self._refresh_backoff = self.backoff()
         self._connections: dict[_Key, Connection] = {}
         self._bootstrap: dict[_Address, Connection] = {}
@@ -151,6 +153,7 @@ class Cluster:
 
         `at_once`: without a pause, because there are topics that were never asked for.
         """
+        self._is_asked_for_more = True
         if self._refresh_again is None and not self._closed:
             pause = 0.0 if at_once else self._refresh_backoff.failed()
             self._refresh_again = self.spawn(self._refresh_soon(pause), "metadata refresh, later")
@@ -176,6 +179,7 @@ class Cluster:
         """Until one broker answers: nobody else would notice that the cluster is back."""
         while True:
             await asyncio.sleep(pause)
+            self._is_asked_for_more = False
             try:
                 await self.refresh()
             except UnavailableError as error:
@@ -186,8 +190,11 @@ class Cluster:
         self._refresh_again = None
         if self._is_behind:
             self.request_refresh(at_once=True)
-        elif any(topic.error_code in _PENDING_TOPIC for topic in self.metadata.topics.values()):
-            # Somebody waits for a topic that may yet be created.
+        elif self._is_asked_for_more or any(
+            topic.error_code in _PENDING_TOPIC for topic in self.metadata.topics.values()
+        ):
+            # Somebody waits for a topic that may yet be created, or saw in this answer, or before it came, that a
+            # partition has no leader: nobody else would ask for that one.
             self.request_refresh()
 
     async def _refresh(self, *, create: bool) -> None:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from odradek.cli import main
 from odradek.cli.bench import compare, comparisons
 from odradek.cli.bench.librdkafka import CConsumer, CProducer, Messages
-from odradek.cli.bench.measure import Aim, Row, print_rows, rounds
+from odradek.cli.bench.measure import Aim, Row, print_rows, rounds, turns
 from odradek.cli.bench.sides import Side, odradek_side
 from odradek.cli.bench.workloads import create_topic
 from odradek.model import UnavailableError
@@ -53,6 +53,20 @@ def test_an_aim_goes_by_the_ratio_as_it_is_shown(aim, ratio, met):
 
 def test_a_row_without_an_aim_meets_none():
     assert row(1.0, 2.0).met is None
+
+
+def test_without_a_peer_there_is_no_ratio(capsys):
+    alone = Row(what="speed", unit="MiB/s", figures={"us": 3.0}, of="us", to=None, aim=Aim(1.5))
+    print_rows("produce", [alone], as_json=True)
+    print_rows("produce", [alone], as_json=False)
+    first, *table = capsys.readouterr().out.splitlines()
+    assert json.loads(first) == {"title": "produce", "what": "speed", "unit": "MiB/s", "us": 3.0}
+    assert "ratio" not in "".join(table)
+
+
+def test_every_figure_of_every_turn_can_be_had():
+    figures = iter([5.0, 100.0, 1.0])
+    assert turns(3, {"a": lambda: {"figure": next(figures)}}) == {"a": {"figure": [5.0, 100.0, 1.0]}}
 
 
 def test_a_row_as_json_has_both_figures_their_ratio_and_whether_the_aim_is_met(capsys):

@@ -1,5 +1,6 @@
 """Servers as processes: known to be ready, ended in every way, and quoted if they do not start."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -53,6 +54,14 @@ def test_a_killed_server_says_nothing_and_can_be_started_again(server_of, log: P
     assert log.read_text() == ""
     with server:
         assert server.pid != first
+
+
+def test_a_server_that_somebody_else_killed_can_be_started_again(server_of):
+    with server_of(SERVER) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        assert eventually(lambda: not server.runs, what="its end")
+        server.start()
+        assert server.runs
 
 
 def test_a_paused_server_does_nothing_until_it_is_resumed(server_of):

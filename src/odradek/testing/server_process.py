@@ -42,8 +42,8 @@ class ServerProcess(ABC):
 
     @property
     def runs(self) -> bool:
-        """Whether it was started, and not ended by us since."""
-        return self._process is not None
+        """Whether it was started, and has not ended since, whoever ended it."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Return when it serves. Raises `RuntimeError` with what it printed if it does not; nothing runs then."""
@@ -52,7 +52,8 @@ class ServerProcess(ABC):
 
     def launch(self) -> None:
         """Start the process and return at once: several servers may need each other to get ready."""
-        assert self._process is None, f"{self._name} runs already"
+        assert not self.runs, f"{self._name} runs already"
+        self.kill()  # takes leave of one that somebody else killed
         command, environment = self._command(), os.environ | self._environment()
         with ExitStack() as stack:
             log = None if self._log is None else stack.enter_context(self._log.open("ab"))
@@ -79,8 +80,9 @@ class ServerProcess(ABC):
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a crash does, with SIGKILL."""
-        self._end(signal.SIGKILL)
+        """End it as a crash does, with SIGKILL, if there is one."""
+        if self._process is not None:
+            self._end(signal.SIGKILL)
 
     def pause(self) -> None:
         """Let it do nothing until `resume`, with SIGSTOP; its connections stay open."""

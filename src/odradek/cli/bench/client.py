@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from odradek.cli.bench import decoding, workloads
+from odradek.cli.bench import cluster_workloads, decoding, workloads
 
 WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "produce": workloads.produce,
@@ -19,6 +19,10 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "create_topic": workloads.create_topic,
     "alter_topic": workloads.alter_topic,
     "delete_topic": workloads.delete_topic,
+    "fail_over": cluster_workloads.fail_over,
+    "await_in_sync": cluster_workloads.await_in_sync,
+    "create_many": cluster_workloads.create_many,
+    "await_elected": cluster_workloads.await_elected,
     "spark_batch": decoding.spark_batch,
     "confluent-kafka": decoding.consume_confluent,
     "aiokafka": decoding.consume_aiokafka,

@@ -6,15 +6,14 @@ The rows are `comparisons`'; here is what the user says and sees. Progress goes 
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 import click
-from rich.console import Console
 
 from odradek.cli.bench import comparisons, storage
 from odradek.cli.bench.comparisons import Bench
 from odradek.cli.bench.measure import Row, print_rows
+from odradek.cli.bench.progress import progress
 from odradek.cli.bench.sides import kafka_side, odradek_side
 from odradek.cli.common import key_and_value
 
@@ -70,7 +69,7 @@ def command(
     names = _chosen(only)
     # Whoever ends this ends the brokers, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _progress() as say:
+    with progress() as say:
         bench = Bench(
             ours=odradek_side(dict(map(key_and_value, options))),
             peer=PEERS[peer](),
@@ -104,14 +103,3 @@ def _chosen(only: str | None) -> list[str]:
         if name not in COMPARISONS:
             raise click.BadParameter(f"there is no {name!r}, only {', '.join(COMPARISONS)}", param_hint="--only")
     return [name for name in COMPARISONS if name in wanted]
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what goes on; where stderr is no terminal, one for each thing."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda text: click.echo(text, err=True)
-        return
-    with console.status("starting") as status:
-        yield status.update

@@ -76,7 +76,7 @@ class Bench:
 
         def settled(run: Run) -> Run:
             def measured() -> Mapping[str, float]:
-                _settle()
+                settle()
                 return run()
 
             return measured
@@ -145,7 +145,7 @@ def produce(bench: Bench) -> Iterator[Row]:
     """Produce with acks=1 as fast as it goes."""
     for record_bytes, batch_bytes, partitions in _shapes():
         shape = {"record_bytes": record_bytes, "batch_bytes": batch_bytes, "partitions": partitions}
-        what = f"produce, {_describe(**shape)}"
+        what = f"produce, {describe_shape(**shape)}"
         arguments = {**shape, "total_bytes": bench.mib * _MIB}
         runs = {server.name: with_cpu(server, "produce", arguments) for server in bench.servers()}
         yield from _throughput(bench, what, bench.measure(what, runs))
@@ -155,7 +155,7 @@ def fetch(bench: Bench) -> Iterator[Row]:
     """Fetch what was just written, from the beginning, as fast as it goes."""
     for record_bytes, batch_bytes, partitions in _shapes():
         shape = {"record_bytes": record_bytes, "batch_bytes": batch_bytes, "partitions": partitions}
-        what = f"fetch, {_describe(**shape)}"
+        what = f"fetch, {describe_shape(**shape)}"
         with ExitStack() as topics:
             runs = {}
             for server in bench.servers():
@@ -172,7 +172,8 @@ def _shapes() -> Iterator[tuple[int, int, int]]:
     return ((r, b, p) for p in _PARTITIONS for b in _BATCHES for r in _RECORDS)
 
 
-def _describe(record_bytes: int, batch_bytes: int, partitions: int) -> str:
+def describe_shape(record_bytes: int, batch_bytes: int, partitions: int) -> str:
+    """What is produced and fetched, in words."""
     record = "1 KiB" if record_bytes == 1024 else f"{record_bytes} B"
     batch = "1 MB" if batch_bytes == 1_000_000 else f"{batch_bytes // 1000} KB"
     return f"{record} records, {batch} batches, {partitions} partition{'s' if partitions > 1 else ''}"
@@ -264,7 +265,7 @@ def _warm_up(server: Server, seconds: float) -> None:
         run_client("latency", {**where, "per_second": _PER_SECOND, "seconds": 1, "partitions": 1})
 
 
-def _settle() -> None:
+def settle() -> None:
     """Let what was deleted go, and what was written get to the disk."""
     time.sleep(_SETTLE_S)
     os.sync()

@@ -1,4 +1,4 @@
-"""Apache Kafka as a peer: its jars from Maven, one node of it (broker and controller) on loopback, and its tools.
+"""Apache Kafka as a peer: its jars from Maven, nodes of it (broker and controller) on loopback, and its tools.
 
 Which Kafka, `bench/peers/kafka/pom.xml` pins. The jars are fetched once and kept:
 
@@ -15,7 +15,7 @@ import socket
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,17 +56,17 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = [%d] %p %m (%c)%n
 """
 
-_ONE_NODE: Final = {
-    "process.roles": "broker,controller",
-    "node.id": "0",
-    "controller.listener.names": "CONTROLLER",
+_COMBINED: Final = {"process.roles": "broker,controller", "controller.listener.names": "CONTROLLER"}
+"""The least that a node needs said; everything else is Kafka's default."""
+
+_ALONE: Final = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-"""The least that a node alone needs said; everything else is Kafka's default."""
+"""What a node alone needs said, too."""
 
 _CLUSTER_ID: Final = "T2RyYWRlayBwZWVyIGthZg"
 
@@ -147,13 +147,18 @@ class KafkaBroker(ServerProcess):
 
     `format` makes the directory, `start` returns when the broker answers, `stop` and `kill` end it; `with` does the
     first three, and formats only a directory that is new. What it says goes to `data_dir`'s neighbour, `*.err`.
-    `options` are properties of `server.properties`, `heap` is Kafka's own default.
+    `options` are properties of `server.properties`, `heap` is Kafka's own default. It is a cluster of its own, unless
+    it is told by `join`, before `format`, who else there is.
     """
 
-    def __init__(self, data_dir: Path, *, options: Mapping[str, str] | None = None, heap: str = "1G") -> None:
+    def __init__(
+        self, data_dir: Path, *, options: Mapping[str, str] | None = None, heap: str = "1G", node_id: int = 0
+    ) -> None:
         self.data_dir = data_dir
         self.errors = data_dir.with_name(f"{data_dir.name}.err")
         super().__init__("Kafka", log=self.errors, start_s=_START_S, stop_s=_STOP_S)
+        self._node_id = node_id
+        self._voters = ""
         self._home = kafka_home()
         self._settings = data_dir.with_name(f"{data_dir.name}.properties")
         self._options = dict(options or {})
@@ -161,14 +166,25 @@ class KafkaBroker(ServerProcess):
         self._port, self._controller_port = _free_ports()
 
     @property
+    def voter(self) -> str:
+        """The node, as `controller.quorum.voters` names it."""
+        return f"{self._node_id}@127.0.0.1:{self._controller_port}"
+
+    def join(self, voters: Iterable[str]) -> None:
+        """Make it a node of the cluster of these voters, of which it is one."""
+        self._voters = ",".join(voters)
+
+    @property
     def bootstrap_servers(self) -> str:
         """Where clients connect."""
         return f"127.0.0.1:{self._port}"
 
     def format(self) -> None:
-        """Make the directory a cluster's, as `kafka-storage.sh format --standalone` does."""
+        """Make the directory a cluster's, as `kafka-storage.sh format` does."""
         self._write_settings()
-        arguments = ("--standalone", "--cluster-id", _CLUSTER_ID, "--config", str(self._settings))
+        arguments = ["--cluster-id", _CLUSTER_ID, "--config", str(self._settings)]
+        if not self._voters:
+            arguments.append("--standalone")
         self._home.tool("kafka.tools.StorageTool", "format", *arguments)
 
     def __enter__(self) -> Self:
@@ -185,12 +201,16 @@ class KafkaBroker(ServerProcess):
 
     def _write_settings(self) -> None:
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
-        settings = _ONE_NODE | {
+        settings = _COMBINED | {
+            "node.id": str(self._node_id),
             "listeners": listeners,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
             "log.dirs": str(self.data_dir),
-            **self._options,
         }
+        if self._voters:
+            settings["controller.quorum.voters"] = self._voters
+        else:
+            settings |= _ALONE | {"controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}"}
+        settings |= self._options
         self._settings.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 

@@ -61,28 +61,29 @@ class Row:
     figures: Mapping[str, float]
     of: str
     """The side that is ours."""
-    to: str
-    """The side that it is compared with."""
+    to: str | None
+    """The side that it is compared with; None if there is none."""
     aim: Aim | None = None
 
     @property
     def ratio(self) -> float:
         """Ours over the peer's; whether more is better the unit says."""
-        return self.figures[self.of] / self.figures[self.to] if self.figures[self.to] else float("nan")
+        peers = 0.0 if self.to is None else self.figures[self.to]
+        return self.figures[self.of] / peers if peers else float("nan")
 
     @property
     def met(self) -> bool | None:
         """Whether the aim is; None without one."""
-        return None if self.aim is None else self.aim.is_met(self.ratio)
+        return None if self.aim is None or self.to is None else self.aim.is_met(self.ratio)
 
 
 Run = Callable[[], Mapping[str, float]]
 
 
-def rounds(
+def turns(
     count: int, sides: Mapping[str, Run], *, say: Callable[[str], None] = lambda _: None
-) -> dict[str, dict[str, float]]:
-    """Run every side `count` times and return the median of every figure by side and name; `say` is told who runs.
+) -> dict[str, dict[str, list[float]]]:
+    """Run every side `count` times and return every figure by side and name; `say` is told who runs.
 
     Sides take turns, and every other round goes backwards (A B, B A), so that neither always has the machine as the
     other left it.
@@ -93,6 +94,14 @@ def rounds(
             say(f"round {number + 1} of {count}, {side}")
             for name, figure in run().items():
                 seen[side].setdefault(name, []).append(figure)
+    return seen
+
+
+def rounds(
+    count: int, sides: Mapping[str, Run], *, say: Callable[[str], None] = lambda _: None
+) -> dict[str, dict[str, float]]:
+    """The medians of `turns`."""
+    seen = turns(count, sides, say=say)
     return {side: {name: statistics.median(values) for name, values in by.items()} for side, by in seen.items()}
 
 
@@ -106,13 +115,16 @@ def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
         return
     sides = list(dict.fromkeys(side for row in rows for side in row.figures))
     table = Table(title=title)
-    for heading in ("what", "unit", *sides, "ratio", "aim", "met"):
+    pairs = {(row.of, row.to) for row in rows if row.to is not None}
+    for heading in ("what", "unit", *sides, *(("ratio", "aim", "met") if pairs else ())):
         table.add_column(heading, justify="right" if heading in {*sides, "ratio"} else "left")
-    pairs = {(row.of, row.to) for row in rows}
     for row in rows:
         figures = [_short(row.figures[side]) if side in row.figures else "" for side in sides]
-        ratio = f"{row.ratio:.2f}" if len(pairs) == 1 else f"{row.ratio:.2f} ({row.of}/{row.to})"
-        table.add_row(row.what, row.unit, *figures, ratio, "" if row.aim is None else str(row.aim), _MET[row.met])
+        compared: tuple[str, ...] = ()
+        if row.to is not None:
+            ratio = f"{row.ratio:.2f}" if len(pairs) == 1 else f"{row.ratio:.2f} ({row.of}/{row.to})"
+            compared = ratio, "" if row.aim is None else str(row.aim), _MET[row.met]
+        table.add_row(row.what, row.unit, *figures, *compared)
     if len(pairs) == 1:
         table.caption = "ratio: {} over {}".format(*pairs.pop())
     # Wider than a narrow terminal: a table that wraps its figures is worse than one that wraps its lines.
@@ -121,7 +133,10 @@ def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
 
 def _record(row: Row) -> dict[str, object]:
     figures = {side: round(figure, 4) for side, figure in row.figures.items()}
-    told = {"what": row.what, "unit": row.unit, **figures, "ratio": round(row.ratio, 3), "of": row.of, "to": row.to}
+    told = {"what": row.what, "unit": row.unit, **figures}
+    if row.to is None:
+        return told
+    told |= {"ratio": round(row.ratio, 3), "of": row.of, "to": row.to}
     return told if row.aim is None else told | {"aim": str(row.aim), "met": row.met}
 
 

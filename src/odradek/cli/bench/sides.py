@@ -12,7 +12,7 @@ from odradek.cli.bench.servers import Server
 from odradek.model import UnavailableError
 from odradek.testing.process import ServedBroker
 
-_OPTIONS: Final = {
+OPTIONS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     # What a round leaves must not fill the disk, nor be removed while another is measured.
     "log.segment.delete.delay.ms": "100",
@@ -54,7 +54,7 @@ class Side:
     def broker(self, options: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
         """A broker on a temporary directory; `running` starts it, as often as needed."""
         with tempfile.TemporaryDirectory(prefix=f"odradek-bench-{self.name}-", ignore_cleanup_errors=True) as folder:
-            yield self.make(Path(folder) / "data", {**_OPTIONS, **(options or {})})
+            yield self.make(Path(folder) / "data", {**OPTIONS, **(options or {})})
 
     @contextmanager
     def server(self, options: Mapping[str, str] | None = None) -> Iterator[Server]:

@@ -37,14 +37,15 @@ def produce(
     total_bytes: int,
     acks: str = "1",
     partitions: int = 0,
+    replicas: int = 1,
     keys: int = 0,
     topic: str = "",
 ) -> Figures:
     """Produce `total_bytes` of values as fast as librdkafka can; seconds from the first send to the last reply.
 
-    With `partitions` the topic has that many, which take turns, and is deleted afterwards; without, the server makes
-    the topic as its first use does. A `topic` that is given is there already, and stays. With `keys` a record has one
-    of that many, at random, and values are not alike.
+    With `partitions` the topic has that many, of `replicas` each, which take turns, and is deleted afterwards; without,
+    the server makes the topic as its first use does. A `topic` that is given is there already, and stays. With `keys` a
+    record has one of that many, at random, and values are not alike.
     """
     settings = {
         "bootstrap.servers": bootstrap_servers,
@@ -59,7 +60,7 @@ def produce(
     messages = messages or [Messages([b"x" * record_bytes] * _MESSAGES_AT_ONCE)]
     at_once = messages[0].count
     batches = total_bytes // (record_bytes * at_once)
-    with _topic(bootstrap_servers, topic, partitions) as name:
+    with _topic(bootstrap_servers, topic, partitions, replicas) as name:
         producer = CProducer(settings)
         for partition in range(partitions or 1):
             producer.end_offset(name, partition)  # it knows the leaders then
@@ -207,16 +208,21 @@ def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, c
 
 
 def create_topic(
-    bootstrap_servers: str, *, topic: str, partitions: int, config: Mapping[str, str] | None = None
+    bootstrap_servers: str,
+    *,
+    topic: str,
+    partitions: int,
+    replicas: int = 1,
+    config: Mapping[str, str] | None = None,
 ) -> Figures:
-    """Create a topic and wait until every partition has a leader."""
+    """Create a topic and wait until every partition has a leader, and all replicas are in sync."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    wanted = NewTopic(topic, partitions, 1, config=dict(config or {}))
+    wanted = NewTopic(topic, partitions, replicas, config=dict(config or {}))
     for future in admin.create_topics([wanted], operation_timeout=_LEADER_SECONDS).values():
         future.result()
-    _await_leaders(admin, topic)
+    await_leaders(admin, topic, replicas)
     return {}
 
 
@@ -245,32 +251,35 @@ def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
 
 
 @contextmanager
-def _topic(bootstrap_servers: str, topic: str, partitions: int) -> Iterator[str]:
+def _topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 1) -> Iterator[str]:
     """See `produce`."""
     from confluent_kafka.admin import AdminClient
 
     name = topic or f"bench-{uuid.uuid4().hex[:8]}"
     if topic or not partitions:
-        _await_leaders(AdminClient({"bootstrap.servers": bootstrap_servers}), name)
+        await_leaders(AdminClient({"bootstrap.servers": bootstrap_servers}), name)
         yield name
         return
-    create_topic(bootstrap_servers, topic=name, partitions=partitions)
+    create_topic(bootstrap_servers, topic=name, partitions=partitions, replicas=replicas)
     try:
         yield name
     finally:
         delete_topic(bootstrap_servers, topic=name)
 
 
-def _await_leaders(admin: Any, topic: str) -> None:
-    """Asking for a topic that is not there lets most servers make it."""
-    deadline = time.perf_counter() + _LEADER_SECONDS
+def await_leaders(admin: Any, topic: str, replicas: int = 1, *, within_s: float = _LEADER_SECONDS) -> Any:
+    """The topic's metadata, when every partition has a leader and so many replicas in sync.
+
+    Asking for a topic that is not there lets most servers make it. Raises `TimeoutError`.
+    """
+    deadline = time.perf_counter() + within_s
     while time.perf_counter() < deadline:
         seen = admin.list_topics(topic, timeout=10).topics.get(topic)
         found = seen.partitions.values() if seen is not None and seen.error is None else ()
-        if found and all(partition.leader >= 0 for partition in found):
-            return
+        if found and all(each.leader >= 0 and len(each.isrs) >= replicas for each in found):
+            return seen
         time.sleep(0.01)
-    raise TimeoutError(f"topic {topic} has no leader after {_LEADER_SECONDS} seconds")
+    raise TimeoutError(f"topic {topic} has no leader, or not all replicas in sync, after {within_s:g} seconds")
 
 
 def _check_all_arrived(producer: CProducer, topic: str, partitions: int, count: int) -> None:

@@ -1,0 +1,184 @@
+"""The two sides of a comparison of clusters: several brokers of each, a process each, on loopback.
+
+Both get the same options and the same session time-out, by each side's own key. Ours share a tree in SQLite; Kafka's
+are broker and controller at once, as ours are, since the killed one may be the controller on either side.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home
+from odradek.cli.bench.sides import OPTIONS, BrokerProcess
+from odradek.config import parse_host_port
+from odradek.model import UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.encoder import Message
+from odradek.runtime import system_runtime
+from odradek.testing.process import ServedBroker
+from odradek.wire.outgoing import open_connection
+
+_ANSWER_MS: Final = 30_000
+_MOST_ANSWER_BYTES: Final = 64 << 20
+_HEARTBEATS_PER_SESSION: Final = 6
+
+
+class ClusterBroker(BrokerProcess, Protocol):
+    """A broker that gets ready with others."""
+
+    def launch(self) -> None:
+        """Start it, and return at once."""
+
+    def wait_until_ready(self) -> None:
+        """Return when it serves."""
+
+    def resume(self) -> None:
+        """Let it go on after it was stopped by a signal."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and has not ended since, whoever ended it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessCluster:
+    """Brokers of one side, by id. `find_controller` asks one at an address which is the controller."""
+
+    name: str
+    brokers: Sequence[ClusterBroker]
+    find_controller: Callable[[str], int]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes, by broker id."""
+        return [broker.pid for broker in self.brokers]
+
+    def bootstrap_servers_without(self, dead: int) -> str:
+        """The same, of the others."""
+        return ",".join(broker.bootstrap_servers for broker_id, broker in enumerate(self.brokers) if broker_id != dead)
+
+    def controller(self) -> int:
+        """The id of the controller, as the first broker knows it."""
+        return self.find_controller(self.brokers[0].bootstrap_servers)
+
+    def revive(self) -> None:
+        """Let brokers that a signal stopped go on, and start those again that one killed."""
+        for broker in self.brokers:
+            if broker.runs:
+                broker.resume()
+            else:
+                broker.start()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start all, and kill all at the end. Raises `UnavailableError` if one does not serve."""
+        try:
+            for broker in self.brokers:
+                broker.launch()
+            for broker in self.brokers:
+                broker.wait_until_ready()
+            yield
+        except RuntimeError as error:
+            raise UnavailableError(str(error)) from error
+        finally:
+            for broker in self.brokers:
+                broker.kill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSide:
+    """`make(folder, brokers, session_timeout_ms)` gives brokers that have not started yet, below a folder."""
+
+    name: str
+    make: Callable[[Path, int, int], ProcessCluster]
+
+    @contextmanager
+    def cluster(self, brokers: int, session_timeout_ms: int) -> Iterator[ProcessCluster]:
+        """A running cluster on a temporary directory."""
+        with tempfile.TemporaryDirectory(prefix=f"odradek-bench-{self.name}-", ignore_cleanup_errors=True) as folder:
+            cluster = self.make(Path(folder), brokers, session_timeout_ms)
+            with cluster.running():
+                yield cluster
+
+
+def odradek_cluster_side(own: Mapping[str, str] | None = None) -> ClusterSide:
+    """Ours; `own` is configuration that only this side gets."""
+
+    def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
+        session = {"zookeeper.session.timeout.ms": str(session_timeout_ms)}
+        options = {**OPTIONS, **session, **(own or {})}
+        served = [
+            ServedBroker(
+                folder / f"broker-{number}",
+                options=options,
+                metadata=f"sqlite:///{folder}/metadata.sqlite",
+                arguments=("--broker-id", str(number)),
+            )
+            for number in range(brokers)
+        ]
+        return ProcessCluster(name="odradek", brokers=served, find_controller=_controller_by_metadata)
+
+    return ClusterSide(name="odradek", make=make)
+
+
+def kafka_cluster_side(heap: str = "1G") -> ClusterSide:
+    """Apache Kafka, `heap` for each broker. Raises `UnavailableError` where there is none to be had."""
+    kafka_home()
+
+    def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
+        session = {
+            "broker.session.timeout.ms": str(session_timeout_ms),
+            "broker.heartbeat.interval.ms": str(session_timeout_ms // _HEARTBEATS_PER_SESSION),
+        }
+        options = {**OPTIONS, **session}
+        nodes = [
+            KafkaBroker(folder / f"broker-{number}", options=options, heap=heap, node_id=number)
+            for number in range(brokers)
+        ]
+        for node in nodes:
+            node.join(each.voter for each in nodes)
+            node.format()
+        return ProcessCluster(name="kafka", brokers=nodes, find_controller=_controller_by_quorum)
+
+    return ClusterSide(name="kafka", make=make)
+
+
+def _controller_by_metadata(address: str) -> int:
+    flags = ("allow_auto_topic_creation", "include_topic_authorized_operations")
+    return int(_ask(address, ApiKey.METADATA, {"topics": [], **dict.fromkeys(flags, False)}).controller_id)
+
+
+def _controller_by_quorum(address: str) -> int:
+    """Kafka's Metadata names any broker as the controller."""
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    answer = _ask(address, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+    return int(answer.topics[0].partitions[0].leader_id)
+
+
+def _ask(address: str, api_key: ApiKey, message: Message) -> Any:
+    async def ask() -> Any:
+        host, port = parse_host_port(address)
+        connection = await open_connection(
+            system_runtime(),
+            host,
+            port,
+            client_id="odradek-bench",
+            request_timeout_ms=_ANSWER_MS,
+            setup_timeout_ms=_ANSWER_MS,
+            max_response_bytes=_MOST_ANSWER_BYTES,
+        )
+        try:
+            return await connection.request(api_key, message)
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())

@@ -232,6 +232,44 @@ async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
     assert (await it.changed()).topics["bad"].topic_id == UNNAMED
 
 
+async def test_what_was_known_of_a_node_stays_when_it_is_broken() -> None:
+    """A topic that can't be read is not a topic that is gone: its logs would go with it."""
+    it = await world()
+    await it.create_topic("a", topic_id=1)
+    await it.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "-1"}).encode())
+    await it.store.create(paths.broker_config(None), ConfigNode(config={"log.retention.ms": "-1"}).encode())
+    await it.store.create(paths.CONTROLLER_EPOCH, b"7")
+    before = await it.changed()
+    await it.store.set(paths.topic("a"), b"{")
+    await it.store.set(paths.topic_config("a"), b"{")
+    await it.store.set(paths.broker_config(None), b"{")
+    await it.store.set(paths.CONTROLLER_EPOCH, b"seven")
+    it.follower.mark_all()
+    assert await it.look() == before
+    await it.store.set(paths.topic("a"), TopicNode(replicas={0: (0,)}, topic_id=UUID(int=1)).encode())
+    after = (await it.changed()).topics["a"]
+    assert (after.config, after.is_config_known) == ({"retention.ms": "-1"}, True)
+
+
+async def test_a_broken_topic_can_be_deleted() -> None:
+    it = await world()
+    await it.create_topic("a", topic_id=1)
+    await it.changed()
+    await it.store.set(paths.topic("a"), b"{")
+    await it.store.create(paths.delete_topic("a"))
+    image = await it.changed()
+    assert (dict(image.topics), image.deleting) == ({}, {"a"})
+
+
+async def test_a_configuration_that_was_never_read_is_known_to_be_unknown() -> None:
+    it = await world()
+    await it.create_topic("a", topic_id=1)
+    await it.store.create(paths.topic_config("a"), b"{")
+    assert not (await it.changed()).topics["a"].is_config_known
+    await it.store.set(paths.topic_config("a"), ConfigNode(config={}).encode())
+    assert (await it.changed()).topics["a"].is_config_known
+
+
 async def test_after_an_error_nothing_is_forgotten(monkeypatch) -> None:
     it = await world()
     await it.create_topic("a", topic_id=1)

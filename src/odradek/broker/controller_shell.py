@@ -28,7 +28,7 @@ from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewPartitions, NewTopic, TopicCreation, TopicDeletion, next_producer_id_block
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage
-from odradek.metadata.nodes import ProducerIdBlockNode
+from odradek.metadata.nodes import BrokenNodeError, ProducerIdBlockNode
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.runtime import Runtime
@@ -261,7 +261,9 @@ class ControllerShell:
             # A term of this very session that was given up after an error: begin another one.
             with suppress(NoNode, BadVersion):
                 await self._store.delete(paths.CONTROLLER, node.version)
-        claimed = await claim_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
+        claimed = None
+        with suppress(BrokenNodeError):  # nobody is elected until the epoch can be read; `follower` names it in the log
+            claimed = await claim_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
         self._end_term()
         if claimed is not None:
             epoch, version = claimed

@@ -106,17 +106,21 @@ class Partitions:
     # ---- following the image ------------------------------------------------------------------------------------
 
     def log_config(self, topic: str) -> LogConfig:
-        """What holds for the logs of `topic` by the present image; where that can't be read, the broker's values do."""
+        """What holds for the logs of `topic` by the present image; where that can't be read, the broker's values do.
+
+        But then nothing of the records may go: they may have been meant to be kept for longer.
+        """
         image = self._image.topics.get(topic)
-        if image is None:
-            # What was set for it is not known: nothing of it may go.
-            return replace(LogConfig.of(self._config, topic_config(self._config, {})), cleanup_policy=())
-        try:
-            own = topic_config(self._config, image.config)
-        except ConfigurationError as error:
-            _log.error("the configuration of topic %s is ignored: %s", topic, error)
-            own = topic_config(self._config, {})
-        return LogConfig.of(self._config, own)
+        own = topic_config(self._config, {})
+        is_known = image is not None and image.is_config_known
+        if image is not None:
+            try:
+                own = topic_config(self._config, image.config)
+            except ConfigurationError as error:
+                _log.error("the configuration of topic %s is ignored, and nothing of it is deleted: %s", topic, error)
+                is_known = False
+        config = LogConfig.of(self._config, own)
+        return config if is_known else replace(config, cleanup_policy=())
 
     def update_config(self, config: BrokerConfig) -> None:
         """Let another configuration of the broker hold from now on, for the logs of every topic too."""

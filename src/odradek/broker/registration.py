@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, BrokerNode
-from odradek.metadata.store import Node, NodeExists, SessionExpired, Store
+from odradek.metadata.store import BadVersion, Node, NodeExists, NoNode, SessionExpired, Store
 from odradek.model import ConfigurationError
 from odradek.runtime import Clock
 
@@ -57,7 +57,10 @@ class Registration:
         self._clock = clock
 
     async def register(self) -> None:
-        """Be registered by this session. Raises `ConfigurationError` if another broker has this id."""
+        """Be registered by this session, also where somebody has spoilt its node.
+
+        Raises `ConfigurationError` if another broker has this id.
+        """
         node = BrokerNode(endpoints=self._endpoints, timestamp_ms=self._clock.now_ms(), rack=self._rack)
         try:
             await self._store.create(self._path, node.encode(), ephemeral=True)
@@ -65,6 +68,9 @@ class Registration:
             there = await self._store.get(self._path)
             if there is not None and there.owner != self._store.session_id:
                 raise _TakenError(self._broker_id, self._endpoints_of(there)) from None
+            if there is not None and not self._endpoints_of(there):
+                with suppress(NoNode, BadVersion):
+                    await self._store.set(self._path, node.encode(), there.version)
 
     async def register_first(self, session_timeout_ms: int) -> None:
         """`register`, for a broker that starts: its own life before this one is waited for."""

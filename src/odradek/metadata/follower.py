@@ -54,6 +54,7 @@ class TreeFollower:
             store.watch_children(paths.BROKER_IDS, lambda: self.mark(brokers=True)),
             store.watch_children(paths.BROKER_CONFIGS, lambda: self.mark(broker_configs=True)),
             store.watch_data(paths.CONTROLLER, lambda: self.mark(controller=True)),
+            store.watch_data(paths.CONTROLLER_EPOCH, lambda: self.mark(controller=True)),
             store.watch_children(paths.TOPICS, lambda: self.mark(names=True)),
             store.watch_children(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
             store.watch_data(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
@@ -147,13 +148,18 @@ class TreeFollower:
             self._broker_configs[name] = self._store.watch_data(path, lambda: self.mark(broker_configs=True))
         for name in self._broker_configs.keys() - names:
             self._broker_configs.pop(name).cancel()
-        configs = await read_broker_configs(self._store, sorted(names), self._broken)
+        configs = await read_broker_configs(self._store, sorted(names), self._broken, image.broker_configs)
         return image if configs == image.broker_configs else replace(image, broker_configs=configs)
 
     async def _refresh_controller(self, image: ClusterImage) -> ClusterImage:
         controller = await read_controller(self._store, self._broken)
         node = await self._store.get(paths.CONTROLLER_EPOCH)
-        epoch = 0 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data)
+        epoch = image.controller_epoch
+        try:
+            epoch = 0 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data)
+        except BrokenNodeError as error:
+            assert node is not None
+            self._broken.report(error, node)
         if (controller, epoch) == (image.controller_id, image.controller_epoch):
             return image
         return replace(image, controller_id=controller, controller_epoch=epoch)
@@ -186,9 +192,13 @@ class TreeFollower:
             self._watch(name, paths.topic_config(name))
         topics = await read_topics(self._store, names, self._broken)
         changed: dict[str, TopicImage | None] = {}
-        for name, topic in topics.items():
-            visible = None if name in image.deleting else topic
-            if visible != image.topics.get(name):
+        for name in names:
+            if name not in topics and name not in image.deleting:
+                continue  # it is broken: what was known of it stays
+            topic = topics.get(name)
+            before = image.topics.get(name)
+            visible = None if name in image.deleting or topic is None else _with_known_config(topic, before)
+            if visible != before:
                 changed[name] = visible
             if topic is None and await self._store.get(paths.topic(name)) is None:
                 self._forget(name)
@@ -212,3 +222,10 @@ class TreeFollower:
     def _forget(self, name: str) -> None:
         for watch in self._topics.pop(name, {}).values():
             watch.cancel()
+
+
+def _with_known_config(topic: TopicImage, before: TopicImage | None) -> TopicImage:
+    """`topic` with what was last known to be set for it, if that is broken now."""
+    if topic.is_config_known or before is None or before.topic_id != topic.topic_id:
+        return topic
+    return replace(topic, config=before.config, is_config_known=before.is_config_known)

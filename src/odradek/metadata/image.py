@@ -65,6 +65,8 @@ class TopicImage:
     topic_id: UUID
     partitions: Mapping[int, PartitionImage]
     config: Mapping[str, str] = field(default_factory=dict)
+    is_config_known: bool = True
+    """False: what was set is broken and was never read, so that nothing of the topic's records may be thrown away."""
     version: int = -1
     """The version of the topic's node."""
 

@@ -1,6 +1,7 @@
 """From the tree to values: one function for each part of the image.
 
-Broken nodes are named in the log, once, and left alone.
+Broken nodes are named in the log, once, and left alone. Nothing is deleted because its node is broken: a topic that
+can't be read is not a topic that is gone.
 """
 
 import logging
@@ -58,7 +59,7 @@ async def read_controller(store: Reader, broken: BrokenNodes) -> int:
 
 
 async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) -> dict[str, TopicImage | None]:
-    """Topics with their partitions and configuration; `None` for one that is gone or broken.
+    """Topics with their partitions and configuration; `None` for one that is gone, and nothing for one that is broken.
 
     A partition whose state is not there, or broken, has no leader and a leader epoch of -1.
     """
@@ -66,12 +67,14 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
     nodes = await store.get_many(map(paths.topic, wanted))
     topics = {name: _topic_node(name, node, broken) for name, node in zip(wanted, nodes, strict=True)}
     versions = {name: node.version for name, node in zip(wanted, nodes, strict=True) if node is not None}
+    gone = [name for name, node in zip(wanted, nodes, strict=True) if node is None]
     known = {name: topic for name, topic in topics.items() if topic is not None}
     partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
     states = dict(zip(partitions, await store.get_many(map(paths.partition_state, partitions)), strict=True))
     configs = dict(zip(known, await store.get_many(map(paths.topic_config, known)), strict=True))
-    images: dict[str, TopicImage | None] = dict.fromkeys(wanted)
+    images: dict[str, TopicImage | None] = dict.fromkeys(gone)
     for name, topic in known.items():
+        config = _config(paths.topic_config(name), configs[name], broken)
         images[name] = TopicImage(
             name=name,
             topic_id=topic.topic_id or UNNAMED,
@@ -79,21 +82,26 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
                 number: _partition(topic, TopicPartition(name, number), states[TopicPartition(name, number)], broken)
                 for number in topic.replicas
             },
-            config=_config(paths.topic_config(name), configs[name], broken),
+            config=config or {},
+            is_config_known=config is not None,
             version=versions[name],
         )
     return images
 
 
 async def read_broker_configs(
-    store: Reader, names: Iterable[str], broken: BrokenNodes
+    store: Reader, names: Iterable[str], broken: BrokenNodes, known: Mapping[int | None, Mapping[str, str]]
 ) -> dict[int | None, Mapping[str, str]]:
-    """What is set for brokers in the nodes of these names below `/config/brokers`; by id, `None` for all brokers."""
+    """What is set for brokers in the nodes of these names below `/config/brokers`; by id, `None` for all brokers.
+
+    For a broken one it is what was `known` before.
+    """
     ids = [None if name == paths.ALL_BROKERS else int(name) for name in names if is_broker_config(name)]
     where = list(map(paths.broker_config, ids))
     nodes = await store.get_many(where)
     configs = {each: _config(path, node, broken) for each, path, node in zip(ids, where, nodes, strict=True)}
-    return {broker_id: config for broker_id, config in configs.items() if config}
+    present = {each: known.get(each, {}) if config is None else config for each, config in configs.items()}
+    return {broker_id: config for broker_id, config in present.items() if config}
 
 
 def is_broker_config(name: str) -> bool:
@@ -155,11 +163,12 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken:
     )
 
 
-def _config(path: str, node: Node | None, broken: BrokenNodes) -> Mapping[str, str]:
+def _config(path: str, node: Node | None, broken: BrokenNodes) -> Mapping[str, str] | None:
+    """What is set, `None` if that is broken."""
     if node is None:
         return {}
     try:
         return ConfigNode.decode(path, node.data).config
     except BrokenNodeError as error:
         broken.report(error, node)
-        return {}
+        return None

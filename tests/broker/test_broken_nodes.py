@@ -1,0 +1,150 @@
+"""Nodes that somebody has spoilt: each kind of SPEC 8 is named in the log and left alone, and nothing is lost (M9)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.metadata import paths
+from odradek.metadata.nodes import BrokerNode
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.stores import MemoryStore
+
+A = TopicPartition("a", 0)
+READ_BY_A_BROKER = {
+    "/brokers/topics/{topic}": (paths.topic("a"), b"{"),
+    "/brokers/topics/{topic} without its fields": (paths.topic("a"), b'{"version": 1}'),
+    "/brokers/topics/{topic}/partitions/{p}/state": (paths.partition_state(A), b'{"leader": "me"}'),
+    "/controller": (paths.CONTROLLER, b"me"),
+    "/controller_epoch": (paths.CONTROLLER_EPOCH, b"one"),
+    "/admin/reassign_partitions": (paths.REASSIGN_PARTITIONS, b"[1]"),
+    "/admin/preferred_replica_election": (paths.PREFERRED_REPLICA_ELECTION, b'{"partitions": 1}'),
+    "/admin/delete_topics": (paths.DELETE_TOPICS, b"\xff"),
+    "/config/topics/{topic}": (paths.topic_config("a"), b'{"config": [1]}'),
+    "/config/brokers/<default>": (paths.broker_config(None), b"null"),
+    "/brokers/ids/{id} of another": (paths.broker(7), b"{"),
+}
+
+
+async def write(store: MemoryStore, path: str, data: bytes) -> None:
+    if await store.get(path) is None:
+        await store.create(path, data)
+    else:
+        await store.set(path, data)
+
+
+async def produced(client: Any, world: Any, topic: str, value: bytes) -> None:
+    while (await client.produce(topic, world.batch(value))).error_code:
+        await world.pass_time(0.1)
+
+
+@pytest.mark.parametrize("kind", READ_BY_A_BROKER)
+def test_a_broken_node_is_named_and_left_alone_and_nothing_is_lost(play, caplog, kind) -> None:
+    path, data = READ_BY_A_BROKER[kind]
+
+    async def scene(world) -> None:
+        broker = await world.broker()
+        client, store = await world.client(), MemoryStore(world.tree)
+        for topic in ("a", "b"):
+            await client.create_topic(topic)
+            await produced(client, world, topic, b"1")
+        before = await store.get(path)
+        await write(store, path, data)
+        if path == paths.partition_state(A):  # the controller reads what it wrote itself when it is elected
+            world.tree.expire(broker.store.session_id)
+        await world.pass_time(1)
+        await produced(client, world, "b", b"2")
+        assert f"node {path} is broken" in caplog.text
+        assert caplog.text.count(f"node {path} is broken") == 1, "once is enough"
+        assert (await store.get(path)).data == data, "left alone"
+        if before is not None:
+            await store.set(path, before.data)
+        else:
+            await store.delete(path)
+        if path == paths.partition_state(A):
+            world.tree.expire(broker.store.session_id)
+        await world.pass_time(1)
+        await produced(client, world, "a", b"2")
+        assert world.values((await client.fetch("a", 0)).records) == [b"1", b"2"]
+        assert broker.image.topics.keys() == {"a", "b"}
+        await broker.stop()
+
+    play(scene)
+
+
+def test_a_broker_repairs_its_own_registration(play) -> None:
+    async def scene(world) -> None:
+        broker = await world.broker()
+        client, store = await world.client(), MemoryStore(world.tree)
+        await client.create_topic("a")
+        before = await store.get(paths.broker(0))
+        await store.set(paths.broker(0), b"{")
+        await store.create(paths.broker(7), b"{")  # brokers are read when one comes or goes
+        await world.pass_time(1)
+        node = await store.get(paths.broker(0))
+        assert (node.owner, node.created) == (before.owner, before.created)
+        assert BrokerNode.decode("", node.data).endpoints == BrokerNode.decode("", before.data).endpoints
+        await produced(client, world, "a", b"1")
+        await broker.stop()
+
+    play(scene)
+
+
+def test_a_broken_block_of_producer_ids_costs_those_who_ask_for_one(play) -> None:
+    async def scene(world) -> None:
+        broker = await world.broker()
+        client, store = await world.client(), MemoryStore(world.tree)
+        await client.create_topic("a")
+        await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"{")
+        message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, message)
+        assert answer.error_code not in {0, ErrorCode.not_controller}
+        assert (await store.get(paths.LATEST_PRODUCER_ID_BLOCK)).data == b"{"
+        await produced(client, world, "a", b"1")
+        await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"")
+        assert (await client.ask(ApiKey.INIT_PRODUCER_ID, 4, message)).error_code == 0
+        await broker.stop()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("path", [paths.topic("a"), paths.topic_config("a")])
+def test_a_broker_that_starts_with_a_broken_topic_keeps_its_records(play, path) -> None:
+    """Its configuration may have said to keep them for ever."""
+
+    async def scene(world) -> None:
+        broker = await world.broker()
+        client, store = await world.client(), MemoryStore(world.tree)
+        await client.create_topic("a", config={"retention.ms": "-1"})
+        await produced(client, world, "a", b"1")
+        await broker.stop()
+        before = await store.get(path)
+        await store.set(path, b"{")
+        again = await world.broker(log_retention_ms=1000, log_retention_check_interval_ms=1000)
+        await world.pass_time(100)
+        await store.set(path, before.data)
+        await world.pass_time(1)
+        client = await world.client()
+        assert world.values((await client.fetch("a", 0)).records) == [b"1"]
+        await again.stop()
+
+    play(scene)
+
+
+def test_a_controller_whose_epoch_is_broken_is_elected_when_it_is_mended(play) -> None:
+    async def scene(world) -> None:
+        store = MemoryStore(world.tree)
+        broker = await world.broker()
+        await broker.stop()
+        epoch = await store.get(paths.CONTROLLER_EPOCH)
+        await store.set(paths.CONTROLLER_EPOCH, b"one")
+        broker = await world.broker()
+        await world.pass_time(1)
+        assert not broker.controller.is_controller
+        await store.set(paths.CONTROLLER_EPOCH, epoch.data)
+        while not broker.controller.is_controller:
+            await asyncio.sleep(0.01)
+        await broker.stop()
+
+    play(scene)

@@ -65,8 +65,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    return _insist((yield))
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = _insist((yield))
+    if report.failed:
+        _forgive_leftovers(item.config)
+    return report
+
+
+def _forgive_leftovers(config: pytest.Config) -> None:
+    """What a failed test left open is collected in the middle of another one, and must not fail that one, too."""
+    for kind in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+        config.addinivalue_line("filterwarnings", f"default::{kind}")
 
 
 @pytest.hookimpl(wrapper=True)

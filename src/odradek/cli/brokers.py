@@ -1,4 +1,4 @@
-"""`odradek brokers`: which brokers a cluster has, what they lead, and what they keep where."""
+"""`odradek brokers`: which brokers a cluster has, what they lead, what they keep where, and how to empty one."""
 
 import asyncio
 from collections import Counter
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.drain import drain
 from odradek.clients import Admin
 from odradek.clients.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.log_dirs import LogDirDescription
@@ -16,7 +17,10 @@ from odradek.model import ErrorCode, KafkaError
 
 @click.group(name="brokers")
 def command() -> None:
-    """Show the brokers of a cluster."""
+    """Show the brokers of a cluster, and empty one."""
+
+
+command.add_command(drain)
 
 
 @command.command(name="list")

@@ -437,7 +437,7 @@ class Admin:
         """The cluster as it is now, without the cluster view's interest in those topics."""
 
         async def attempt() -> ClusterMetadata:
-            return merge(ClusterMetadata(), await self._cluster.ask_for_topics(names))
+            return merge(ClusterMetadata(), await self._cluster.ask_for_topics(names, controller=True))
 
         return await self._retrying(attempt)
 

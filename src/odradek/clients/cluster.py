@@ -215,16 +215,21 @@ class Cluster:
         for listener in self.on_metadata:
             listener()
 
-    async def ask_for_topics(self, names: Iterable[str] | None, *, create: bool = False) -> Any:
-        """A Metadata answer about `names` (None: all), without remembering it. kio's dataclass."""
+    async def ask_for_topics(
+        self, names: Iterable[str] | None, *, create: bool = False, controller: bool = False
+    ) -> Any:
+        """A Metadata answer about `names` (None: all), without remembering it. kio's dataclass.
+
+        `controller`: of the controller if it answers, which knows what has just been changed before others do.
+        """
         message = {
             "topics": None if names is None else [{"name": name, "topic_id": None} for name in names],
             "allow_auto_topic_creation": self._allow_auto_topic_creation and create,
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
-        connection = await self.any_connection()
         try:
+            connection = await (self.controller() if controller else self.any_connection())
             return await connection.request(ApiKey.METADATA, message)
         except UnavailableError:
             # Asked once more: that connection is closed now, so another broker's turn comes.

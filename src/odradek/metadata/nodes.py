@@ -22,10 +22,11 @@ _PARTITION: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
 class BrokenNodeError(OdradekError):
-    """A node holds something that nobody here wrote. It is left alone; `path` says which one."""
+    """A node holds something that nobody here wrote. It is left alone; `path` says which, `reason` what is wrong."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
+        self.reason = reason
         super().__init__(f"the metadata node {path} is broken: {reason}")
 
 

@@ -1,0 +1,179 @@
+"""`odradek brokers drain`: all replicas of a broker move to others, some at a time, until it has none."""
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, progress, run
+from odradek.cli.partition_lists import Assignment, ids
+from odradek.clients import Admin
+from odradek.clients.metadata import NO_LEADER
+from odradek.clients.reassignments import RefusedPartitionsError
+from odradek.controller import evacuate
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+_POLL_S: Final = 0.5
+_PATIENCE: Final = 60
+"""So many looks, half a minute, may nothing be led that is left: an election takes as long as a session times out."""
+_NAMED: Final = 5
+"""Partitions that a message names."""
+
+
+@click.command()
+@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@click.option("--at-once", type=click.IntRange(min=1), default=20, show_default=True, help="Partitions that move.")
+@click.option("--dry-run", is_flag=True, help="Only show what would move where.")
+@json_option
+@cluster_options
+def drain(
+    *,
+    broker_id: int,
+    at_once: int,
+    dry_run: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Move all replicas off the broker ID, which may be dead, so that it can go.
+
+    Others take them, each on a rack that its partition has not got, if there is one. Interrupted, what was begun goes
+    on; run again, it goes on with the rest. Topics that are created meanwhile may still be placed on the broker.
+    """
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as client:
+            draining = _Draining(client, broker_id, at_once=at_once, as_json=as_json)
+            await (draining.show() if dry_run else draining.drain())
+
+    run(work())
+
+
+@dataclass(slots=True)
+class _Draining:
+    """One run. `begun` is what it has asked for, because metadata may be a moment behind."""
+
+    client: Admin
+    broker_id: int
+    at_once: int = field(kw_only=True)
+    as_json: bool = field(kw_only=True)
+    begun: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+
+    async def show(self) -> None:
+        """Print the plan."""
+        found = await self._look()
+        for key, target in found.targets.items():
+            if self.as_json:
+                self._print(key, found.assigned[key], target, "planned")
+        if not self.as_json:
+            rows = [(*key, ids(found.assigned[key]), ids(target)) for key, target in found.targets.items()]
+            print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
+
+    async def drain(self) -> None:
+        """Move what is there. Raises `KafkaError` if something can't."""
+        found = await self._look()
+        total = len(found.targets) + len(found.moving)
+        if not self.as_json and total:
+            click.echo(f"{total} partitions move off broker {self.broker_id}", err=True)
+        patience = _PATIENCE
+        with progress(f"drain {self.broker_id}", total, unit="partitions", wanted=not self.as_json) as advance:
+            while found.targets or found.moving:
+                patience = _PATIENCE if found.leaderless < found.targets.keys() | found.moving.keys() else patience - 1
+                if not patience:
+                    what = _some(sorted(found.leaderless))
+                    message = f"{what}: nobody leads, so nobody can copy the records; start a broker that has them"
+                    raise KafkaError(ErrorCode.leader_not_available, message)
+                started = await self._begin(found)
+                await asyncio.sleep(_POLL_S)
+                before = found.moving.keys() | started
+                found = await self._look()
+                gone = before - found.moving.keys() - found.targets.keys()
+                advance(len(gone))
+                if self.as_json:
+                    for key in sorted(gone):
+                        self._print(key, None, self.begun.get(key), "moved")
+        if self.as_json:
+            print_json({"broker_id": self.broker_id, "replica_count": 0})
+        else:
+            click.echo(f"broker {self.broker_id} has no replicas")
+
+    async def _begin(self, found: "_Found") -> set[TopicPartition]:
+        """Begin as many moves as may be in progress."""
+        room = max(self.at_once - len(found.moving), 0)
+        led = [(key, target) for key, target in found.targets.items() if key not in found.leaderless]
+        targets = dict(led[:room])
+        if not targets:
+            return set()
+        refused: Mapping[TopicPartition, KafkaError] = {}
+        try:
+            await self.client.alter_partition_reassignments(targets)
+        except RefusedPartitionsError as error:
+            # A topic may have been deleted since it was looked at.
+            refused = error.errors
+            lasting = {key: e for key, e in refused.items() if e.code != ErrorCode.unknown_topic_or_partition}
+            if lasting:
+                raise RefusedPartitionsError(lasting) from None
+        started = targets.keys() - refused.keys()
+        for key in sorted(started):
+            self.begun[key] = targets[key]
+            if self.as_json:
+                self._print(key, found.assigned[key], targets[key], "moving")
+        return started
+
+    async def _look(self) -> "_Found":
+        """What is there now, and what should move where. Raises `KafkaError` if something can't."""
+        client = self.client
+        cluster = await client.describe_cluster()
+        # Reassignments first: what ends in between is seen at its target, and not as if nobody had begun.
+        moving = await client.list_partition_reassignments()
+        topics = await client.list_topics(include_internal=True)
+        described = {
+            TopicPartition(topic.name, number): each for topic in topics for number, each in topic.partitions.items()
+        }
+        racks = {broker.broker_id: broker.rack for broker in cluster.brokers}
+        if self.broker_id not in racks and not any(self.broker_id in each.replicas for each in described.values()):
+            there = ", ".join(map(str, racks))
+            raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {self.broker_id} now, but {there}")
+        assigned = {
+            key: moving[key].target if key in moving else self.begun.get(key, each.replicas)
+            for key, each in described.items()
+        }
+        plan = evacuate(self.broker_id, assigned, racks)
+        if plan.stuck:
+            message = (
+                f"there is no other broker that {_some(plan.stuck)} could be on; start one, or take a replica away"
+            )
+            raise KafkaError(ErrorCode.invalid_replica_assignment, message)
+        going = {
+            key: each.target
+            for key, each in moving.items()
+            if self.broker_id in each.replicas and self.broker_id not in each.target
+        }
+        leaderless = {key for key in (*plan.targets, *going) if key in described and described[key].leader == NO_LEADER}
+        return _Found(assigned=assigned, targets=plan.targets, moving=going, leaderless=leaderless)
+
+    def _print(
+        self, key: TopicPartition, before: tuple[int, ...] | None, target: tuple[int, ...] | None, state: str
+    ) -> None:
+        where = {"replicas": before, "target_replicas": target}
+        print_json({"topic": key.topic, "partition": key.partition, **where, "state": state})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What partitions have or are getting, what is to be moved to where, and what is on its way off the broker.
+
+    `leaderless` are those of both that nobody leads: they can't move now.
+    """
+
+    assigned: Assignment
+    targets: Assignment
+    moving: Assignment
+    leaderless: Set[TopicPartition]
+
+
+def _some(keys: Sequence[TopicPartition]) -> str:
+    named = ", ".join(f"{key.topic}-{key.partition}" for key in keys[:_NAMED])
+    return named if len(keys) <= _NAMED else f"{named} and {len(keys) - _NAMED} more"

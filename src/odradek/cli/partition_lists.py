@@ -1,0 +1,99 @@
+"""Partitions and brokers as commands take and give them: in flags, and in the JSON files of Kafka's own tools."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any
+
+import click
+
+from odradek.clients import Admin
+from odradek.metadata.nodes import BrokenNodeError, PreferredReplicaElectionNode, ReassignPartitionsNode
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
+
+Assignment = Mapping[TopicPartition, tuple[int, ...]]
+
+
+def broker_list(text: str) -> tuple[int, ...]:
+    """`1,2,3`: brokers, in order, for an option's `type`. Raises `click.BadParameter`."""
+    numbers = [each.strip() for each in text.split(",")]
+    if not all(each.isascii() and each.isdigit() and int(each) < 2**31 for each in numbers):
+        raise click.BadParameter(f"{text!r} is no list of broker ids, such as 1,2,3")
+    brokers = tuple(map(int, numbers))
+    twice = [broker for broker, times in Counter(brokers).items() if times > 1]
+    if twice:
+        raise click.BadParameter(f"{text!r} has broker {twice[0]} twice")
+    return brokers
+
+
+def read_assignment(file: IO[bytes]) -> Assignment:
+    """The replicas of partitions, out of a file of `kafka-reassign-partitions`. Raises `ConfigurationError`."""
+    name, data = getattr(file, "name", "stdin"), file.read()
+    try:
+        replicas = ReassignPartitionsNode.decode(name, data).replicas
+    except BrokenNodeError as error:
+        raise ConfigurationError(f"{name}: {error.reason}") from None
+    entries = json.loads(data)["partitions"]
+    _check_once(name, entries)
+    if not replicas:
+        raise ConfigurationError(f"{name} names no partition")
+    for each in entries:
+        if any(directory != "any" for directory in each.get("log_dirs") or ()):
+            raise ConfigurationError(f"{name}: log_dirs other than any are not supported")
+    return dict(sorted(replicas.items()))
+
+
+def read_partitions(file: IO[bytes]) -> list[TopicPartition]:
+    """Partitions, out of a file of `kafka-leader-election`. Raises `ConfigurationError`."""
+    name, data = getattr(file, "name", "stdin"), file.read()
+    try:
+        partitions = PreferredReplicaElectionNode.decode(name, data).partitions
+    except BrokenNodeError as error:
+        raise ConfigurationError(f"{name}: {error.reason}") from None
+    _check_once(name, json.loads(data)["partitions"])
+    return sorted(partitions)
+
+
+def assignment_json(assignment: Assignment) -> str:
+    """What `read_assignment` reads, on one line."""
+    return ReassignPartitionsNode(replicas=assignment).encode().decode()
+
+
+async def replicas_of(client: Admin, keys: Iterable[TopicPartition]) -> Assignment:
+    """The replicas of partitions now. Raises `KafkaError` for topics and partitions that are not there."""
+    wanted = sorted(keys)
+    topics = await client.describe_topics(sorted({key.topic for key in wanted}))
+    for key in wanted:
+        if key.partition not in topics[key.topic].partitions:
+            message = (
+                f"there is no partition {key.topic}-{key.partition}: {key.topic} has {_numbers(topics[key.topic])}"
+            )
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, message)
+    return {key: topics[key.topic].partitions[key.partition].replicas for key in wanted}
+
+
+async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[int]) -> list[TopicPartition]:
+    """Those that `--topic` and `--partition` name: all of the topics, or the numbers of each. Raises `KafkaError`."""
+    if numbers:
+        return list(
+            await replicas_of(client, [TopicPartition(topic, number) for topic in topics for number in numbers])
+        )
+    described = await client.describe_topics(topics)
+    return [TopicPartition(name, number) for name in sorted(described) for number in described[name].partitions]
+
+
+def ids(brokers: Iterable[int]) -> str | None:
+    """Brokers in a table."""
+    return ",".join(map(str, brokers)) or None
+
+
+def _check_once(name: str, entries: list[dict[str, Any]]) -> None:
+    counted = Counter((str(each["topic"]), int(each["partition"])) for each in entries)
+    for (topic, number), times in counted.items():
+        if times > 1:
+            raise ConfigurationError(f"{name}: {topic}-{number} is there {times} times")
+
+
+def _numbers(topic: Any) -> str:
+    last = len(topic.partitions) - 1
+    return "only 0" if last == 0 else f"0 to {last}"

@@ -1,0 +1,157 @@
+"""`odradek partitions`: where partitions are, who leads them, and how to change that."""
+
+from collections.abc import Sequence
+from typing import IO
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.partition_lists import ids, partitions_of, read_partitions
+from odradek.cli.reassign import reassign
+from odradek.clients import Admin
+from odradek.clients.metadata import NO_LEADER, PartitionMetadata
+from odradek.clients.reassignments import ElectionType, PartitionReassignment
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+Reassignments = dict[TopicPartition, PartitionReassignment]
+
+
+@click.group(name="partitions")
+def command() -> None:
+    """Show and move partitions, and elect their leaders."""
+
+
+command.add_command(reassign)
+
+
+@command.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--under-replicated", is_flag=True, help="Only those with replicas that are not in sync.")
+@click.option("--unavailable", is_flag=True, help="Only those without a leader.")
+@click.option("--reassigning", is_flag=True, help="Only those that are getting other replicas.")
+@json_option
+@cluster_options
+def describe(
+    *,
+    topics: Sequence[str],
+    under_replicated: bool,
+    unavailable: bool,
+    reassigning: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Show leaders, replicas and who is in sync, of the topics named or of all."""
+
+    async def work() -> tuple[dict[TopicPartition, PartitionMetadata], Reassignments]:
+        async with admin(bootstrap_server, command_config) as client:
+            found = (
+                (await client.describe_topics(topics)).values()
+                if topics
+                else await client.list_topics(include_internal=True)
+            )
+            described = {
+                TopicPartition(topic.name, number): each for topic in found for number, each in topic.partitions.items()
+            }
+            return described, await _reassignments(client)
+
+    described, moving = run(work())
+    chosen = {
+        key: each
+        for key, each in sorted(described.items())
+        if (not under_replicated or len(each.isr) < len(each.replicas))
+        and (not unavailable or each.leader == NO_LEADER)
+        and (not reassigning or key in moving)
+    }
+    if as_json:
+        for key, each in chosen.items():
+            print_json(_as_object(key, each, moving.get(key)))
+        return
+    columns = ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR"]
+    rows = [
+        [*key, None if each.leader == NO_LEADER else each.leader, each.leader_epoch, ids(each.replicas), ids(each.isr)]
+        for key, each in chosen.items()
+    ]
+    if moving.keys() & chosen.keys():
+        columns += ["ADDING", "REMOVING"]
+        for key, row in zip(chosen, rows, strict=True):
+            now = moving.get(key)
+            row += [None, None] if now is None else [ids(now.adding_replicas), ids(now.removing_replicas)]
+    print_table(columns, rows)
+
+
+@command.command()
+@click.option("--topic", "-t", "topics", multiple=True, help="All partitions of this topic; may be repeated.")
+@click.option("--partition", "-p", "numbers", multiple=True, type=click.IntRange(min=0), help="Only this; likewise.")
+@click.option("--file", "-f", "file", type=click.File("rb"), help="Partitions in the JSON of kafka-leader-election.")
+@click.option("--all", "is_all", is_flag=True, help="All partitions that need an election.")
+@click.option("--unclean", is_flag=True, help="Where nobody leads, whoever is alive, though it may LOSE RECORDS.")
+@json_option
+@cluster_options
+@click.pass_context
+def elect(
+    ctx: click.Context,
+    *,
+    topics: Sequence[str],
+    numbers: Sequence[int],
+    file: IO[bytes] | None,
+    is_all: bool,
+    unclean: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Let the preferred replicas lead: the first of each partition's. The exit code is 1 if one of them can't."""
+    if (bool(topics) + (file is not None) + is_all) != 1:
+        raise click.UsageError("which partitions: --topic (and --partition), --file, or --all")
+    if numbers and not topics:
+        raise click.UsageError("--partition needs its --topic")
+    named = None if file is None else read_partitions(file)
+    kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+
+    async def work() -> dict[TopicPartition, KafkaError | None]:
+        async with admin(bootstrap_server, command_config) as client:
+            wanted = await partitions_of(client, topics, numbers) if topics else named
+            return await client.elect_leaders(kind, wanted)
+
+    results = run(work())
+    if as_json:
+        for key, error in results.items():
+            code = None if error is None else error.code.name.upper()
+            print_json({"topic": key.topic, "partition": key.partition, "error": code})
+    elif results:
+        print_table(("TOPIC", "PARTITION", "RESULT"), [(*key, _result(error)) for key, error in results.items()])
+    else:
+        click.echo("no partition needs an election")
+    if any(error is not None and error.code != ErrorCode.election_not_needed for error in results.values()):
+        ctx.exit(1)
+
+
+async def _reassignments(client: Admin) -> Reassignments:
+    """Those in progress; none where the cluster knows of none."""
+    try:
+        return await client.list_partition_reassignments()
+    except KafkaError as error:
+        if error.code != ErrorCode.unsupported_version:
+            raise
+        return {}
+
+
+def _as_object(key: TopicPartition, each: PartitionMetadata, now: PartitionReassignment | None) -> dict[str, object]:
+    return {
+        "topic": key.topic,
+        "partition": key.partition,
+        "leader": each.leader,
+        "leader_epoch": each.leader_epoch,
+        "replicas": each.replicas,
+        "isr": each.isr,
+        "offline_replicas": each.offline_replicas,
+        "adding_replicas": () if now is None else now.adding_replicas,
+        "removing_replicas": () if now is None else now.removing_replicas,
+    }
+
+
+def _result(error: KafkaError | None) -> str:
+    if error is None:
+        return "elected"
+    return "not needed" if error.code == ErrorCode.election_not_needed else str(error)

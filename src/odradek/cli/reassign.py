@@ -1,0 +1,301 @@
+"""`odradek partitions reassign`: other replicas for partitions, by Kafka's JSON file or by flags."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, progress, run
+from odradek.cli.partition_lists import (
+    Assignment,
+    assignment_json,
+    broker_list,
+    ids,
+    partitions_of,
+    read_assignment,
+    replicas_of,
+)
+from odradek.clients import Admin
+from odradek.clients.reassignments import PartitionReassignment, RefusedPartitionsError
+from odradek.controller import spread
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+_POLL_S: Final = 0.5
+_MODES: Final = ("generate", "list", "verify", "cancel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """What the command was given, checked: one mode, and one way to say which partitions."""
+
+    topics: Sequence[str]
+    numbers: Sequence[int]
+    replicas: tuple[int, ...] | None
+    brokers: tuple[int, ...] | None
+    is_all: bool
+    wait: bool
+    any_factor: bool
+    as_json: bool
+    file: Assignment | None
+
+    def targets(self) -> Assignment:
+        """The replicas that are asked for. Raises `click.UsageError`."""
+        if self.file is not None:
+            return self.file
+        if len(self.topics) != 1 or not self.numbers or self.replicas is None:
+            raise click.UsageError("what shall move: --file, or one --topic, --partition and --replicas")
+        return {TopicPartition(self.topics[0], number): self.replicas for number in sorted(set(self.numbers))}
+
+
+@click.command()
+@click.option("--file", "-f", type=click.File("rb"), help="Kafka's JSON: who shall have which partition; - is stdin.")
+@click.option("--topic", "-t", "topics", multiple=True, help="Without a file: this topic.")
+@click.option("--partition", "-p", "numbers", multiple=True, type=click.IntRange(min=0), help="Of it, this partition.")
+@click.option(
+    "--replicas",
+    "-r",
+    type=broker_list,
+    metavar="ID,ID…",
+    help="Shall be on these, the preferred leader first, such as 1,2,3.",
+)
+@click.option("--wait", is_flag=True, help="Return when the new replicas are in sync and the old ones gone.")
+@click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse more replicas, or fewer, than now.")
+@click.option("--list", "list_", is_flag=True, help="Instead, show what is in progress.")
+@click.option("--verify", is_flag=True, help="Instead, say how far it is; the exit code is 0 when all is done.")
+@click.option("--cancel", is_flag=True, help="Instead, give up what is in progress of --topic, --file or --all.")
+@click.option("--all", "is_all", is_flag=True, help="With --cancel: everything.")
+@click.option("--generate", is_flag=True, help="Instead, print a plan, for --file, that spreads --topic over brokers.")
+@click.option(
+    "--broker-list",
+    "brokers",
+    type=broker_list,
+    metavar="ID,ID…",
+    help="With --generate: which brokers; all that are alive otherwise.",
+)
+@json_option
+@cluster_options
+@click.pass_context
+def reassign(
+    ctx: click.Context,
+    *,
+    file: IO[bytes] | None,
+    topics: Sequence[str],
+    numbers: Sequence[int],
+    replicas: tuple[int, ...] | None,
+    wait: bool,
+    disallow_replication_factor_change: bool,
+    is_all: bool,
+    brokers: tuple[int, ...] | None,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    list_: bool,
+    verify: bool,
+    cancel: bool,
+    generate: bool,
+) -> None:
+    """Give partitions other replicas: these copy the records before the old ones go, and clients go on meanwhile.
+
+    What the partitions have now goes to stderr as JSON, to go back with.
+    """
+    modes = [mode for mode, wanted in zip(_MODES, (generate, list_, verify, cancel), strict=True) if wanted]
+    _check(modes, file, topics, numbers, replicas, brokers, is_all=is_all, wait=wait)
+    options = _Options(
+        topics=topics,
+        numbers=numbers,
+        replicas=replicas,
+        brokers=brokers,
+        is_all=is_all,
+        wait=wait,
+        any_factor=not disallow_replication_factor_change,
+        as_json=as_json,
+        file=None if file is None else read_assignment(file),
+    )
+    if not modes or verify:
+        options.targets()
+    work = {"generate": _generate, "list": _list, "verify": _verify, "cancel": _cancel}[modes[0]] if modes else _execute
+
+    async def in_cluster() -> bool:
+        async with admin(bootstrap_server, command_config) as client:
+            return await work(client, options)
+
+    if not run(in_cluster()):
+        ctx.exit(1)
+
+
+def _check(
+    modes: Sequence[str],
+    file: IO[bytes] | None,
+    topics: Sequence[str],
+    numbers: Sequence[int],
+    replicas: tuple[int, ...] | None,
+    brokers: tuple[int, ...] | None,
+    *,
+    is_all: bool,
+    wait: bool,
+) -> None:
+    """Raise `click.UsageError` for what does not go together."""
+    mode = modes[0] if modes else None
+    problem = None
+    if len(modes) > 1:
+        problem = f"--{modes[0]} and --{modes[1]} exclude each other"
+    elif file is not None and (topics or numbers or replicas):
+        problem = "--file says it all: no --topic, --partition or --replicas beside it"
+    elif numbers and not topics:
+        problem = "--partition needs its --topic"
+    elif replicas is not None and mode not in (None, "verify"):
+        problem = f"--replicas has no meaning with --{mode}"
+    elif brokers is not None and mode != "generate":
+        problem = "--broker-list goes with --generate; --replicas says where a partition shall be"
+    elif is_all and (mode != "cancel" or topics or file):
+        problem = "--all goes with --cancel, and stands alone"
+    elif wait and mode not in (None, "cancel"):
+        problem = f"--wait has no meaning with --{mode}"
+    elif mode == "generate" and (not topics or numbers or file):
+        problem = "--generate plans for whole topics: --topic, which may be repeated"
+    elif mode == "cancel" and not (topics or file or is_all):
+        problem = "which reassignments are to be given up: --topic (and --partition), --file, or --all"
+    if problem is not None:
+        raise click.UsageError(problem)
+
+
+async def _execute(client: Admin, options: _Options) -> bool:
+    targets = options.targets()
+    before = await replicas_of(client, targets)
+    click.echo(assignment_json(before), err=True)
+    errors: Mapping[TopicPartition, KafkaError] = {}
+    try:
+        await client.alter_partition_reassignments(targets, allow_replication_factor_change=options.any_factor)
+    except RefusedPartitionsError as error:
+        errors = error.errors
+    _print_begun({key: (before[key], target) for key, target in targets.items() if key not in errors}, options)
+    _print_errors(errors)
+    if options.wait:
+        await _wait(client, targets.keys() - errors.keys(), options)
+    return not errors
+
+
+async def _generate(client: Admin, options: _Options) -> bool:
+    cluster = await client.describe_cluster()
+    alive = {broker.broker_id: broker.rack for broker in cluster.brokers}
+    chosen = options.brokers or tuple(alive)
+    if absent := [broker for broker in chosen if broker not in alive]:
+        there = ", ".join(map(str, alive))
+        raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {absent[0]} now, but {there}")
+    assigned = {
+        TopicPartition(topic.name, number): each.replicas
+        for topic in await client.list_topics(include_internal=True)
+        for number, each in topic.partitions.items()
+    }
+    before = await replicas_of(client, await partitions_of(client, options.topics, ()))
+    for key, replicas in before.items():
+        if len(replicas) > len(chosen):
+            message = f"{key.topic}-{key.partition} has {len(replicas)} replicas, and there are {len(chosen)} brokers"
+            raise KafkaError(ErrorCode.invalid_replication_factor, message)
+    topics = {name: {key: some for key, some in before.items() if key.topic == name} for name in options.topics}
+    plan = spread(assigned | dict(before), topics, {broker: alive[broker] for broker in chosen})
+    click.echo(assignment_json(before), err=True)
+    click.echo(assignment_json(plan))
+    return True
+
+
+async def _list(client: Admin, options: _Options) -> bool:
+    found = await client.list_partition_reassignments(await _named(client, options))
+    if options.as_json:
+        for key, each in found.items():
+            print_json({"topic": key.topic, "partition": key.partition, **_progress_object(each)})
+    elif found:
+        rows = [
+            (*key, ids(each.replicas), ids(each.adding_replicas), ids(each.removing_replicas))
+            for key, each in found.items()
+        ]
+        print_table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows)
+    else:
+        click.echo("no partition is being reassigned")
+    return True
+
+
+async def _verify(client: Admin, options: _Options) -> bool:
+    targets = options.targets()
+    moving = await client.list_partition_reassignments(targets)
+    now = await replicas_of(client, targets)
+    states = {
+        key: "in progress" if key in moving else "done" if now[key] == target else "not begun"
+        for key, target in targets.items()
+    }
+    for key, each in moving.items():
+        if each.target != targets[key]:
+            states[key] = f"in progress, but to {ids(each.target)}"
+    if options.as_json:
+        for key, state in states.items():
+            where = {"replicas": now[key], "target_replicas": targets[key]}
+            print_json({"topic": key.topic, "partition": key.partition, **where, "state": state})
+    else:
+        rows = [(*key, ids(now[key]), ids(targets[key]), state) for key, state in states.items()]
+        print_table(("TOPIC", "PARTITION", "REPLICAS", "TARGET", "STATE"), rows)
+    return all(state == "done" for state in states.values())
+
+
+async def _cancel(client: Admin, options: _Options) -> bool:
+    moving = await client.list_partition_reassignments(await _named(client, options))
+    if not moving:
+        click.echo("nothing of it is being reassigned", err=True)
+        return True
+    errors: Mapping[TopicPartition, KafkaError] = {}
+    try:
+        await client.alter_partition_reassignments(dict.fromkeys(moving))
+    except RefusedPartitionsError as error:
+        errors = {key: each for key, each in error.errors.items() if each.code != ErrorCode.no_reassignment_in_progress}
+    back = {
+        key: (each.target, tuple(sorted(set(each.replicas) - set(each.adding_replicas))))
+        for key, each in moving.items()
+        if key not in errors
+    }
+    _print_begun(back, options)
+    _print_errors(errors)
+    if options.wait:
+        await _wait(client, back, options)
+    return not errors
+
+
+async def _named(client: Admin, options: _Options) -> list[TopicPartition] | None:
+    """The partitions that the options name; `None` for all."""
+    if options.file is not None:
+        return list(options.file)
+    return await partitions_of(client, options.topics, options.numbers) if options.topics else None
+
+
+async def _wait(client: Admin, keys: Iterable[TopicPartition], options: _Options) -> None:
+    left = set(keys)
+    with progress("reassign", len(left), unit="partitions", wanted=not options.as_json) as advance:
+        while left:
+            still = left & (await client.list_partition_reassignments(left)).keys()
+            advance(len(left) - len(still))
+            left = still
+            if left:
+                await asyncio.sleep(_POLL_S)
+
+
+def _print_begun(begun: Mapping[TopicPartition, tuple[tuple[int, ...], tuple[int, ...]]], options: _Options) -> None:
+    if options.as_json:
+        for key, (before, target) in begun.items():
+            where = {"replicas": before, "target_replicas": target}
+            print_json({"topic": key.topic, "partition": key.partition, **where})
+    elif begun:
+        rows = [(*key, ids(before), ids(target)) for key, (before, target) in begun.items()]
+        print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
+
+
+def _print_errors(errors: Mapping[TopicPartition, KafkaError]) -> None:
+    for error in errors.values():
+        click.echo(f"odradek: {error}", err=True)
+
+
+def _progress_object(each: PartitionReassignment) -> dict[str, object]:
+    return {
+        "replicas": each.replicas,
+        "adding_replicas": each.adding_replicas,
+        "removing_replicas": each.removing_replicas,
+    }

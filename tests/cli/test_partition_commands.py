@@ -1,0 +1,192 @@
+"""`odradek partitions` against three brokers (M10): what it says, and what it refuses in one sentence."""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from odradek.cli import main
+from odradek.testing import Cluster
+
+ONE = '{"topic":"t","partition":0,"replicas":[1]}'
+
+
+class Commands:
+    """Runs commands against a cluster."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+
+    def run(self, *arguments: str, fails: int = 0, stdin: str | None = None) -> Result:
+        result = CliRunner().invoke(main, [*arguments, "--bootstrap-server", self.servers], input=stdin)
+        assert result.exit_code == fails, (result.output, result.exception)
+        return result
+
+    def objects(self, *arguments: str, fails: int = 0, stdin: str | None = None) -> Sequence[Any]:
+        return [
+            json.loads(line) for line in self.run(*arguments, "--json", fails=fails, stdin=stdin).stdout.splitlines()
+        ]
+
+    def topic(self, *arguments: str) -> str:
+        name = f"t{uuid.uuid4().hex[:8]}"
+        self.run("topics", "create", name, *arguments)
+        return name
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Commands]:
+    with Cluster(brokers=3) as cluster:
+        yield Commands(cluster.bootstrap_servers)
+
+
+def test_describe_shows_leaders_replicas_and_who_is_in_sync(three):
+    topic = three.topic("--partitions", "2", "--replication-factor", "1")
+    head, *rows = three.run("partitions", "describe", topic).stdout.splitlines()
+    assert head.split() == ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR"]
+    assert [row.split()[:2] for row in rows] == [[topic, "0"], [topic, "1"]]
+    first = three.objects("partitions", "describe", topic)[0]
+    assert first["replicas"] == first["isr"] == [first["leader"]]
+    assert (first["adding_replicas"], first["removing_replicas"]) == ([], [])
+    assert topic in three.run("partitions", "describe").stdout
+    for filter_ in ("--under-replicated", "--unavailable", "--reassigning"):
+        assert three.objects("partitions", "describe", topic, filter_) == []
+    said = three.run("partitions", "describe", "no-such-topic", fails=1).stderr
+    assert said == "odradek: there is no topic 'no-such-topic'\n"
+
+
+def test_what_leads_already_needs_no_election(three):
+    topic = three.topic("--partitions", "2")
+    rows = three.run("partitions", "elect", "--topic", topic).stdout.splitlines()[1:]
+    assert [row.split()[2:] for row in rows] == [["not", "needed"]] * 2
+    [one] = three.objects("partitions", "elect", "--topic", topic, "--partition", "1", "--unclean")
+    assert one == {"topic": topic, "partition": 1, "error": "ELECTION_NOT_NEEDED"}
+    assert three.run("partitions", "elect", "--all").stdout == "no partition needs an election\n"
+
+
+def test_elections_out_of_kafka_s_file(three, tmp_path: Path):
+    topic = three.topic()
+    file = tmp_path / "election.json"
+    entries = [{"topic": topic, "partition": 0}, {"topic": "gone", "partition": 7}]
+    file.write_text(json.dumps({"partitions": entries}))
+    results = three.objects("partitions", "elect", "--file", str(file), fails=1)
+    assert results == [
+        {"topic": "gone", "partition": 7, "error": "UNKNOWN_TOPIC_OR_PARTITION"},
+        {"topic": topic, "partition": 0, "error": "ELECTION_NOT_NEEDED"},
+    ]
+
+
+def test_a_plan_can_be_given_back_and_says_what_was_before(three):
+    topic = three.topic("--partitions", "6")
+    made = three.run("partitions", "reassign", "--generate", "--topic", topic, "--broker-list", "2,1")
+    before, plan = json.loads(made.stderr), json.loads(made.stdout)
+    assert plan["version"] == 1
+    assert [each["partition"] for each in plan["partitions"]] == list(range(6))
+    assert sorted(each["replicas"] for each in plan["partitions"]) == [[1]] * 3 + [[2]] * 3
+    verified = three.objects("partitions", "reassign", "--verify", "--file", "-", fails=1, stdin=made.stdout)
+    assert {each["state"] for each in verified} == {"done", "not begun"}
+    three.run("partitions", "reassign", "--verify", "--file", "-", stdin=json.dumps(before))
+    assert sorted(each["replicas"] for each in before["partitions"]) == [[0]] * 2 + [[1]] * 2 + [[2]] * 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ('{"version":1}', "partitions is not a list"),
+        ('{"version":1,"partitions":[]}', "names no partition"),
+        ('{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":1}]}', "replicas is not a list of integers"),
+        ('{"version":1,"partitions":[%s,%s]}' % ((ONE,) * 2), "t-0 is there 2 times"),
+        (
+            '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":["/d"]}]}',
+            "log_dirs other than any are not supported",
+        ),
+    ],
+)
+def test_a_file_that_is_none_is_one_sentence(three, tmp_path: Path, plan, says):
+    file = tmp_path / "plan.json"
+    file.write_text(plan)
+    said = three.run("partitions", "reassign", "--file", str(file), fails=1).stderr
+    assert says in said
+    assert said.startswith(f"odradek: {file}")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "what shall move"),
+        (("--topic", "t", "--replicas", "1"), "what shall move"),
+        (("--topic", "t", "--partition", "0", "--replicas", "1,x"), "no list of broker ids"),
+        (("--topic", "t", "--partition", "0", "--replicas", "1,1"), "has broker 1 twice"),
+        (("--partition", "0"), "--partition needs its --topic"),
+        (("--file", "-", "--topic", "t"), "--file says it all"),
+        (("--list", "--verify"), "exclude each other"),
+        (("--generate",), "--generate plans for whole topics"),
+        (("--broker-list", "1"), "--broker-list goes with --generate"),
+        (("--cancel",), "which reassignments"),
+        (("--all",), "--all goes with --cancel"),
+        (("--list", "--wait"), "--wait has no meaning with --list"),
+        (("--verify",), "what shall move"),
+        (("--cancel", "--topic", "t", "--replicas", "1"), "--replicas has no meaning with --cancel"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_usage_errors(three, arguments, says):
+    assert says in three.run("partitions", "reassign", *arguments, fails=2, stdin="{}").stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--partition", "1"), ("--topic", "t", "--all")])
+def test_an_election_of_nothing_in_particular_is_a_usage_error(three, arguments):
+    three.run("partitions", "elect", *arguments, fails=2)
+
+
+def test_a_reassignment_that_can_t_be_says_why_and_the_others_are_begun(three):
+    topic = three.topic("--partitions", "2")
+    first, second = (each["leader"] for each in three.objects("partitions", "describe", topic))
+    plan = {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": 0, "replicas": [first, 77]},
+            {"topic": topic, "partition": 1, "replicas": [second]},
+        ],
+    }
+    result = three.run("partitions", "reassign", "--file", "-", fails=1, stdin=json.dumps(plan))
+    assert f"odradek: brokers that {topic}-0 would have in addition are not alive: [77]" in result.stderr
+    assert [row.split()[1] for row in result.stdout.splitlines()[1:]] == ["1"]
+    said = three.run("partitions", "reassign", "-t", topic, "-p", "5", "-r", "1", fails=1).stderr
+    assert said == f"odradek: there is no partition {topic}-5: {topic} has 0 to 1\n"
+    said = three.run("partitions", "reassign", "--generate", "-t", topic, "--broker-list", "1,9", fails=1).stderr
+    assert said == "odradek: there is no broker 9 now, but 0, 1, 2\n"
+
+
+def test_nothing_in_progress_is_said_so(three):
+    assert three.run("partitions", "reassign", "--list").stdout == "no partition is being reassigned\n"
+    assert three.run("partitions", "reassign", "--cancel", "--all").stderr == "nothing of it is being reassigned\n"
+    assert three.objects("partitions", "reassign", "--list") == []
+
+
+def test_a_broker_that_is_not_there_can_t_be_drained(three):
+    said = three.run("brokers", "drain", "7", fails=1).stderr
+    assert said == "odradek: there is no broker 7 now, but 0, 1, 2\n"
+    three.run("brokers", "drain", "x", fails=2)
+
+
+def test_a_broker_whose_partitions_fit_on_no_other_is_told_before_anything_moves(kafka: Any):
+    """On one broker there is no other."""
+    alone = Commands(kafka.bootstrap_servers)
+    alone.topic()
+    assert "there is no other broker that" in alone.run("brokers", "drain", "0", fails=1).stderr
+    assert alone.objects("partitions", "reassign", "--list") == []
+
+
+def test_a_dry_run_of_a_drain_shows_the_plan_and_moves_nothing(three):
+    topic = three.topic("--partitions", "3")
+    planned = [each for each in three.objects("brokers", "drain", "1", "--dry-run") if each["topic"] == topic]
+    assert [each["state"] for each in planned] == ["planned"]
+    assert planned[0]["replicas"] == [1]
+    assert planned[0]["target_replicas"] in ([0], [2])
+    assert three.objects("partitions", "reassign", "--list") == []

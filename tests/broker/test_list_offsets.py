@@ -79,7 +79,7 @@ def test_replicas_and_debuggers_see_what_is_not_committed(play: Any) -> None:
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a", b"b"))
-        broker.partitions.leader("t", 0).high_watermark = 1
+        broker.partitions.leader("t", 0).replication.high_watermark = 1
         assert (await ask(client, -1)).offset == 1
         assert (await ask(client, NOW_MS + 1)).offset == -1, "it is there, and not to be seen"
         assert (await ask(client, -3)).offset == -1

@@ -147,6 +147,24 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "allow_replication_factor_change": True,
             "topics": [{"name": TOPIC, "partitions": [{**PLACE, "replicas": None}]}],
         },
+        ApiKey.ALTER_PARTITION: {
+            "broker_id": 0,
+            "broker_epoch": -1,
+            "topics": [
+                {
+                    "topic_id": topic_id,
+                    "partitions": [
+                        {
+                            **PLACE,
+                            "leader_epoch": 0,
+                            "new_isr": [0],
+                            "new_isr_with_epochs": [{"broker_id": 0, "broker_epoch": -1}],
+                            "partition_epoch": 0,
+                        }
+                    ],
+                }
+            ],
+        },
         ApiKey.LIST_PARTITION_REASSIGNMENTS: {
             "timeout": 1000,
             "topics": [{"name": TOPIC, "partition_indexes": [0]}],

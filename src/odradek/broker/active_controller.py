@@ -18,7 +18,7 @@ from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import ControllerNode, TopicNode, decode_integer, encode_integer, encode_topic_id
 from odradek.metadata.reading import read_subtree
 from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
-from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.runtime import Entropy, uuid4
 
 STEP_OPERATIONS: Final = 500
@@ -120,6 +120,21 @@ class ActiveController:
     async def change_states(self, changes: Iterable[StateChange]) -> None:
         """Write decisions about partitions. Raises `BadVersion` if somebody else changed one of them."""
         await self._write_steps([change.operation()] for change in changes)
+
+    async def change_what_is_unchanged(self, changes: Iterable[StateChange]) -> list[TopicPartition]:
+        """Write decisions about partitions, but those that somebody else has changed meanwhile: these it returns."""
+        left = {paths.partition_state(change.partition): change for change in changes}
+        lost = []
+        while left:
+            step = dict(list(left.items())[:STEP_OPERATIONS])
+            try:
+                await self.write([change.operation() for change in step.values()])
+            except (BadVersion, NoNode) as error:
+                lost.append(left.pop(error.path).partition)
+            else:
+                for path in step:
+                    del left[path]
+        return lost
 
     async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
         """Write down the wish to delete topics; `listed_version`: the parent's data listed them, and is cleared."""

@@ -11,26 +11,27 @@ controller's commands will tell the others; until then every broker that is not 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
-from odradek.broker import topic_jobs
+from odradek.broker import isr_jobs, topic_jobs
 from odradek.broker.active_controller import ActiveController, DeposedError, claim_controller
 from odradek.broker.cluster_view import ClusterView, OnImage
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.broker.fencing import Fence
+from odradek.broker.isr_requests import IsrResult
 from odradek.broker.job_queue import JobQueue, as_kafka_error
 from odradek.broker.membership import Membership, prepare_tree
 from odradek.broker.term import Term
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import NewPartitions, NewTopic, TopicCreation, TopicDeletion, next_producer_id_block
+from odradek.controller import IsrWish, NewPartitions, NewTopic, TopicCreation, TopicDeletion, next_producer_id_block
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import BrokenNodeError, ProducerIdBlockNode
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
-from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.runtime import Runtime
 
 T = TypeVar("T")
@@ -154,6 +155,16 @@ class ControllerShell:
         return await self.do(
             lambda controller: topic_jobs.create_partitions(controller, view, wanted, validate_only=validate_only)
         )
+
+    async def change_isrs(
+        self, broker_id: int, broker_epoch: int, wishes: Mapping[TopicPartition, IsrWish]
+    ) -> dict[TopicPartition, IsrResult]:
+        """Change in-sync sets as the leader `broker_id` wishes, each or not at all; they are in `image` then.
+
+        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        """
+        view = self.view
+        return await self.do(lambda controller: isr_jobs.change_isrs(controller, view, broker_id, broker_epoch, wishes))
 
     async def change_configs(self, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
         """Change configurations, each or not at all; when this returns they are in `image`. Any broker does it.

@@ -42,12 +42,18 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class FetchTarget:
-    """What a client wants of one partition, and what it was last told of it."""
+    """What a client wants of one partition, and what it was last told of it.
+
+    `last_fetched_epoch` is of the last record that it has, -1 if it doesn't say; the follower's log begins at
+    `follower_start_offset`.
+    """
 
     key: PartitionKey
     fetch_offset: int = 0
     max_bytes: int = 0
     current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    follower_start_offset: int = -1
     high_watermark: int = -1
     log_start_offset: int = -1
 
@@ -73,6 +79,8 @@ class FetchSession:
                 known.fetch_offset = target.fetch_offset
                 known.max_bytes = target.max_bytes
                 known.current_leader_epoch = target.current_leader_epoch
+                known.last_fetched_epoch = target.last_fetched_epoch
+                known.follower_start_offset = target.follower_start_offset
         for key in forgotten:
             self.targets.pop(key, None)
 

@@ -24,12 +24,14 @@ from odradek.broker.dispatch import Dispatcher
 from odradek.broker.fencing import Fence
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.group_coordinator import GroupCoordinator
+from odradek.broker.in_sync_sets import InSyncSets
 from odradek.broker.membership import prepare_tree
 from odradek.broker.on_demand import TopicsOnDemand
 from odradek.broker.partitions import Partitions
 from odradek.broker.peers import Peers
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.purgatory import Purgatory
+from odradek.broker.replica_fetcher import ReplicaFetchers
 from odradek.broker.server import Server
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
@@ -39,7 +41,7 @@ from odradek.log.progress import LoadingStoppedError
 from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
-from odradek.model import ErrorCode, KafkaError, StorageError
+from odradek.model import KafkaError, StorageError
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
@@ -94,7 +96,10 @@ class Broker:
             max_open_files=max(runtime.disk.open_files_limit() // 2, _FEWEST_OPEN_FILES),
             note=note,
         )
-        self.partitions = Partitions(config, runtime, self.logs)
+        self.peers = Peers(runtime, config.broker_id)
+        self.in_sync_sets = InSyncSets(self)
+        self.fetchers = ReplicaFetchers(self)
+        self.partitions = Partitions(config, runtime, self.logs, in_sync_sets=self.in_sync_sets, fetchers=self.fetchers)
         self.fence = Fence(store, runtime.clock)
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
         self.partitions.writer.before_telling = self.fence.check
@@ -102,9 +107,8 @@ class Broker:
             self.logs.cleaner,
             runtime,
             config=lambda: self.config,
-            stable_offsets=lambda: {each.topic_partition: each.last_stable_offset for each in self.partitions},
+            stable_offsets=self.partitions.stable_offsets,
         )
-        self.peers = Peers(runtime, config.broker_id)
         self.topics_on_demand = TopicsOnDemand(self)
         self.groups = GroupCoordinator(self)
         self.dispatcher = Dispatcher(self)
@@ -116,6 +120,12 @@ class Broker:
     def broker_id(self) -> int:
         """Its id in the cluster."""
         return self.config.broker_id
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of its present registration; -1 while it is not registered, as far as it knows."""
+        registered = self.image.brokers.get(self.broker_id)
+        return -1 if registered is None else registered.epoch
 
     @property
     def endpoint(self) -> ListenerAddress:
@@ -158,6 +168,7 @@ class Broker:
             self.kill()
             raise
         self.partitions.start_maintenance()
+        self.in_sync_sets.start(self.partitions)
         self.cleaning.start()
         self.server.let_clients_in()
         self.phase = Phase.RUNNING
@@ -193,6 +204,8 @@ class Broker:
         self.purgatory.expire_all()
         await self.groups.stop()
         await self.cleaning.stop()
+        self.fetchers.stop()
+        self.in_sync_sets.stop()
         await self.partitions.stop()
         await self.dispatcher.stop()
         await self.server.close_connections()
@@ -211,6 +224,8 @@ class Broker:
         self.peers.close()
         self.groups.kill()
         self.cleaning.kill()
+        self.fetchers.stop()
+        self.in_sync_sets.stop()
         self.partitions.kill()
         self.dispatcher.kill()
         if hasattr(self, "controller"):
@@ -242,21 +257,11 @@ class Broker:
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
         """Create topics, each or not at all, in the order of `wanted`; those created are led and take records then.
 
-        Raises `KafkaError` NOT_CONTROLLER, and what the controller can't do anything about. A topic of more than one
-        replica is refused with INVALID_REPLICATION_FACTOR: this release does not replicate.
+        Raises `KafkaError` NOT_CONTROLLER, and what the controller can't do anything about.
         """
-        refused = {}
-        for place, topic in enumerate(wanted):
-            replicas = max([self._replication_factor(topic), *(len(set(each)) for each in topic.assignment.values())])
-            if replicas > 1:
-                error = KafkaError(
-                    ErrorCode.invalid_replication_factor, f"this release keeps 1 replica of a partition, not {replicas}"
-                )
-                refused[place] = TopicCreation(name=topic.name, error=error)
-        accepted = [topic for place, topic in enumerate(wanted) if place not in refused]
-        created = iter(await self.controller.create_topics(accepted, validate_only=validate_only) if accepted else ())
+        created = await self.controller.create_topics(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.settled()
-        return [refused[place] if place in refused else next(created) for place in range(len(wanted))]
+        return created
 
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
@@ -268,8 +273,3 @@ class Broker:
         results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.settled()
         return results
-
-    def _replication_factor(self, topic: NewTopic) -> int:
-        if topic.replication_factor != -1 or topic.assignment:
-            return topic.replication_factor
-        return self.config.default_replication_factor

@@ -1,28 +1,33 @@
-"""One partition that this broker leads: its log, and those who wait for it.
+"""One partition that this broker leads: its log, its followers, and those who wait for it.
 
 ```
 append ──► log (validated, offsets assigned, in no file yet) ──► written ──► committed (below the high watermark)
-                                              acks=1 is answered here ┘            └ acks=all here, and readers wake
+                 acks=1 is answered, and followers wake, here ┘            └ acks=all here, and readers wake
 ```
-An append is answered when it is in the file at least: what was acknowledged survives the death of the process. With
-one replica, written is committed.
+An append is answered when it is in the file at least: what was acknowledged survives the death of the process. What is
+committed `LeaderReplication` says, by what followers fetch; with one replica, written is committed.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from odradek.log.log import AppendInfo, Log
+from odradek.metadata.image import PartitionImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.control_records import EndTransactionMarker
+from odradek.replication import Divergence, IsrChange, LeaderReplication, divergence
 
 if TYPE_CHECKING:
+    from odradek.broker.in_sync_sets import InSyncSets
     from odradek.broker.writer import Writer
 
 ACKS_ALL: Final = -1
+_PATIENCE_MS: Final = 500
+"""Who was refused as a member of the in-sync set does not ask again at once."""
 Waiter = Callable[[KafkaError | None], None]
 
 
@@ -37,24 +42,28 @@ class Reader(Protocol):
 
 
 class Partition:
-    """See the module. `high_watermark` is the end of what is committed, which is all that readers get.
+    """See the module; in one leader epoch after the other, for as long as this broker leads.
 
-    Those that read nothing but committed transactions get what is before `last_stable_offset`.
-    `traffic` counts what goes in and out of all partitions of the topic.
+    Consumers get what is before `high_watermark`; those that read nothing but committed transactions, what is before
+    `last_stable_offset`. `traffic` counts what goes in and out of all partitions of the topic.
     """
 
     __slots__ = (
         "_committed",
+        "_followers",
+        "_in_sync_sets",
+        "_is_over",
+        "_patient_until_ms",
         "_readers",
         "_resigned",
         "_stable_readers",
+        "_uncommitted",
         "_writer",
         "_written",
-        "high_watermark",
-        "isr",
         "leader_epoch",
         "log",
         "min_insync_replicas",
+        "replication",
         "topic_id",
         "topic_partition",
         "traffic",
@@ -66,33 +75,52 @@ class Partition:
         topic_partition: TopicPartition,
         topic_id: UUID,
         log: Log,
-        leader_epoch: int,
-        isr: tuple[int, ...],
+        image: PartitionImage,
         min_insync_replicas: int,
         writer: "Writer",
+        in_sync_sets: "InSyncSets",
         traffic: TopicTraffic | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
-        self.leader_epoch = leader_epoch
-        self.isr = isr
+        self.leader_epoch = image.leader_epoch
         self.min_insync_replicas = min_insync_replicas
-        self.high_watermark = log.written_offset
         self.traffic = traffic or TopicTraffic()
         self._writer = writer
+        self._in_sync_sets = in_sync_sets
         self._written: deque[tuple[int, Waiter]] = deque()
         self._committed: deque[tuple[int, Waiter]] = deque()
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        """`(end offset, bytes)` of what was written and is not committed, in order."""
         self._readers: dict[Reader, None] = {}
         self._stable_readers: dict[Reader, None] = {}
+        self._followers: dict[Reader, None] = {}
         self._resigned: KafkaError | None = None
-        log.producers.committed(self.high_watermark)
+        self._is_over = False
+        self._patient_until_ms = 0
+        self.replication = self._begin(image)
+        if log.written_offset < log.log_end_offset:
+            writer.mark(self)  # a follower has appended it, and nobody would be told
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync set, as the controller last wrote it."""
+        return self.replication.isr
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is committed."""
+        return self.replication.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """Where read-committed readers must stop: of what is behind it, some may yet be aborted."""
+        return self._stable_offset(self.high_watermark)
+
+    def _stable_offset(self, high_watermark: int) -> int:
         unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
 
     @property
     def last_stable_offset_lag(self) -> int:
@@ -177,31 +205,141 @@ class Partition:
         self.when_acknowledged(info, acks=acks, waiter=acknowledge)
         return future
 
+    # Leading
+
+    def _begin(self, image: PartitionImage) -> LeaderReplication:
+        """Lead in a new epoch: followers are to be heard of anew."""
+        log, sets = self.log, self._in_sync_sets
+        now_ms = sets.now_ms()
+        self.leader_epoch = image.leader_epoch
+        if len(image.replicas) > 1:
+            log.begin_epoch(image.leader_epoch)
+        self.replication = LeaderReplication(
+            broker_id=sets.broker_id,
+            replicas=image.replicas,
+            isr=image.isr,
+            leader_epoch=image.leader_epoch,
+            partition_epoch=image.state_version,
+            start_offset=log.log_end_offset,
+            high_watermark=max(log.high_watermark, log.log_start_offset),
+            now_ms=now_ms,
+        )
+        self.replication.log_end_offset = log.written_offset
+        self._advance()
+        log.producers.committed(self.high_watermark)
+        return self.replication
+
+    def update(self, image: PartitionImage) -> None:
+        """The controller says what the partition looks like; this broker leads it still."""
+        if image.leader_epoch != self.leader_epoch:
+            self._begin(image)
+            for reader in tuple(self._followers):
+                reader.interrupted()  # they know of the epoch before
+            return
+        now_ms = self._in_sync_sets.now_ms()
+        self.replication.assigned(image.replicas, now_ms=now_ms)
+        self._advance()
+        if self.replication.updated(
+            replicas=image.replicas, isr=image.isr, partition_epoch=image.state_version, now_ms=now_ms
+        ):
+            self._isr_changed()
+
+    def fetched_by(self, replica: int, offset: int, *, log_start_offset: int) -> None:
+        """A follower has everything before `offset`, and asks for what comes then."""
+        replication = self.replication
+        replication.fetched(replica, offset, log_start_offset=log_start_offset, now_ms=self._in_sync_sets.now_ms())
+        self._advance()
+        if replica not in replication.isr and self._in_sync_sets.now_ms() >= self._patient_until_ms:
+            self._wish(replication.propose_join(replica))
+
+    def check_lag(self) -> None:
+        """Have members of the in-sync set removed that lag."""
+        sets = self._in_sync_sets
+        if self.replication.remotes:
+            self._advance()
+            self._wish(self.replication.propose_leave(now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms))
+
+    def _wish(self, change: IsrChange | None) -> None:
+        if change is not None:
+            self._in_sync_sets.wish(self, change)
+
+    def wishes(self, change: IsrChange) -> bool:
+        """Whether it is still led, and the change wanted."""
+        return not self._is_over and self.replication.pending is change
+
+    def isr_accepted(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> None:
+        """The controller has written a change, or another one."""
+        if self.replication.accepted(change, isr=isr, partition_epoch=partition_epoch):
+            self._isr_changed()
+
+    def isr_refused(self, change: IsrChange) -> None:
+        """The controller did not write it, and never will."""
+        self.replication.refused(change)
+        self._patient_until_ms = self._in_sync_sets.now_ms() + _PATIENCE_MS
+        self._advance()
+
+    def _isr_changed(self) -> None:
+        if len(self.isr) < self.min_insync_replicas:
+            error = KafkaError(
+                ErrorCode.not_enough_replicas_after_append,
+                f"{self.topic_partition} has {len(self.isr)} in-sync replicas left, and needs "
+                f"{self.min_insync_replicas}",
+            )
+            _fail(self._committed, error)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Let the high watermark follow the followers."""
+        replication, sets = self.replication, self._in_sync_sets
+        before = replication.high_watermark
+        if replication.advance(now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms, min_isr=self.min_insync_replicas):
+            self._commit(before)
+
     # What the writer says
 
     def written(self, size: int) -> None:
         """The log's `written_offset` has moved past `size` more bytes."""
-        written_offset = self.log.written_offset
-        _call_up_to(self._written, written_offset)
-        if written_offset > self.high_watermark:
+        if self._is_over:
+            return
+        replication, end = self.replication, self.log.written_offset
+        _call_up_to(self._written, end)
+        if end > replication.log_end_offset:
             self.traffic.bytes_in += size
-            self.traffic.messages_in += written_offset - self.high_watermark
-            self._commit(written_offset, size)
-        _call_up_to(self._committed, self.high_watermark)
+            self.traffic.messages_in += end - replication.log_end_offset
+            self._uncommitted.append((end, size))
+            before = replication.high_watermark
+            if not replication.remotes:
+                if replication.appended_alone(end):
+                    self._commit(before)
+            else:
+                replication.log_end_offset = end
+                self._advance()
+                for reader in tuple(self._followers):
+                    reader.advanced(size)
+        _call_up_to(self._committed, replication.high_watermark)
 
-    def _commit(self, offset: int, size: int) -> None:
-        """Let the high watermark be `offset`, `size` bytes further."""
-        before, stable_before = self.high_watermark, self.last_stable_offset if self._stable_readers else offset
-        self.high_watermark = offset
+    def _commit(self, before: int) -> None:
+        """The high watermark has moved on, from `before`."""
+        offset = self.replication.high_watermark
+        uncommitted, size = self._uncommitted, 0
+        while uncommitted and uncommitted[0][0] <= offset:
+            size += uncommitted.popleft()[1]
+        stable_before = self._stable_offset(before) if self._stable_readers else offset
         self.log.producers.committed(offset)
         for reader in tuple(self._readers):
-            reader.advanced(size)
+            reader.advanced(max(size, 1))  # part of a write may be committed
+        self._stabilize(before, stable_before, size)
+        _call_up_to(self._committed, offset)
+
+    def _stabilize(self, before: int, stable_before: int, size: int) -> None:
+        """Tell those who read committed transactions only, if there is more for them."""
+        offset = self.high_watermark
         stable = self.last_stable_offset if self._stable_readers else offset
-        if stable == stable_before:
+        if not self._stable_readers or stable == stable_before:
             return
         try:
             is_usual = (stable_before, stable) == (before, offset)
-            stable_size = size if is_usual else self.log.size_between(stable_before, stable)
+            stable_size = max(size, 1) if is_usual else self.log.size_between(stable_before, stable)
         except KafkaError:
             for reader in tuple(self._stable_readers):
                 reader.interrupted()  # to find out by itself
@@ -216,14 +354,21 @@ class Partition:
     def resign(self, reason: KafkaError) -> None:
         """Another broker leads it now, or none: take nothing more, and let nobody wait."""
         self.refuse_appends(reason)
-        self.failed(reason)
+        self._is_over = True
+        for waiters in (self._written, self._committed):
+            _fail(waiters, reason)
+        self._interrupt()
 
     def failed(self, error: KafkaError) -> None:
-        """What was appended is lost: tell those who wait for it."""
+        """What was appended and not written is lost: tell those who wait for it."""
+        written_offset = self.log.written_offset
         for waiters in (self._written, self._committed):
-            while waiters:
-                waiters.popleft()[1](error)
-        for reader in (*self._readers, *self._stable_readers):
+            _fail(waiters, error, beyond=written_offset)
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Let all readers find out by themselves."""
+        for reader in (*self._readers, *self._stable_readers, *self._followers):
             reader.interrupted()
 
     # Reading
@@ -235,14 +380,44 @@ class Partition:
                 raise KafkaError(ErrorCode.fenced_leader_epoch)
             raise KafkaError(ErrorCode.unknown_leader_epoch)
 
-    def add_reader(self, reader: Reader, *, read_committed: bool = False) -> None:
-        """Tell `reader` of every advance from now on: of the high watermark, or of the last stable offset."""
-        (self._stable_readers if read_committed else self._readers)[reader] = None
+    def check_follower(self, replica: int, current_leader_epoch: int) -> None:
+        """Raise `KafkaError` if `replica` has none of this partition: as it may know better, as to a later epoch."""
+        if replica not in self.replication.remotes:
+            code = ErrorCode.unknown_leader_epoch if current_leader_epoch >= 0 else ErrorCode.not_leader_or_follower
+            raise KafkaError(code, f"broker {replica} has no replica of {self.topic_partition}")
+
+    def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
+        """Where the log of who fetches and this one part, if they do (see `replication.divergence`)."""
+        log = self.log
+        return divergence(
+            lambda epoch: log.epochs.end_offset(epoch, log.written_offset),
+            fetch_offset=fetch_offset,
+            last_fetched_epoch=last_fetched_epoch,
+        )
+
+    def add_reader(self, reader: Reader, *, read_committed: bool = False, is_follower: bool = False) -> None:
+        """Tell `reader` of every advance from now on.
+
+        Of the high watermark, of the last stable offset (`read_committed`), or of what is written (`is_follower`).
+        """
+        readers = self._followers if is_follower else self._stable_readers if read_committed else self._readers
+        readers[reader] = None
 
     def remove_reader(self, reader: Reader) -> None:
         """Tell it no more."""
         self._readers.pop(reader, None)
         self._stable_readers.pop(reader, None)
+        self._followers.pop(reader, None)
+
+
+def _fail(waiters: deque[tuple[int, Waiter]], error: KafkaError, *, beyond: int = -1) -> None:
+    """Tell those who wait for more than offset `beyond`."""
+    failed = [waiter for offset, waiter in waiters if offset > beyond]
+    kept = [each for each in waiters if each[0] <= beyond]
+    waiters.clear()
+    waiters.extend(kept)
+    for waiter in failed:
+        waiter(error)
 
 
 def _call_up_to(waiters: deque[tuple[int, Waiter]], offset: int) -> None:

@@ -1,4 +1,4 @@
-"""The partitions that this broker leads: made, kept and ended as the cluster's image says.
+"""The partitions that this broker leads or follows: made, kept and ended as the cluster's image says.
 
 Opening a log takes milliseconds of the disk's, so that many are opened over many turns; `settled` waits for them.
 
@@ -9,14 +9,18 @@ know at all is left alone and named in the log, because losing data needs a bett
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from odradek.broker.follower import Follower
+from odradek.broker.in_sync_sets import InSyncSets
 from odradek.broker.partition import Partition
+from odradek.broker.replica_fetcher import ReplicaFetchers
 from odradek.broker.writer import Writer
 from odradek.config import BrokerConfig, topic_config
+from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.manager import LogManager
@@ -34,8 +38,18 @@ LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
 class Partitions:
     """One broker's; `apply` is called with every new image."""
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime, logs: LogManager) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        logs: LogManager,
+        *,
+        in_sync_sets: InSyncSets,
+        fetchers: ReplicaFetchers,
+    ) -> None:
         self.writer = Writer(runtime.disk, runtime.clock)
+        self._in_sync_sets = in_sync_sets
+        self._fetchers = fetchers
         self._config = config
         self._runtime = runtime
         self._logs = logs
@@ -44,7 +58,8 @@ class Partitions:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
         self._offline: dict[TopicPartition, StorageError] = {}
-        self._to_lead: deque[TopicPartition] = deque()
+        self._followers: dict[TopicPartition, Follower] = {}
+        self._to_begin: deque[TopicPartition] = deque()
         self._settled: list[asyncio.Future[None]] = []
         self._callbacks: list[LeadershipCallback] = []
         self._maintenance_timer: asyncio.TimerHandle | None = None
@@ -79,8 +94,22 @@ class Partitions:
 
     @property
     def offline_count(self) -> int:
-        """How many this broker should lead and can't, because their logs can't be opened or have stopped."""
+        """How many this broker should have and can't, because their logs can't be opened or have stopped."""
         return len(self._offline) + sum(partition.log.failure is not None for partition in self)
+
+    @property
+    def followers(self) -> Mapping[TopicPartition, Follower]:
+        """Those that other brokers lead, and this one has a replica of."""
+        return self._followers
+
+    def stable_offsets(self) -> dict[TopicPartition, int]:
+        """Up to where each log may be compacted: committed, and of no transaction that is open."""
+        stable = {partition.topic_partition: partition.last_stable_offset for partition in self}
+        for key, follower in self._followers.items():
+            log = follower.log
+            unstable = log.first_unstable_offset
+            stable[key] = log.high_watermark if unstable is None else min(unstable, log.high_watermark)
+        return stable
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():
@@ -131,7 +160,7 @@ class Partitions:
                 partition.min_insync_replicas = self._min_insync_replicas(topic)
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Lead what `new` says that this broker leads, and nothing else."""
+        """Lead what `new` says that this broker leads, follow what it has other replicas of, and nothing else."""
         self._image = new
         for name in tuple(new.changed_topics(old)):
             before, after = old.topics.get(name), new.topics.get(name)
@@ -139,8 +168,8 @@ class Partitions:
                 self._delete_topic(before)
             if after is not None:
                 self._apply_topic(after)
-        if self._to_lead:
-            self._lead_some()
+        if self._to_begin:
+            self._begin_some()
 
     def fence(self) -> None:
         """Lead nothing, whatever the image says, until `unfence`: this broker may have been taken for dead."""
@@ -154,23 +183,23 @@ class Partitions:
             self._is_fenced = False
             for topic in self._image.topics.values():
                 self._apply_topic(topic)
-            self._lead_some()
+            self._begin_some()
 
     async def settled(self) -> None:
-        """Return when every partition is led that the image says; not for ever, should another image come."""
-        if self._to_lead:
+        """Return when every partition is led, or followed, that the image says; not for ever, should another come."""
+        if self._to_begin:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._settled.append(waiter)
             await waiter
 
-    def _lead_some(self) -> None:
+    def _begin_some(self) -> None:
         """Open logs for as long as a turn may take, and the rest in later ones."""
         clock = self._runtime.clock
         until = clock.monotonic() + _TURN_S
-        while self._to_lead:
-            self._lead(self._to_lead.popleft())
-            if clock.monotonic() >= until and self._to_lead:
-                asyncio.get_running_loop().call_soon(self._lead_some)
+        while self._to_begin:
+            self._begin(self._to_begin.popleft())
+            if clock.monotonic() >= until and self._to_begin:
+                asyncio.get_running_loop().call_soon(self._begin_some)
                 return
         waiting, self._settled = self._settled, []
         for waiter in waiting:
@@ -183,50 +212,101 @@ class Partitions:
             self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
         self._logs.update_config(topic.name, topic.partitions)
         for number, image in topic.partitions.items():
-            topic_partition = TopicPartition(topic.name, number)
-            if not self._is_leader(image):
-                self._resign(topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
+            key = TopicPartition(topic.name, number)
+            if self._is_leader(image):
+                partition = led.get(number)
+                if partition is None:
+                    self._unfollow(key)
+                    self._to_begin.append(key)
+                else:
+                    partition.min_insync_replicas = self._min_insync_replicas(topic)
+                    partition.update(image)
                 continue
-            partition = led.get(number)
-            if partition is None:
-                self._to_lead.append(topic_partition)
+            self._resign(key, KafkaError(ErrorCode.not_leader_or_follower))
+            if not self._is_follower(image):
+                self._unfollow(key)
+            elif (follower := self._followers.get(key)) is None:
+                self._to_begin.append(key)
             else:
-                partition.leader_epoch, partition.isr = image.leader_epoch, image.isr
-                partition.min_insync_replicas = self._min_insync_replicas(topic)
+                follower.update(image)
+                self._fetchers.follow(follower)
 
-    def _lead(self, topic_partition: TopicPartition) -> None:
-        """Begin to lead, if the image still says so."""
-        topic, image = self._image.topics.get(topic_partition.topic), self._image.partition(topic_partition)
-        if topic is None or image is None or not self._is_leader(image) or self.get(topic_partition):
+    def _begin(self, key: TopicPartition) -> None:
+        """Begin to lead, or to follow, if the image still says so."""
+        topic, image = self._image.topics.get(key.topic), self._image.partition(key)
+        if topic is None or image is None:
             return
+        if self._is_leader(image) and self.get(key) is None:
+            self._unfollow(key)
+            log = self._open(key, topic)
+            if log is not None:
+                self._lead(key, topic, image, log)
+        elif self._is_follower(image) and key not in self._followers:
+            log = self._open(key, topic)
+            if log is not None:
+                self._follow(key, topic, image, log)
+
+    def _open(self, key: TopicPartition, topic: TopicImage) -> Log | None:
+        """The partition's log; without one it is offline."""
         topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
         now_ms = self._runtime.clock.now_ms()
-        self._offline.pop(topic_partition, None)
+        self._offline.pop(key, None)
         try:
-            if self._logs.topic_id(topic_partition) not in (None, topic_id):
-                _log.warning("the log of %s is of a topic that was deleted; it goes", topic_partition)
-                self._logs.delete(topic_partition, now_ms)
-            log = self._logs.get_or_create(topic_partition, topic_id=topic_id, now_ms=now_ms)
+            if self._logs.topic_id(key) not in (None, topic_id):
+                _log.warning("the log of %s is of a topic that was deleted; it goes", key)
+                self._logs.delete(key, now_ms)
+            return self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms)
         except StorageError as error:
-            _log.error("%s is offline: %s", topic_partition, error)
-            self._offline[topic_partition] = error
-            return
+            _log.error("%s is offline: %s", key, error)
+            self._offline[key] = error
+            return None
+
+    def _lead(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
         partition = Partition(
-            topic_partition=topic_partition,
+            topic_partition=key,
             topic_id=topic.topic_id,
             log=log,
-            leader_epoch=image.leader_epoch,
-            isr=image.isr,
+            image=image,
             min_insync_replicas=self._min_insync_replicas(topic),
             writer=self.writer,
+            in_sync_sets=self._in_sync_sets,
             traffic=self.traffic.setdefault(topic.name, TopicTraffic()),
         )
-        self._by_topic.setdefault(topic.name, {})[topic_partition.partition] = partition
+        self._by_topic.setdefault(topic.name, {})[key.partition] = partition
         for callback in self._callbacks:
-            callback(topic_partition, partition)
+            callback(key, partition)
+
+    def _follow(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
+        follower = self._followers[key] = Follower(
+            topic_partition=key,
+            topic_id=topic.topic_id,
+            log=log,
+            image=image,
+            logs=self._logs,
+            writer=self.writer,
+        )
+        self._fetchers.follow(follower)
+
+    def _unfollow(self, key: TopicPartition) -> None:
+        """Stop following a partition; no harm if this broker doesn't."""
+        follower = self._followers.pop(key, None)
+        if follower is not None:
+            self._fetchers.forget(key)
+            follower.stop()
+
+    def follower_failed(self, follower: Follower, error: StorageError) -> None:
+        """A follower's disk has failed: it is offline until the broker starts again."""
+        _log.error("%s is offline: %s", follower.topic_partition, error)
+        self._unfollow(follower.topic_partition)
+        self._offline[follower.topic_partition] = error
 
     def _is_leader(self, image: PartitionImage) -> bool:
         return image.leader == self._config.broker_id and not self._is_fenced
+
+    def _is_follower(self, image: PartitionImage) -> bool:
+        """Whether it is one, though nobody may lead; before the controller has decided for once, nobody follows."""
+        me = self._config.broker_id
+        return image.is_readable and me in image.replicas and image.leader != me
 
     def _min_insync_replicas(self, topic: TopicImage) -> int:
         text = topic.config.get("min.insync.replicas", "").strip()
@@ -250,6 +330,7 @@ class Partitions:
         for number in topic.partitions:
             topic_partition = TopicPartition(topic.name, number)
             self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
+            self._unfollow(topic_partition)
             self._offline.pop(topic_partition, None)
             try:
                 self._logs.delete(topic_partition, now_ms)
@@ -280,6 +361,7 @@ class Partitions:
     def _maintain(self) -> None:
         self.start_maintenance()
         marks = {partition.topic_partition: partition.high_watermark for partition in self}
+        marks |= {key: follower.log.high_watermark for key, follower in self._followers.items()}
         job = self._logs.begin_maintenance(self._runtime.clock.now_ms(), high_watermarks=marks)
         if job is None:
             return
@@ -301,8 +383,8 @@ class Partitions:
     async def stop(self) -> None:
         """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
-        self._to_lead.clear()
-        self._lead_some()
+        self._to_begin.clear()
+        self._begin_some()
         self._stop_maintenance()
         for partition in self:
             partition.refuse_appends(reason)
@@ -311,11 +393,13 @@ class Partitions:
             await asyncio.wait([self._maintaining])  # it writes files that closing a log writes, too
         for partition in tuple(self):
             self._resign(partition.topic_partition, reason)
+        for key in tuple(self._followers):
+            self._unfollow(key)
 
     def kill(self) -> None:
         """Write nothing more."""
-        self._to_lead.clear()
-        self._lead_some()
+        self._to_begin.clear()
+        self._begin_some()
         self._stop_maintenance()
         self.writer.kill()
 

@@ -1,7 +1,8 @@
 """What a broker asks of the other brokers: a connection to each, made when it is first needed.
 
 A peer is found by the image, at its first listener. A connection that was lost, or that leads to where the peer no
-longer is, is made anew with the next request; whether to ask again is the caller's business.
+longer is, is made anew with the next request; whether to ask again is the caller's business. Since a broker answers a
+connection's requests in order, whoever has requests that wait long has a lane, a connection of its own.
 """
 
 import asyncio
@@ -27,31 +28,45 @@ class Peers:
     def __init__(self, runtime: Runtime, broker_id: int) -> None:
         self._runtime = runtime
         self._client_id = f"broker-{broker_id}"
-        self._open: dict[int, tuple[ListenerAddress, asyncio.Task[Connection]]] = {}
+        self._open: dict[tuple[int, str], tuple[ListenerAddress, asyncio.Task[Connection]]] = {}
 
     async def request(
-        self, brokers: Mapping[int, BrokerImage], broker_id: int, api_key: ApiKey, message: Message
+        self,
+        brokers: Mapping[int, BrokerImage],
+        broker_id: int,
+        api_key: ApiKey,
+        message: Message,
+        *,
+        lane: str = "",
     ) -> Any:
         """The answer of a broker to `message`, in the highest version that both know.
 
         Raises `UnavailableError` if it is not in the cluster, cannot be reached, or does not answer.
         """
+        connection = await self.connection(brokers, broker_id, lane=lane)
+        return await connection.request(api_key, message)
+
+    async def connection(self, brokers: Mapping[int, BrokerImage], broker_id: int, *, lane: str = "") -> Connection:
+        """An open connection to a broker, the same one for every request of a lane. Raises `UnavailableError`."""
         peer = brokers.get(broker_id)
         if peer is None:
             raise UnavailableError(f"broker {broker_id} is not in the cluster")
-        connection = await self._connection(broker_id, peer.endpoints[0])
-        return await connection.request(api_key, message)
-
-    async def _connection(self, broker_id: int, address: ListenerAddress) -> Connection:
-        known = self._open.get(broker_id)
+        address = peer.endpoints[0]
+        known = self._open.get((broker_id, lane))
         if known is not None:
             where, opening = known
             if where == address and not (opening.done() and _is_lost(opening)):
                 return await asyncio.shield(opening)
             _close(opening)
         opening = asyncio.get_running_loop().create_task(self._connect(address), name=f"connecting to {address}")
-        self._open[broker_id] = address, opening
+        self._open[broker_id, lane] = address, opening
         return await asyncio.shield(opening)
+
+    def close_lane(self, broker_id: int, lane: str) -> None:
+        """Nobody has requests for it any more; those that wait for an answer get `UnavailableError`."""
+        known = self._open.pop((broker_id, lane), None)
+        if known is not None:
+            _close(known[1])
 
     async def _connect(self, address: ListenerAddress) -> Connection:
         return await open_connection(

@@ -182,6 +182,29 @@ class BrokerConfig:
         "compression.zstd.level", 3, "The level if compression.type is zstd.", minimum=-131_072, maximum=22
     )
 
+    # Replication
+    num_replica_fetchers: int = integer(
+        "num.replica.fetchers", 1, "Connections to each broker that partitions are followed over.", minimum=1
+    )
+    replica_lag_time_max_ms: int = long(
+        "replica.lag.time.max.ms", 30_000, "A follower that lags for so long leaves the ISR.", minimum=1
+    )
+    replica_fetch_max_bytes: int = integer(
+        "replica.fetch.max.bytes", 1_048_576, "What a follower asks for of one partition at once.", minimum=0
+    )
+    replica_fetch_response_max_bytes: int = integer(
+        "replica.fetch.response.max.bytes", 10_485_760, "What a follower asks for of all of them.", minimum=0
+    )
+    replica_fetch_min_bytes: int = integer(
+        "replica.fetch.min.bytes", 1, "What the leader waits for before it answers a follower.", minimum=0
+    )
+    replica_fetch_wait_max_ms: int = integer(
+        "replica.fetch.wait.max.ms", 500, "How long the leader waits for that.", minimum=0
+    )
+    replica_fetch_backoff_ms: int = integer(
+        "replica.fetch.backoff.ms", 1_000, "How long a follower waits after an error, at most.", minimum=0
+    )
+
     # The log
     log_dirs: tuple[str, ...] = names("log.dirs", ("odradek-data",), "Directories of the partitions.")
     log_segment_bytes: int = integer("log.segment.bytes", 1_073_741_824, "A segment's largest size.", minimum=14)

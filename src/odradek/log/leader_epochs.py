@@ -30,23 +30,34 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """The epochs of one log in order. `is_dirty` says whether the file is behind; whoever writes it clears that."""
+    """The epochs of one log in order. `is_dirty` says whether the file is behind; whoever writes it clears that.
 
-    __slots__ = ("entries", "is_dirty", "latest")
+    `latest` is the last one that began, `recorded` the last one with a record: the file may lack the former.
+    """
+
+    __slots__ = ("entries", "is_dirty", "latest", "recorded")
 
     def __init__(self, entries: Sequence[EpochStart] = ()) -> None:
         self.entries = list(entries)
-        self.latest = self.entries[-1].epoch if self.entries else NO_EPOCH
+        self.latest = self.recorded = self.entries[-1].epoch if self.entries else NO_EPOCH
         self.is_dirty = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A leader of `epoch` writes from `start_offset` on; nothing changes if that epoch is not a new one."""
+        """A leader of `epoch` wrote `start_offset`; nothing changes if that epoch is not a new one."""
+        if epoch <= self.recorded:
+            return
+        self.begin(epoch, start_offset)
+        self.recorded = epoch
+        self.is_dirty = True
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """A leader of `epoch` will write from `start_offset` on, if it ever writes anything."""
         if epoch <= self.latest:
             return
         while self.entries and self.entries[-1].start_offset >= start_offset:
             self.entries.pop()
         self.entries.append(EpochStart(epoch, start_offset))
-        self._changed()
+        self.latest = epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """`(epoch, offset)`: the largest epoch up to `epoch` that is known, and where the next one began.
@@ -70,14 +81,15 @@ class LeaderEpochs:
         """The log ends at `end_offset` now: forget epochs that began there or later."""
         if self.entries and self.entries[-1].start_offset >= end_offset:
             self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
-            self._changed()
+            self.latest = self.recorded = self.entries[-1].epoch if self.entries else NO_EPOCH
+            self.is_dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log begins at `start_offset` now: forget epochs that ended before; the one in force begins there."""
         number = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if number and self.entries[number - 1].start_offset < start_offset:
             self.entries[:number] = [EpochStart(self.entries[number - 1].epoch, start_offset)]
-            self._changed()
+            self.is_dirty = True
 
     def encode(self) -> bytes:
         """The file."""
@@ -97,7 +109,3 @@ class LeaderEpochs:
                 raise DamagedFileError(path, byte, f"has epochs that do not rise: {line!r} follows {entries[-1]}")
             entries.append(start)
         return cls(entries)
-
-    def _changed(self) -> None:
-        self.latest = self.entries[-1].epoch if self.entries else NO_EPOCH
-        self.is_dirty = True

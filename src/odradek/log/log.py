@@ -15,14 +15,15 @@ is a `LogStorageError`.
 """
 
 import logging
-from typing import Final, NoReturn
+from typing import NoReturn
 
+from odradek.log.appending import AppendableLog
 from odradek.log.compaction import CleanedSegment
 from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError, is_passing
 from odradek.log.files import FilePool, write_file
 from odradek.log.loading import create_segment, load, load_producers, remove_segment_files, remove_snapshots
-from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
+from odradek.log.log_config import LogConfig
 from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.recovery import Watcher
@@ -30,19 +31,18 @@ from odradek.log.retention import count_expired
 from odradek.log.segment import Segment
 from odradek.log.swapping import swap
 from odradek.log.validation import AppendInfo, MessageRules
-from odradek.log.view import LogView
 from odradek.log.writing import WriteJob, WritePart
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import EndTransactionMarker, encode_marker
-from odradek.protocol.record_batch import assign_offset, read_header, set_log_append_time
-from odradek.runtime import Buffer, Disk
+from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
-_NO_TIMESTAMP: Final = -1
 
 
-class Log(LogView):
-    """See the module; what can be asked of a log is in `LogView`. Everything may raise `LogStorageError`."""
+class Log(AppendableLog):
+    """See the module; what can be asked of a log is in `LogView`, and appending is `AppendableLog`'s.
+
+    Everything may raise `LogStorageError`.
+    """
 
     @classmethod
     def open(
@@ -84,107 +84,7 @@ class Log(LogView):
             log._durability.recovery_point = min(recovery_point, log._segments.active.base_offset)
         return log
 
-    # ---- appending ----------------------------------------------------------------------------------------------
-
-    def append(
-        self,
-        batches: Buffer,
-        *,
-        leader_epoch: int,
-        now_ms: int,
-        from_client: bool = True,
-        transactional: bool = False,
-    ) -> AppendInfo:
-        """Take one batch, as its leader: check it, give it the next offset, and keep it to be written.
-
-        `batches` is changed in place (copied if it is read-only) and must stay as it is until it is written, unless
-        another was made of it (`compression.type`). The answer to a client, also for a duplicate, waits until
-        `written_offset` is beyond `last_offset`. A client's batch may only be of a transaction if the caller has made
-        sure of that (`transactional`). Raises `KafkaError`; nothing has changed then (see `validation` and
-        `producer_state` for the rules).
-        """
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
-        view = batches if type(batches) is memoryview else memoryview(batches)
-        if view.readonly:
-            view = memoryview(bytearray(view))
-        config = self.config
-        header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
-        if header.producer_id >= 0:
-            known = self.producers.check(header, has_sequence=from_client)
-            if known is not None:
-                time_ms = known.timestamp if config.message_timestamp_type == LOG_APPEND_TIME else _NO_TIMESTAMP
-                return AppendInfo(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
-        first = self.log_end_offset
-        last = first + header.last_offset_delta
-        timestamp, append_time = header.max_timestamp, _NO_TIMESTAMP
-        if config.message_timestamp_type == LOG_APPEND_TIME:
-            set_log_append_time(view, 0, header, now_ms)
-            timestamp = append_time = now_ms
-        self._place(view, first, last, timestamp, leader_epoch, now_ms)
-        if header.producer_id >= 0:
-            self.producers.update(header, first, timestamp)
-        return AppendInfo(first, last, append_time, self.log_start_offset, False)
-
-    def append_marker(
-        self,
-        marker: EndTransactionMarker,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        transaction_version: int,
-        leader_epoch: int,
-        now_ms: int,
-    ) -> AppendInfo:
-        """End a producer's transaction here, as the coordinator decided (KIP-98); none need be open.
-
-        Of a marker that is here already (`duplicate`), nobody knows where: the answer waits for all that is appended.
-        Raises `KafkaError`; nothing has changed then (see `producer_state` for the rules).
-        """
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
-        producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
-        offset = self.log_end_offset
-        if not self.producers.check_marker(marker, transaction_version=transaction_version, **producer):
-            return AppendInfo(offset - 1, offset - 1, _NO_TIMESTAMP, self.log_start_offset, True)
-        view = memoryview(encode_marker(marker, now_ms=now_ms, **producer))
-        append_time = _NO_TIMESTAMP
-        if self.config.message_timestamp_type == LOG_APPEND_TIME:
-            set_log_append_time(view, 0, read_header(view), now_ms)
-            append_time = now_ms
-        self._place(view, offset, offset, now_ms, leader_epoch, now_ms)
-        aborted = self.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
-        if aborted is not None and not self.config.discard_writes:
-            self._segments.active.add_aborted(aborted)
-        return AppendInfo(offset, offset, append_time, self.log_start_offset, False)
-
-    def _place(self, view: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
-        """Give a batch that is to be appended its offset, and its place among what waits to be written."""
-        assign_offset(view, 0, first, leader_epoch)
-        size = len(view)
-        if not self.config.discard_writes:
-            segment = self._segments.active
-            if segment.must_roll(size, last, timestamp, now_ms):
-                segment = self._roll(now_ms)
-            segment.add(first, last, size, timestamp, now_ms)
-        pending = self._pending
-        pending.buffers.append(view)
-        pending.size += size
-        self.log_end_offset = last + 1
-        if leader_epoch > self.epochs.latest:
-            self.epochs.assign(leader_epoch, first)
-
-    def _roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the log's end; its file is created when something is written to it.
-
-        It begins where the last one ends, and never later: recovery counts on it.
-        """
-        old = self._segments.active
-        old.finish()
-        segment = Segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
-        self._segments.add(segment)
-        self._pending.roll(old, segment, encode_snapshot(self.producers))
-        return segment
+    # ---- writing ------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write all that is pending, at once."""
@@ -255,11 +155,6 @@ class Log(LogView):
         self.log_end_offset = self.written_offset
         self._stop(message)
 
-    def _stop(self, message: str) -> NoReturn:
-        self._failure = message
-        _logger.error("%s; the log takes no more until it is recovered", message)
-        raise LogStorageError(message)
-
     # ---- flushing, cutting, retaining ---------------------------------------------------------------------------
 
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
@@ -308,6 +203,7 @@ class Log(LogView):
         """
         assert self._write is None, "a truncation waits for the writer thread"
         if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(offset)  # of an epoch in which nothing was written
             return False
         try:
             self._truncate(min(offset, self.written_offset))
@@ -332,6 +228,31 @@ class Log(LogView):
         committed = min(self.producers.high_watermark, offset)
         self.producers = load_producers(self._pool, self.directory, self._segments)
         self.producers.committed(committed)
+
+    def restart(self, offset: int, now_ms: int) -> None:
+        """Drop everything, and go on at `offset`, which may be anywhere. Synced on return.
+
+        No write may be under way; see `LogManager.restart`: the checkpoints come first.
+        """
+        assert self._write is None, "a new beginning waits for the writer thread"
+        disk = self._pool.disk
+        try:
+            self._pending.clear()
+            for segment in reversed(self._segments):
+                remove_segment_files(self._pool, segment)
+            remove_snapshots(self._pool, self.directory, after=-1)
+            segment = create_segment(self._pool, self.directory, offset, self.config, now_ms=now_ms)
+            self._segments.replace(0, len(self._segments), [segment])
+            self._durability.cut(offset, segment)
+            self.epochs.truncate_from_end(-1)
+            committed = min(self.producers.high_watermark, offset)
+            self.producers = load_producers(self._pool, self.directory, self._segments)
+            self.producers.committed(committed)
+            self.log_start_offset = self.log_end_offset = self.written_offset = offset
+            disk.sync_directory(self.directory)
+        except OSError as error:
+            self._stop(f"{self.directory} could not begin anew at offset {offset}: {error}")
+        _logger.info("%s: begins anew at offset %d", self.directory, offset)
 
     def advance_log_start_offset(self, offset: int, *, high_watermark: int | None = None) -> None:
         """Hide all records before `offset` (DeleteRecords). Raises `KafkaError` OFFSET_OUT_OF_RANGE beyond the end."""

@@ -238,6 +238,16 @@ class LogManager:
             self.checkpoint()
         log.truncate(offset)
 
+    def restart(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
+        """Drop all that is in a log, which goes on at `offset` (see `Log.restart`); the checkpoints come first."""
+        log = self._logs[partition]
+        start = min(offset, log.first_base_offset)
+        self.cleaner.cut(partition, start)
+        log.lower_recovery_point(start)
+        log.lower_log_start_offset(offset)
+        self.checkpoint()
+        log.restart(offset, now_ms)
+
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
         """Take the partition's log away at once; its files follow after `file.delete.delay.ms`. Ignored without one.
 

@@ -5,7 +5,7 @@ more than all else that a broker does with a batch (docs/decisions/0005). The ru
 of `LogValidator` and of Produce version 3 and later.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.config import LONG_MAX
@@ -154,6 +154,27 @@ def check_batch(
     if from_client and (header.base_offset or attributes & _UNCOMMON or attributes & CODEC_MASK >= _CODECS):
         _check_clients_batch(header, transactional=transactional)
     return header
+
+
+def check_fetched(
+    records: memoryview, batches: Sequence[tuple[int, BatchHeader]], *, log_end_offset: int, leader_epoch: int
+) -> None:
+    """Raise `CorruptBatchError` unless a follower's log may go on with `batches`, each at its position in `records`.
+
+    The log ends at `log_end_offset`, in `leader_epoch`. Compaction leaves gaps; recovery believes what is like this.
+    """
+    expected, epoch = log_end_offset, leader_epoch
+    for position, header in batches:
+        offset = header.base_offset
+        if not verify_crc(records, position, header):
+            raise CorruptBatchError(f"the batch at offset {offset} was damaged on its way: its checksum is wrong")
+        if offset < expected or header.last_offset_delta < 0:
+            raise CorruptBatchError(f"a batch from {offset} to {header.last_offset} does not follow offset {expected}")
+        if header.partition_leader_epoch < epoch:
+            raise CorruptBatchError(
+                f"the batch at offset {offset} has leader epoch {header.partition_leader_epoch}, after {epoch}"
+            )
+        expected, epoch = header.next_offset, header.partition_leader_epoch
 
 
 def check_size(size: int, config: LogConfig) -> None:

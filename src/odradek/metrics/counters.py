@@ -57,6 +57,8 @@ class BrokerCounters:
         "invalid_magic_batches",
         "invalid_sequence_batches",
         "keyless_batches",
+        "replication_bytes_in",
+        "replication_bytes_out",
     )
 
     def __init__(self) -> None:
@@ -66,6 +68,8 @@ class BrokerCounters:
         self.invalid_magic_batches = 0
         self.invalid_sequence_batches = 0
         self.keyless_batches = 0
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
 
     def erred(self, api_key: int, code: int) -> None:
         """An answer, or a part of one, is an error."""

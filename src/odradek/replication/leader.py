@@ -111,6 +111,13 @@ class LeaderReplication:
         self.log_end_offset = log_end_offset
         return self.advance(now_ms=now_ms, max_lag_ms=max_lag_ms, min_isr=min_isr)
 
+    def appended_alone(self, log_end_offset: int) -> bool:
+        """The same where there are no followers: what the leader has is committed."""
+        assert not self.remotes, "followers have a say in what is committed"
+        moved = log_end_offset > self.high_watermark
+        self.log_end_offset = self.high_watermark = log_end_offset
+        return moved
+
     def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int) -> None:
         """A follower fetches from `offset`. One that is no replica of the partition is not counted."""
         remote = self.remotes.get(replica)
@@ -194,9 +201,13 @@ class LeaderReplication:
         if partition_epoch <= self.partition_epoch:
             return False
         self.isr, self.partition_epoch, self.pending = tuple(isr), partition_epoch, None
+        self.assigned(replicas, now_ms=now_ms)
+        return True
+
+    def assigned(self, replicas: Sequence[int], *, now_ms: int) -> None:
+        """The partition is to be on these replicas; those that were there before are known as they were."""
         others = [replica for replica in replicas if replica != self.broker_id]
         self.remotes = {replica: self.remotes.get(replica, RemoteReplica()) for replica in others}
         for replica in others:
             if replica in self.isr and self.remotes[replica].last_caught_up_ms == NEVER_MS:
                 self.remotes[replica].last_caught_up_ms = now_ms
-        return True

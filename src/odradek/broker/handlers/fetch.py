@@ -1,9 +1,12 @@
-"""Fetch: records from an offset on, at once or when enough of them have come.
+"""Fetch: records from an offset on, at once or when enough of them have come; for consumers and for followers.
 
 A fetch that finds less than `min_bytes` waits in the purgatory; every append to one of its partitions counts down what
 it misses, and the one that reaches zero answers it. At least one batch is given, however large, so that a reader always
 gets on (KIP-74). Who reads committed transactions only gets what is before the last stable offset, waits for that
 offset to move, and is told which transactions in what it gets were aborted (KIP-98).
+
+A follower gets all that is written, and says with each fetch what it has: that is what commits records. Where its log
+and the leader's part, it gets the place instead of records (KIP-595, version 12).
 
 Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 12 flexible, 13 topic
 ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 _READ_COMMITTED: Final = 1
+_REPLICA_STATE_FROM: Final = 15
 _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
 """An answer is not filled beyond this, whatever the client allows: it bounds what a slow reader keeps in memory, and
@@ -71,6 +75,8 @@ def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
                 partition.fetch_offset,
                 partition.partition_max_bytes,
                 partition.current_leader_epoch if version >= 9 else -1,
+                partition.last_fetched_epoch if version >= 12 else -1,
+                partition.log_start_offset if version >= 5 else -1,
             )
 
 
@@ -94,7 +100,10 @@ class _Fetch(PendingReply):
         self._request = request
         self._fetched = fetched
         self.decoded_bytes = decoded_bytes(meter)
-        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._follower, self._counts = _follower(broker, request, context.api_version)
+        if self._counts:
+            broker.fence.check()  # what a follower has may be acknowledged
+        self._read_committed = request.isolation_level == _READ_COMMITTED and self._follower < 0
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
         self._partitions: list[Partition] = []
         self._missing_bytes = 0
@@ -102,6 +111,7 @@ class _Fetch(PendingReply):
     def begin(self) -> Reply:
         """The answer if there is enough now, else the promise of one."""
         results, size, is_final = self._read()
+        self._counts = False  # what is read when it has waited says nothing new of a follower
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
         wait_ms = milliseconds(self._request.max_wait)
         if missing <= 0 or is_final or wait_ms <= 0 or not results:
@@ -110,7 +120,7 @@ class _Fetch(PendingReply):
         for key in self._fetched.targets:
             partition = self._broker.partitions.led(self._topic_name(key), key.partition)
             if partition is not None:
-                partition.add_reader(self, read_committed=self._read_committed)
+                partition.add_reader(self, read_committed=self._read_committed, is_follower=self._follower >= 0)
                 self._partitions.append(partition)
         self._broker.purgatory.park(self, wait_ms)
         return self
@@ -156,34 +166,47 @@ class _Fetch(PendingReply):
         answer, because others don't read theirs, a fetch finds nothing and waits.
         """
         pressure = self._broker.server.pressure
-        room = pressure.answer_room()
+        room = pressure.answer_room() if self._follower < 0 else self._most_bytes
         left, total, is_final = min(self._most_bytes, room), 0, False
         results = []
         for target in self._fetched.targets.values():
             try:
-                result = self._read_partition(target, left, at_least_one=total == 0 and room > 0)
+                result, has_more = self._read_partition(target, left, at_least_one=total == 0 and room > 0)
             except KafkaError as error:
-                result = self._failure(target, error.code)
+                result, has_more = self._failure(target, error.code), False
                 is_final = True
             size = len(result.records or b"")
             total += size
             left -= size
-            end = result.last_stable_offset if self._read_committed else result.high_watermark
-            is_final = is_final or (total > 0 and not size and target.fetch_offset < end)
+            is_final = is_final or result.diverging_epoch is not None or (total > 0 and not size and has_more)
             results.append((target, result))
         if total >= _WORTH_COUNTING_BYTES:
             pressure.answered(total)
         return results, total, is_final or (left <= 0 < room)
 
-    def _read_partition(self, target: FetchTarget, left: int, *, at_least_one: bool) -> FetchedPartition:
+    def _read_partition(self, target: FetchTarget, left: int, *, at_least_one: bool) -> tuple[FetchedPartition, bool]:
+        """What a partition gives, and whether there is something for the client at all. Raises `KafkaError`."""
         key = target.key
         partition = self._broker.partitions.leader(self._topic_name(key), key.partition)
         partition.check_leader_epoch(target.current_leader_epoch)
-        log = partition.log
-        offset, high_watermark = target.fetch_offset, partition.high_watermark
+        if self._follower >= 0:
+            partition.check_follower(self._follower, target.current_leader_epoch)
+        log, offset = partition.log, target.fetch_offset
+        diverging = None
+        if target.last_fetched_epoch >= 0:
+            diverging = partition.divergence(offset, target.last_fetched_epoch)
+        if diverging is not None and offset >= log.log_start_offset:
+            place = diverging.epoch, diverging.end_offset
+            return self._answer(partition, key, b"")._replace(diverging_epoch=place), False
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.offset_out_of_range)
-        end = partition.last_stable_offset if self._read_committed else high_watermark
+        if self._counts:
+            partition.fetched_by(self._follower, offset, log_start_offset=target.follower_start_offset)
+        end = partition.high_watermark
+        if self._follower >= 0:
+            end = log.written_offset
+        elif self._read_committed:
+            end = partition.last_stable_offset
         records: Buffer = b""
         if offset < end and (left > 0 or at_least_one):
             records = log.read(
@@ -193,13 +216,19 @@ class _Fetch(PendingReply):
                 at_least_one=at_least_one,
                 lend=self._broker.server.answer_buffers.lend,
             )
+        answer = self._answer(partition, key, records)
+        if self._read_committed:
+            answer = answer._replace(aborted_transactions=_aborted(log, offset, records))
+        return answer, offset < end
+
+    def _answer(self, partition: Partition, key: PartitionKey, records: Buffer) -> FetchedPartition:
         return FetchedPartition(
             key.partition,
             0,
-            high_watermark,
+            partition.high_watermark,
             partition.last_stable_offset,
-            log.log_start_offset,
-            _aborted(log, offset, records) if self._read_committed else None,
+            partition.log.log_start_offset,
+            None,
             -1,
             records,
         )
@@ -253,7 +282,9 @@ class _Fetch(PendingReply):
 
     def _count(self, key: PartitionKey, size: int) -> None:
         partition = self._broker.partitions.led(self._topic_name(key), key.partition)
-        if partition is not None:
+        if self._follower >= 0:
+            self._broker.counters.replication_bytes_out += size
+        elif partition is not None:
             partition.traffic.bytes_out += size
 
     def _endpoints(self, topics: Iterable[list[FetchedPartition]]) -> list[NodeEndpoint]:
@@ -265,6 +296,19 @@ class _Fetch(PendingReply):
             if (broker := self._broker.image.brokers.get(leader)) is not None
             and (endpoint := broker.endpoint(self._context.listener)) is not None
         ]
+
+
+def _follower(broker: "Broker", request: Any, version: int) -> tuple[int, bool]:
+    """`(replica id, whether its fetch counts)`: -1 and False for a consumer.
+
+    It counts if the broker is registered, and by this registration, as far as it says which.
+    """
+    state = request.replica_state if version >= _REPLICA_STATE_FROM else None
+    replica = int(request.replica_id if state is None else state.replica_id)
+    registered = broker.image.brokers.get(replica)
+    if replica < 0 or registered is None:
+        return max(replica, -1), False
+    return replica, state is None or state.replica_epoch in (-1, registered.epoch)
 
 
 def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:
@@ -285,6 +329,7 @@ def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:
     return bool(
         result.records
         or result.error_code
+        or result.diverging_epoch is not None
         or result.high_watermark != target.high_watermark
         or result.log_start_offset != target.log_start_offset
     )

@@ -1,0 +1,69 @@
+"""AlterPartition: the leader of partitions asks for other in-sync sets, and the controller decides (KIP-497).
+
+Version 2 is the first with topic ids, 3 has the members' broker epochs (KIP-903). Kafka asks for CLUSTER_ACTION on the
+cluster; here nobody is asked for anything yet, but who asks must be registered, in the epoch that it says.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+from odradek.broker.isr_requests import WrittenIsr
+from odradek.controller import IsrWish
+from odradek.controller.isr_changes import ANY_EPOCH
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """NOT_CONTROLLER, STALE_BROKER_EPOCH for all; each partition has its own answer (see `controller.isr_changes`)."""
+    names = broker.image.topic_names
+    wishes = {
+        TopicPartition(names[topic.topic_id], each.partition_index): _wish(context.api_version, each)
+        for topic in message.topics
+        if topic.topic_id in names
+        for each in topic.partitions
+    }
+    try:
+        results = await broker.controller.change_isrs(message.broker_id, message.broker_epoch, wishes)
+    except KafkaError as error:
+        return {"error_code": error.code, "topics": []}
+    topics = []
+    for topic in message.topics:
+        name = names.get(topic.topic_id)
+        partitions = []
+        for each in topic.partitions:
+            result = (
+                KafkaError(ErrorCode.unknown_topic_id)
+                if name is None
+                else results[TopicPartition(name, each.partition_index)]
+            )
+            partitions.append({"partition_index": each.partition_index, **_answer(result)})
+        topics.append({"topic_id": topic.topic_id, "partitions": partitions})
+    return {"error_code": ErrorCode.none, "topics": topics}
+
+
+def _wish(version: int, each: Any) -> IsrWish:
+    if version >= 3:
+        isr = {member.broker_id: member.broker_epoch for member in each.new_isr_with_epochs}
+    else:
+        isr = dict.fromkeys(each.new_isr, ANY_EPOCH)
+    return IsrWish(
+        isr=isr,
+        leader_epoch=each.leader_epoch,
+        partition_epoch=each.partition_epoch,
+        leader_recovery_state=each.leader_recovery_state,
+    )
+
+
+def _answer(result: WrittenIsr | KafkaError) -> dict[str, Any]:
+    if isinstance(result, KafkaError):
+        return {"error_code": result.code, "leader_id": -1, "leader_epoch": -1, "partition_epoch": -1}
+    return {
+        "error_code": ErrorCode.none,
+        "leader_id": result.leader_id,
+        "leader_epoch": result.leader_epoch,
+        "isr": result.isr,
+        "partition_epoch": result.partition_epoch,
+    }

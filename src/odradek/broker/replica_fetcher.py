@@ -1,0 +1,329 @@
+"""Fetches what other brokers lead and this one follows: a task and a connection for each of them and each lane.
+
+```
+positions of all followers ──► Fetch ──► each takes its answer ──► all of it is written ──► again
+                                          ├─ the logs part: cut, and fetch from there        (KIP-101, 279, 595)
+                                          ├─ the offset is not there: find out what is
+                                          └─ anything else: later, or when there is another image
+```
+Which partitions there are to be followed `partitions` says. A disk that fails takes its partitions only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from odradek.broker.fetcher_session import FetcherSession, SessionRequest
+from odradek.broker.follower import FetchPosition, Follower
+from odradek.log.errors import LogStorageError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
+from odradek.protocol.messages import encode_request
+from odradek.replication import Divergence
+from odradek.wire.outgoing import Connection
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+_FIRST_RETRY_S: Final = 0.02
+"""Brokers hear of a new leader one after the other: most refusals are over soon."""
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_UNSETTLED: Final = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+    }
+)
+"""The leader and this broker have not heard the same yet."""
+
+
+class ReplicaFetchers:
+    """All of one broker's, by the leader and the lane."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._places: dict[TopicPartition, tuple[int, int]] = {}
+
+    def follow(self, follower: Follower) -> None:
+        """Fetch it from its leader from now on, until `forget`; nothing happens while it has none."""
+        key = follower.topic_partition
+        lane = crc32(f"{key}".encode()) % self._broker.config.num_replica_fetchers
+        place = follower.leader, lane
+        if self._places.get(key) != place:
+            self.forget(key)
+        if follower.leader < 0:
+            return
+        self._places[key] = place
+        fetcher = self._fetchers.get(place)
+        if fetcher is None:
+            fetcher = self._fetchers[place] = ReplicaFetcher(self._broker, *place)
+        fetcher.add(follower)
+
+    def forget(self, key: TopicPartition) -> None:
+        """Fetch it no more."""
+        place = self._places.pop(key, None)
+        if place is None:
+            return
+        fetcher = self._fetchers[place]
+        fetcher.remove(key)
+        if not fetcher.followers:
+            del self._fetchers[place]
+            fetcher.stop()
+
+    @property
+    def max_lag(self) -> int:
+        """By how many committed offsets the one that is furthest behind is behind its leader."""
+        return max((each.lag for fetcher in self._fetchers.values() for each in fetcher.followers.values()), default=0)
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+        self._places.clear()
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        self._fetchers.clear()
+
+
+class ReplicaFetcher:
+    """One task, which follows partitions of one leader."""
+
+    def __init__(self, broker: "Broker", leader: int, lane: int) -> None:
+        self.followers: dict[TopicPartition, Follower] = {}
+        self._broker = broker
+        self._leader = leader
+        self._lane = f"fetcher-{lane}"
+        self._session = FetcherSession()
+        self._retries: dict[TopicPartition, tuple[float, float]] = {}
+        """When partitions are fetched again, and how long they waited for that."""
+        self._retry_s = 0.0
+        self._changed = asyncio.Event()
+        name = f"{self._lane} of broker {broker.broker_id} from {leader}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def add(self, follower: Follower) -> None:
+        """Fetch this one, too, and at once what was put off."""
+        self.followers[follower.topic_partition] = follower
+        self._retries.pop(follower.topic_partition, None)
+        self._changed.set()
+
+    def remove(self, key: TopicPartition) -> None:
+        """Fetch it no more; what is on its way is not taken."""
+        self.followers.pop(key, None)
+        self._retries.pop(key, None)
+
+    def stop(self) -> None:
+        """End the task."""
+        self._task.cancel()
+        self._broker.peers.close_lane(self._leader, self._lane)
+
+    async def _run(self) -> None:
+        """The task. What fails is tried again, slower each time."""
+        while True:
+            try:
+                wanted = self._wanted()
+                if wanted:
+                    await self._fetch(wanted)
+                    self._retry_s = 0.0
+                else:
+                    await self._wait(self._next_retry_s())
+                continue
+            except OdradekError as error:
+                level = logging.DEBUG if self._retry_s else logging.INFO
+                _log.log(level, "can't fetch from broker %d for now: %s", self._leader, error)
+            except Exception:
+                _log.exception("fetching from broker %d failed", self._leader)
+            self._session.reset()
+            self._retry_s = self._longer(self._retry_s)
+            await self._wait(self._retry_s)
+
+    async def _wait(self, delay_s: float) -> None:
+        """Let time pass, but not when partitions were added."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _longer(self, retry_s: float) -> float:
+        return min(max(retry_s * 2, _FIRST_RETRY_S), self._broker.config.replica_fetch_backoff_ms / 1000)
+
+    # ---- one fetch ----------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> dict[TopicPartition, FetchPosition]:
+        now = self._broker.runtime.clock.monotonic()
+        retries = self._retries
+        return {
+            key: follower.position
+            for key, follower in self.followers.items()
+            if key not in retries or retries[key][0] <= now
+        }
+
+    def _next_retry_s(self) -> float:
+        now = self._broker.runtime.clock.monotonic()
+        return max(min((at for at, _ in self._retries.values()), default=now + 1) - now, 0.001)
+
+    def _put_off(self, key: TopicPartition) -> None:
+        """Fetch a partition later, and later still if that fails too."""
+        if key in self.followers:
+            _, waited_s = self._retries.get(key, (0.0, 0.0))
+            delay_s = self._longer(waited_s)
+            self._retries[key] = self._broker.runtime.clock.monotonic() + delay_s, delay_s
+
+    async def _fetch(self, wanted: dict[TopicPartition, FetchPosition]) -> None:
+        broker = self._broker
+        for key in wanted:
+            if (follower := self.followers.get(key)) is not None:
+                await follower.settle()
+        connection = await broker.peers.connection(broker.image.brokers, self._leader, lane=self._lane)
+        request = self._session.request(wanted)
+        response = await self._exchange(connection, request)
+        if response.error_code:
+            self._session.reset()
+            raise KafkaError(ErrorCode(response.error_code))
+        self._session.answered(response.session_id)
+        names = {position.topic_id: key.topic for key, position in wanted.items()}
+        unwritten: dict[asyncio.Future[KafkaError | None], TopicPartition] = {}
+        for topic in response.topics:
+            name = topic.name if topic.topic_id is None else names.get(topic.topic_id)
+            for answer in topic.partitions if name is not None else ():
+                key = TopicPartition(name or "", answer.partition)
+                writing = await self._take(key, wanted.get(key), answer)
+                if writing is not None:
+                    unwritten[writing] = key
+        if unwritten:
+            await asyncio.wait(unwritten)
+            for writing, key in unwritten.items():
+                if writing.result() is not None:
+                    self._put_off(key)
+
+    async def _exchange(self, connection: Connection, request: SessionRequest) -> FetchResponse:
+        config = self._broker.config
+        version = connection.version(ApiKey.FETCH)
+        if version < TOPIC_IDS_FROM:
+            raise KafkaError(ErrorCode.unsupported_version, f"broker {self._leader} knows no topic ids")
+        me = self._broker.broker_id
+        message = {
+            "replica_id": me,
+            "replica_state": {"replica_id": me, "replica_epoch": self._broker.broker_epoch},
+            "max_wait": config.replica_fetch_wait_max_ms,
+            "min_bytes": config.replica_fetch_min_bytes,
+            "max_bytes": config.replica_fetch_response_max_bytes,
+            "session_id": request.session_id,
+            "session_epoch": request.epoch,
+            "topics": [
+                {"topic_id": topic_id, "partitions": [self._encode(number, position) for number, position in some]}
+                for topic_id, some in _by_topic(
+                    (position.topic_id, (key.partition, position)) for key, position in request.positions.items()
+                )
+            ],
+            "forgotten_topics_data": [
+                {"topic_id": topic_id, "partitions": numbers}
+                for topic_id, numbers in _by_topic(
+                    (topic_id, key.partition) for key, topic_id in request.forgotten.items()
+                )
+            ],
+        }
+        body = encode_request(ApiKey.FETCH, version, message)
+        reply = await connection.exchange(ApiKey.FETCH, version, (body,))
+        try:
+            return decode_fetch_response(version, reply.frame, reply.offset)
+        except MalformedMessageError as error:
+            raise connection.malformed(ApiKey.FETCH, error) from error
+
+    def _encode(self, number: int, position: FetchPosition) -> dict[str, Any]:
+        return {
+            "partition": number,
+            "current_leader_epoch": position.leader_epoch,
+            "fetch_offset": position.offset,
+            "last_fetched_epoch": position.last_epoch,
+            "log_start_offset": position.log_start_offset,
+            "partition_max_bytes": self._broker.config.replica_fetch_max_bytes,
+        }
+
+    # ---- one partition's answer ---------------------------------------------------------------------------------
+
+    async def _take(
+        self, key: TopicPartition, asked: FetchPosition | None, answer: FetchedPartition
+    ) -> "asyncio.Future[KafkaError | None] | None":
+        """What an answer comes to, if it is still what was asked for; what is to be written, if anything."""
+        follower = self.followers.get(key)
+        if follower is None or asked is None or follower.position != asked:
+            return None
+        now_ms = self._broker.runtime.clock.now_ms()
+        try:
+            if answer.error_code == ErrorCode.offset_out_of_range:
+                await self._find_place(follower, asked)
+            elif answer.error_code:
+                self._refused(key, ErrorCode(answer.error_code))
+                return None
+            elif answer.diverging_epoch is not None:
+                epoch, end_offset = answer.diverging_epoch
+                follower.truncate(Divergence(epoch=epoch, end_offset=end_offset), now_ms)
+            else:
+                self._retries.pop(key, None)
+                self._broker.counters.replication_bytes_in += len(answer.records or b"")
+                return follower.take(answer, now_ms)
+        except LogStorageError as error:
+            self._put_off(key)
+            if not error.is_passing:
+                self._broker.partitions.follower_failed(follower, error)
+        except KafkaError as error:
+            _log.warning("%s: what broker %d sent is not taken: %s", key, self._leader, error)
+            self._put_off(key)
+        return None
+
+    def _refused(self, key: TopicPartition, code: ErrorCode) -> None:
+        if code not in _UNSETTLED:
+            _log.warning("%s: broker %d answers %s", key, self._leader, code.name.upper())
+        self._put_off(key)
+
+    async def _find_place(self, follower: Follower, asked: FetchPosition) -> None:
+        """The leader has not what comes next: it ends before it, after an unclean election, or begins after it."""
+        key = follower.topic_partition
+        end = await self._list_offset(key, asked, _LATEST)
+        start = await self._list_offset(key, asked, _EARLIEST) if end >= asked.offset else None
+        if self.followers.get(key) is not follower or follower.position != asked:
+            return
+        now_ms = self._broker.runtime.clock.now_ms()
+        if start is None:
+            follower.cut(end, now_ms)
+        elif start > asked.offset:
+            follower.restart(start, now_ms)
+
+    async def _list_offset(self, key: TopicPartition, asked: FetchPosition, timestamp: int) -> int:
+        """One end of the leader's log. Raises `KafkaError`, `UnavailableError`."""
+        broker = self._broker
+        wanted = {
+            "partition_index": key.partition,
+            "current_leader_epoch": asked.leader_epoch,
+            "timestamp": timestamp,
+        }
+        message = {
+            "replica_id": broker.broker_id,
+            "isolation_level": 0,
+            "topics": [{"name": key.topic, "partitions": [wanted]}],
+        }
+        answer = await broker.peers.request(
+            broker.image.brokers, self._leader, ApiKey.LIST_OFFSETS, message, lane=self._lane
+        )
+        (found,) = answer.topics[0].partitions
+        if found.error_code is not ErrorCode.none:
+            raise KafkaError(found.error_code)
+        return int(found.offset)
+
+
+def _by_topic(items: Iterable[tuple[Any, Any]]) -> Iterable[tuple[Any, list[Any]]]:
+    grouped: dict[Any, list[Any]] = {}
+    for topic, item in items:
+        grouped.setdefault(topic, []).append(item)
+    return grouped.items()

@@ -1,0 +1,158 @@
+"""The half of a log that takes batches: from clients, from coordinators, and, as a follower's, from another leader.
+
+A leader gives a batch its offset and its epoch; what a follower gets has both, and keeps them. What is taken waits to
+be written (see `log`).
+"""
+
+import logging
+from typing import Final, NoReturn
+
+from odradek.log.errors import LogStorageError
+from odradek.log.log_config import LOG_APPEND_TIME
+from odradek.log.producer_snapshot import encode_snapshot
+from odradek.log.segment import Segment
+from odradek.log.validation import AppendInfo, check_fetched
+from odradek.log.view import LogView
+from odradek.protocol.control_records import EndTransactionMarker, decode_marker, encode_marker
+from odradek.protocol.record_batch import assign_offset, iterate_batches, read_header, set_log_append_time
+from odradek.runtime import Buffer
+
+_logger = logging.getLogger("odradek.log")
+_NO_TIMESTAMP: Final = -1
+
+
+class AppendableLog(LogView):
+    """See the module. Everything may raise `LogStorageError`."""
+
+    def append(
+        self,
+        batches: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        from_client: bool = True,
+        transactional: bool = False,
+    ) -> AppendInfo:
+        """Take one batch, as its leader: check it, give it the next offset, and keep it to be written.
+
+        `batches` is changed in place (copied if it is read-only) and must stay as it is until it is written, unless
+        another was made of it (`compression.type`). The answer to a client, also for a duplicate, waits until
+        `written_offset` is beyond `last_offset`. A client's batch may only be of a transaction if the caller has made
+        sure of that (`transactional`). Raises `KafkaError`; nothing has changed then (see `validation` and
+        `producer_state` for the rules).
+        """
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        view = batches if type(batches) is memoryview else memoryview(batches)
+        if view.readonly:
+            view = memoryview(bytearray(view))
+        config = self.config
+        header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
+        if header.producer_id >= 0:
+            known = self.producers.check(header, has_sequence=from_client)
+            if known is not None:
+                time_ms = known.timestamp if config.message_timestamp_type == LOG_APPEND_TIME else _NO_TIMESTAMP
+                return AppendInfo(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
+        first = self.log_end_offset
+        last = first + header.last_offset_delta
+        timestamp, append_time = header.max_timestamp, _NO_TIMESTAMP
+        if config.message_timestamp_type == LOG_APPEND_TIME:
+            set_log_append_time(view, 0, header, now_ms)
+            timestamp = append_time = now_ms
+        assign_offset(view, 0, first, leader_epoch)
+        self._place(view, first, last, timestamp, leader_epoch, now_ms)
+        if header.producer_id >= 0:
+            self.producers.update(header, first, timestamp)
+        return AppendInfo(first, last, append_time, self.log_start_offset, False)
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendInfo:
+        """End a producer's transaction here, as the coordinator decided (KIP-98); none need be open.
+
+        Of a marker that is here already (`duplicate`), nobody knows where: the answer waits for all that is appended.
+        Raises `KafkaError`; nothing has changed then (see `producer_state` for the rules).
+        """
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+        offset = self.log_end_offset
+        if not self.producers.check_marker(marker, transaction_version=transaction_version, **producer):
+            return AppendInfo(offset - 1, offset - 1, _NO_TIMESTAMP, self.log_start_offset, True)
+        view = memoryview(encode_marker(marker, now_ms=now_ms, **producer))
+        append_time = _NO_TIMESTAMP
+        if self.config.message_timestamp_type == LOG_APPEND_TIME:
+            set_log_append_time(view, 0, read_header(view), now_ms)
+            append_time = now_ms
+        assign_offset(view, 0, offset, leader_epoch)
+        self._place(view, offset, offset, now_ms, leader_epoch, now_ms)
+        aborted = self.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
+        if aborted is not None and not self.config.discard_writes:
+            self._segments.active.add_aborted(aborted)
+        return AppendInfo(offset, offset, append_time, self.log_start_offset, False)
+
+    def append_fetched(self, records: Buffer, *, now_ms: int) -> int:
+        """Take the batches that the partition's leader has from `log_end_offset` on, as they are; how many bytes.
+
+        A last one that is cut is left out. `records` must stay as it is until it is written. Raises `KafkaError`
+        CORRUPT_MESSAGE for batches that are damaged, or do not go on from here; nothing has changed then.
+        """
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        view = memoryview(records)
+        batches = list(iterate_batches(view))
+        check_fetched(view, batches, log_end_offset=self.log_end_offset, leader_epoch=self.epochs.latest)
+        size = 0
+        for position, header in batches:
+            size = position + header.size
+            batch = view[position:size]
+            first, last = header.base_offset, header.last_offset
+            self._place(batch, first, last, header.max_timestamp, header.partition_leader_epoch, now_ms)
+            if header.producer_id >= 0:
+                aborted = self.producers.replay(header, decode_marker(batch) if header.is_control else None)
+                if aborted is not None and not self.config.discard_writes:
+                    self._segments.active.add_aborted(aborted)
+        return size
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """A leader of this epoch will append: it begins here, also if nothing ever comes of it (KIP-101)."""
+        self.epochs.begin(leader_epoch, self.log_end_offset)
+
+    def _place(self, view: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
+        """Give a batch that is to be appended its place among what waits to be written."""
+        size = len(view)
+        if not self.config.discard_writes:
+            segment = self._segments.active
+            if segment.must_roll(size, last, timestamp, now_ms):
+                segment = self._roll(now_ms)
+            segment.add(first, last, size, timestamp, now_ms)
+        pending = self._pending
+        pending.buffers.append(view)
+        pending.size += size
+        self.log_end_offset = last + 1
+        if leader_epoch > self.epochs.recorded:
+            self.epochs.assign(leader_epoch, first)
+
+    def _roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the log's end; its file is created when something is written to it.
+
+        It begins where the last one ends, and never later: recovery counts on it.
+        """
+        old = self._segments.active
+        old.finish()
+        segment = Segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+        self._segments.add(segment)
+        self._pending.roll(old, segment, encode_snapshot(self.producers))
+        return segment
+
+    def _stop(self, message: str) -> NoReturn:
+        self._failure = message
+        _logger.error("%s; the log takes no more until it is recovered", message)
+        raise LogStorageError(message)

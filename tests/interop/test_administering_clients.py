@@ -1,0 +1,150 @@
+"""Reassignments and elections through clients that others wrote, whichever of three brokers they ask first (M10)."""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final
+
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
+from raw_connection import RawConnection
+
+from odradek.clients import Admin
+from odradek.clients.reassignments import ElectionType
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.testing import Cluster
+
+BROKERS: Final = (0, 1, 2)
+DEADLINE_S: Final = 120.0
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(brokers=3, config={"auto.leader.rebalance.enable": "false"}) as cluster:
+        yield cluster
+
+
+def fresh() -> str:
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+@pytest.mark.parametrize("broker_id", BROKERS)
+def test_kafka_python_reassigns_and_elects_whoever_it_asks_first(three: Cluster, broker_id: int):
+    topic, client = fresh(), KafkaAdminClient(bootstrap_servers=three.address(broker_id))
+    three.create_topic(topic, assignment={0: [0]})
+    place, gone = kafka.TopicPartition(topic, 0), kafka.TopicPartition(f"{topic}-gone", 0)
+    refused = client.alter_partition_reassignments({place: [0, 77], gone: [1]})
+    assert {key: error.__name__ for key, error in refused.items()} == {
+        place: "InvalidReplicationAssignmentError",
+        gone: "UnknownTopicOrPartitionError",
+    }
+    assert client.list_partition_reassignments([place]) == {}
+    not_needed = client.elect_leaders(0, {topic: [0]}).replica_election_results[0].partition_result[0]
+    assert not_needed.error_code == ErrorCode.election_not_needed
+    assert client.elect_leaders(0).replica_election_results == []
+    client.close()
+
+
+@pytest.mark.parametrize("broker_id", BROKERS)
+def test_librdkafka_elects_whoever_it_asks_first(three: Cluster, broker_id: int):
+    topic, client = fresh(), AdminClient({"bootstrap.servers": three.address(broker_id)})
+    three.create_topic(topic, assignment={0: [1]})
+    places = [confluent_kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 9)]
+    for kind in confluent_kafka.ElectionType.PREFERRED, confluent_kafka.ElectionType.UNCLEAN:
+        results = client.elect_leaders(kind, places).result(DEADLINE_S)
+        found = {place.partition: error.name() for place, error in results.items()}
+        assert found == {0: "ELECTION_NOT_NEEDED", 9: "UNKNOWN_TOPIC_OR_PART"}
+
+
+@pytest.mark.parametrize("broker_id", BROKERS)
+def test_our_admin_finds_the_controller_whoever_it_asks_first(three: Cluster, broker_id: int):
+    key = TopicPartition(fresh(), 0)
+
+    async def administer() -> dict[TopicPartition, Any]:
+        async with Admin(three.address(broker_id)) as admin:
+            await admin.create_topic(key.topic)
+            await admin.create_partitions(key.topic, 2)
+            assert await admin.list_partition_reassignments([key]) == {}
+            results = await admin.elect_leaders(ElectionType.PREFERRED, [key])
+            await admin.delete_topics([key.topic])
+            return results
+
+    results = asyncio.run(administer())
+    assert {place: error.code for place, error in results.items()} == {key: ErrorCode.election_not_needed}
+
+
+TOPIC: Final = {"name": "t", "topic": "t"}
+ASKED: Final = {
+    ApiKey.CREATE_TOPICS: {
+        "topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}],
+        "timeout": 1000,
+        "validate_only": False,
+    },
+    ApiKey.DELETE_TOPICS: {"topics": [{"name": "t", "topic_id": None}], "topic_names": ["t"], "timeout": 1000},
+    ApiKey.CREATE_PARTITIONS: {
+        "topics": [{"name": "t", "count": 2, "assignments": None}],
+        "timeout": 1000,
+        "validate_only": False,
+    },
+    ApiKey.ELECT_LEADERS: {
+        "election_type": 0,
+        "topic_partitions": [{"topic": "t", "partitions": [0]}],
+        "timeout": 1000,
+    },
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
+        "timeout": 1000,
+        "allow_replication_factor_change": True,
+        "topics": [{"name": "t", "partitions": [{"partition_index": 0, "replicas": [1]}]}],
+    },
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: {"timeout": 1000, "topics": None},
+}
+
+
+def codes(answer: Any) -> list[ErrorCode]:
+    """Every code of an answer, wherever it is."""
+    found = []
+    for name in getattr(answer, "__dataclass_fields__", ()):
+        value = getattr(answer, name)
+        if name == "error_code":
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += [code for each in value for code in codes(each)]
+    return found
+
+
+@pytest.mark.parametrize("api", ASKED)
+def test_who_is_not_the_controller_says_so(three: Cluster, api: ApiKey):
+    other = next(each for each in BROKERS if each != three.controller())
+    with RawConnection(three.address(other)) as connection:
+        for version in versions(connection, api):
+            found = codes(connection.ask(api, version, ASKED[api]))
+            assert set(found) == {ErrorCode.not_controller}, version
+
+
+def versions(connection: RawConnection, api: ApiKey) -> range:
+    known = connection.ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "raw", "client_software_version": "1"})
+    (entry,) = (each for each in known.api_keys if each.api_key == api)
+    return range(entry.min_version, entry.max_version + 1)
+
+
+def test_an_election_of_a_type_that_is_none_is_an_error_in_every_version_that_has_types(three: Cluster):
+    with RawConnection(three.address(three.controller())) as connection:
+        for version in versions(connection, ApiKey.ELECT_LEADERS)[1:]:
+            answer = connection.ask(ApiKey.ELECT_LEADERS, version, ASKED[ApiKey.ELECT_LEADERS] | {"election_type": 7})
+            assert codes(answer) == [ErrorCode.invalid_request] * 2
+
+
+def test_a_partition_that_is_named_twice_is_refused(three: Cluster):
+    topic = fresh()
+    three.create_topic(topic, assignment={0: [0]})
+    places = [{"partition_index": 0, "replicas": [1]}, {"partition_index": 0, "replicas": [2]}]
+    message = ASKED[ApiKey.ALTER_PARTITION_REASSIGNMENTS] | {"topics": [{"name": topic, "partitions": places}]}
+    with RawConnection(three.address(three.controller())) as connection:
+        (answer,) = connection.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, message).responses
+    (result,) = answer.partitions
+    assert result.error_code == ErrorCode.invalid_request
+    assert "twice" in result.error_message

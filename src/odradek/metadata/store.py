@@ -13,6 +13,7 @@ Whoever acts on an ephemeral node, as a broker on its registration, asks `alive_
 a session that is out of touch is lost long before it hears of it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -182,3 +183,25 @@ class Store(Reader, Protocol):
 
     def abandon(self) -> None:
         """End as a killed process would, for tests that kill a broker: the tree learns nothing, others find out."""
+
+
+class SingleOperations(ABC):
+    """One operation is as good as a `multi` of one: what stores have in common."""
+
+    @abstractmethod
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """See `Store`."""
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+        """See `Store`."""
+        results = await self.multi([Create(path=path, data=data, ephemeral=ephemeral, sequence=sequence)])
+        return str(results[0])
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        """See `Store`."""
+        results = await self.multi([SetData(path=path, data=data, version=version)])
+        return int(results[0] or 0)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See `Store`."""
+        await self.multi([Delete(path=path, version=version)])

@@ -46,12 +46,21 @@ def prometheus_name(mbean: str) -> str:
     return "_".join(words).replace("-", "_").lower()
 
 
+_defined: Final[list[Metric]] = []
+"""What the two functions below made so far: the order of the table."""
+
+
 def _kafkas(mbean: str, kind: Kind, help_: str, *labels: str) -> Metric:
-    return Metric(mbean=mbean, name=prometheus_name(mbean), kind=kind, labels=labels, help=help_)
+    return _define(Metric(mbean=mbean, name=prometheus_name(mbean), kind=kind, labels=labels, help=help_))
 
 
 def _own(name: str, kind: Kind, help_: str, *labels: str) -> Metric:
-    return Metric(mbean=None, name=f"odradek_{name}", kind=kind, labels=labels, help=help_)
+    return _define(Metric(mbean=None, name=f"odradek_{name}", kind=kind, labels=labels, help=help_))
+
+
+def _define(metric: Metric) -> Metric:
+    _defined.append(metric)
+    return metric
 
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
@@ -230,68 +239,4 @@ GROUPS_BY_STATE: Final = {
     for state in ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 }
 
-ALL: Final[tuple[Metric, ...]] = (
-    INFO,
-    BROKER_STATE,
-    MESSAGES_IN,
-    BYTES_IN,
-    BYTES_OUT,
-    BYTES_REJECTED,
-    FAILED_PRODUCES,
-    FAILED_FETCHES,
-    KEYLESS,
-    INVALID_MAGIC,
-    INVALID_CRC,
-    INVALID_SEQUENCE,
-    REQUESTS,
-    ERRORS,
-    REQUEST_QUEUE_TIME,
-    LOCAL_TIME,
-    REMOTE_TIME,
-    RESPONSE_QUEUE_TIME,
-    TOTAL_TIME,
-    REQUEST_BYTES,
-    RESPONSE_BYTES,
-    CONNECTIONS,
-    CONNECTIONS_CREATED,
-    CONNECTIONS_CLOSED,
-    CONNECTIONS_REJECTED,
-    IDLE,
-    MEMORY_POOL_USED,
-    PURGATORY_SIZE,
-    FETCH_SESSIONS,
-    FETCH_SESSION_PARTITIONS,
-    FETCH_SESSION_EVICTIONS,
-    PARTITION_COUNT,
-    LEADER_COUNT,
-    UNDER_REPLICATED,
-    UNDER_MIN_ISR,
-    OFFLINE_REPLICAS,
-    LATE_TRANSACTIONS,
-    PRODUCER_IDS,
-    ACTIVE_CONTROLLER,
-    OFFLINE_PARTITIONS,
-    GLOBAL_TOPICS,
-    GLOBAL_PARTITIONS,
-    ACTIVE_BROKERS,
-    LOG_FLUSH_TIME,
-    LOG_START_OFFSET,
-    LOG_END_OFFSET,
-    STABLE_OFFSET_LAG,
-    LOG_SIZE,
-    LOG_SEGMENTS,
-    MAX_CLEAN_TIME,
-    MAX_BUFFER_UTILIZATION,
-    CLEANER_RECOPY,
-    MAX_COMPACTION_DELAY,
-    MAX_DIRTY,
-    TIME_SINCE_CLEANER_RAN,
-    UNCLEANABLE_PARTITIONS,
-    UNCLEANABLE_BYTES,
-    CLEANER_READ_BYTES,
-    CLEANER_WRITTEN_BYTES,
-    CLEANER_REMOVED_RECORDS,
-    GROUPS,
-    GROUP_OFFSETS,
-    *GROUPS_BY_STATE.values(),
-)
+ALL: Final[tuple[Metric, ...]] = tuple(_defined)

@@ -11,15 +11,13 @@ from typing import Final
 
 from odradek.metadata.paths import name_of, parent
 from odradek.metadata.store import (
-    ANY_VERSION,
-    Create,
     Delete,
     Node,
     NoNode,
     Operation,
     Result,
     SessionExpired,
-    SetData,
+    SingleOperations,
     Watch,
 )
 from odradek.model import StorageError, UnavailableError
@@ -116,7 +114,7 @@ class MemoryTree:
                 self._names[parent(path)].add(name_of(path))
 
 
-class MemoryStore:
+class MemoryStore(SingleOperations):
     """One session with a `MemoryTree`, of `session_timeout_s`."""
 
     def __init__(self, tree: MemoryTree, *, session_timeout_s: float = DEFAULT_SESSION_TIMEOUT_S) -> None:
@@ -179,20 +177,6 @@ class MemoryStore:
         """See `Store`."""
         await self._turn()
         return self.tree.names(check_path(path))
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """See `Store`."""
-        results = await self.multi([Create(path=path, data=data, ephemeral=ephemeral, sequence=sequence)])
-        return str(results[0])
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """See `Store`."""
-        results = await self.multi([SetData(path=path, data=data, version=version)])
-        return int(results[0] or 0)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See `Store`."""
-        await self.multi([Delete(path=path, version=version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """See `Store`."""

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from odradek.metadata.store import ANY_VERSION, Create, Delete, Operation, Result, SessionExpired, SetData
+from odradek.metadata.store import Operation, Result, SessionExpired, SingleOperations
 from odradek.model import StorageError, UnavailableError
 from odradek.runtime import Runtime
 from odradek.stores.sqlite_reader import SqliteReader
@@ -22,7 +22,7 @@ DEFAULT_SESSION_TIMEOUT_MS: Final = 18_000
 _log = logging.getLogger("odradek.stores")
 
 
-class SqliteStore(SqliteReader):
+class SqliteStore(SingleOperations, SqliteReader):
     """One session with the tree in the file at `path`. Raises `StorageError` if the file cannot be used."""
 
     def __init__(self, path: str, runtime: Runtime, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
@@ -49,20 +49,6 @@ class SqliteStore(SqliteReader):
     def alive_until(self) -> float:
         """See `Store`: the lease as it was last written, by the clock that all processes of the machine share."""
         return self._session.lease_ms / 1000
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """See `Store`."""
-        results = await self.multi([Create(path=path, data=data, ephemeral=ephemeral, sequence=sequence)])
-        return str(results[0])
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """See `Store`."""
-        results = await self.multi([SetData(path=path, data=data, version=version)])
-        return int(results[0] or 0)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See `Store`."""
-        await self.multi([Delete(path=path, version=version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """See `Store`."""

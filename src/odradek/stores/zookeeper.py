@@ -26,7 +26,6 @@ from kazoo.retry import KazooRetry
 
 from odradek.metadata.paths import parent
 from odradek.metadata.store import (
-    ANY_VERSION,
     BadVersion,
     Check,
     Create,
@@ -40,6 +39,7 @@ from odradek.metadata.store import (
     Result,
     SessionExpired,
     SetData,
+    SingleOperations,
     StoreError,
     Watch,
 )
@@ -77,7 +77,7 @@ def parse_zookeeper_url(url: str) -> tuple[str, str]:
     return ",".join(hosts), chroot
 
 
-class ZookeeperStore:
+class ZookeeperStore(SingleOperations):
     """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
 
     It connects with its first call, and creates the chroot if it is not there, unless it `reads_only`. A call waits for
@@ -154,20 +154,6 @@ class ZookeeperStore:
             return sorted(await self._read(lambda: self._client.get_children_async(path)))
         except kazoo.NoNodeError:
             raise NoNode(path) from None
-
-    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """See `Store`."""
-        results = await self.multi([Create(path=path, data=data, ephemeral=ephemeral, sequence=sequence)])
-        return str(results[0])
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """See `Store`."""
-        results = await self.multi([SetData(path=path, data=data, version=version)])
-        return int(results[0] or 0)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See `Store`."""
-        await self.multi([Delete(path=path, version=version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """See `Store`."""

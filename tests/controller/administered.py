@@ -5,8 +5,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ears import HearingShell
+
 from odradek.broker import partition_jobs
-from odradek.broker.controller_shell import ControllerShell
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import ElectionType, IsrWish, NewTopic, StateChange, change_isr
 from odradek.metadata.image import ClusterImage, PartitionImage
@@ -44,7 +45,7 @@ class Brokers:
         self.config = config
         self.tree = MemoryTree()
         self.store = MemoryStore(self.tree)
-        self.shells: dict[int, ControllerShell] = {}
+        self.shells: dict[int, HearingShell] = {}
         self.stores: dict[int, Mortal] = {}
         self.images: list[ClusterImage] = []
         self.lagging: set[int] = set()
@@ -54,10 +55,10 @@ class Brokers:
     async def start(self, *ids: int) -> None:
         for broker_id in ids:
             self.stores[broker_id] = store = Mortal(self.tree)
-            self.shells[broker_id] = shell = ControllerShell(
+            self.shells[broker_id] = shell = HearingShell(
                 store,
                 broker_id,
-                [ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id)],
+                ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id),
                 self.config,
                 self.simulation.runtime(f"broker-{broker_id}"),
                 on_image=lambda _, new: self.images.append(new),
@@ -80,7 +81,7 @@ class Brokers:
         self.tree.expire(store.session_id)
 
     @property
-    def controller(self) -> ControllerShell | None:
+    def controller(self) -> HearingShell | None:
         return next((shell for shell in self.shells.values() if shell.is_controller), None)
 
     @property
@@ -151,7 +152,7 @@ class Brokers:
                 for number, partition in topic.partitions.items():
                     await self._join(shell, TopicPartition(name, number), partition)
 
-    async def _join(self, shell: ControllerShell, key: TopicPartition, partition: PartitionImage) -> None:
+    async def _join(self, shell: HearingShell, key: TopicPartition, partition: PartitionImage) -> None:
         live = shell.image.brokers.keys() - self.lagging
         for joining in [each for each in partition.replicas if each in live and each not in partition.isr]:
             wish = IsrWish(

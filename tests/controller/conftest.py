@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from ears import HearingShell
 
-from odradek.broker.controller_shell import ControllerShell
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.reading import read_subtree
@@ -28,7 +28,7 @@ class World:
 
     def broker(
         self, broker_id: int = 0, *, config: BrokerConfig = CONFIG, store: Any = None, port: int | None = None
-    ) -> ControllerShell:
+    ) -> HearingShell:
         images = self.images.setdefault(broker_id, [])
 
         def on_image(old: ClusterImage, new: ClusterImage) -> None:
@@ -36,23 +36,21 @@ class World:
             assert not images or images[-1] is old or old == ClusterImage(cluster_id=old.cluster_id)
             images.append(new)
 
-        shell = ControllerShell(
+        return HearingShell(
             store or MemoryStore(self.tree),
             broker_id,
-            [ListenerAddress("PLAINTEXT", "localhost", port or 9092 + broker_id)],
+            ListenerAddress("PLAINTEXT", "localhost", port or 9092 + broker_id),
             config,
             self.simulation.runtime(f"broker-{broker_id}"),
             on_image=on_image,
         )
-        shell.store = shell._store
-        return shell
 
-    async def started(self, broker_id: int = 0, **more: Any) -> ControllerShell:
+    async def started(self, broker_id: int = 0, **more: Any) -> HearingShell:
         shell = self.broker(broker_id, **more)
         await shell.start()
         return shell
 
-    def kill(self, shell: ControllerShell) -> None:
+    def kill(self, shell: HearingShell) -> None:
         """The broker dies, and its session is found out."""
         shell.kill()
         shell.store.abandon()

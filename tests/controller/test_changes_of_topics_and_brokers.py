@@ -63,6 +63,7 @@ def test_only_the_controller_adds_partitions(play) -> None:
     async def scenario(world) -> None:
         first, second = await world.started(0), await world.started(1)
         await first.create_topics([NewTopic(name="t")])
+        await world.until(lambda: "t" in second.image.topics)
         with pytest.raises(KafkaError) as raised:
             await second.create_partitions([NewPartitions(topic="t", count=3)])
         assert raised.value.code is ErrorCode.not_controller

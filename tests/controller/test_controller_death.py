@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from ears import HearingShell
 
 from odradek.broker import active_controller
-from odradek.broker.controller_shell import ControllerShell
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewPartitions, NewTopic
 from odradek.metadata.image import ClusterImage
@@ -45,14 +45,14 @@ class Run:
         self.reader = MemoryStore(self.tree)
         self.images: list[ClusterImage] = []
 
-    def broker(self, store: MemoryStore) -> ControllerShell:
+    def broker(self, store: MemoryStore) -> HearingShell:
         def on_image(_: ClusterImage, new: ClusterImage) -> None:
             self.images.append(new)
 
         endpoint = ListenerAddress("PLAINTEXT", "localhost", 9092)
-        return ControllerShell(store, 0, [endpoint], BrokerConfig(), self.simulation.runtime(), on_image=on_image)
+        return HearingShell(store, 0, endpoint, BrokerConfig(), self.simulation.runtime(), on_image=on_image)
 
-    async def die(self, shell: ControllerShell, work: Any, writes: int) -> bool:
+    async def die(self, shell: HearingShell, work: Any, writes: int) -> bool:
         """Do `work` and die before the write after `writes` more of them; False if it was done by then."""
         self.store.writes_left = writes
         task = asyncio.create_task(work)
@@ -148,10 +148,10 @@ def test_an_election_is_finished_by_the_next_controller(seed) -> None:
     async def scenario(run: Run, writes: int) -> str:
         shell = run.broker(run.store)
         other_store = MemoryStore(run.tree)
-        other = ControllerShell(
+        other = HearingShell(
             other_store,
             1,
-            [ListenerAddress("PLAINTEXT", "localhost", 9093)],
+            ListenerAddress("PLAINTEXT", "localhost", 9093),
             BrokerConfig(),
             run.simulation.runtime("other"),
             on_image=lambda old, new: None,

@@ -1,33 +1,42 @@
 """The same shell on a SQLite tree and the machine's own loop."""
 
 import asyncio
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ears import HearingShell
 
-from odradek.broker.controller_shell import ControllerShell
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage
 from odradek.runtime import system_runtime
 from odradek.stores import SqliteStore
+from odradek.testing.clock import VirtualClock
+from odradek.testing.network import MemoryNetwork
+from odradek.testing.trace import Trace
 
 pytestmark = pytest.mark.asyncio
+
+
+def memory_network() -> MemoryNetwork:
+    return MemoryNetwork(VirtualClock(), random.Random(1), Trace())
 
 
 class Node:
     """A broker's store and shell, and a way to wait for its image."""
 
-    def __init__(self, path: Path, broker_id: int = 0) -> None:
+    def __init__(self, path: Path, network: MemoryNetwork, broker_id: int = 0) -> None:
         self.store = SqliteStore(str(path), system_runtime())
         self._changed = asyncio.Event()
-        self.shell = ControllerShell(
+        self.shell = HearingShell(
             self.store,
             broker_id,
-            [ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id)],
+            ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id),
             BrokerConfig(),
-            system_runtime(),
+            replace(system_runtime(), network=network.host(f"broker-{broker_id}")),
             on_image=lambda old, new: self._changed.set(),
         )
 
@@ -49,12 +58,12 @@ class Node:
 async def test_topics_outlive_a_broker_that_was_killed(tmp_path) -> None:
     """M9."""
     path = tmp_path / "metadata.sqlite"
-    first = Node(path)
+    first = Node(path, memory_network())
     await first.shell.start()
     await first.shell.create_topics([NewTopic(name="a", num_partitions=3), NewTopic(name="b")])
     await first.shell.delete_topics(["b"])
     first.die()
-    second = Node(path)
+    second = Node(path, memory_network())
     await second.shell.start()
     assert second.shell.is_controller
     assert second.shell.image.controller_epoch == 2
@@ -66,7 +75,8 @@ async def test_topics_outlive_a_broker_that_was_killed(tmp_path) -> None:
 async def test_a_broker_takes_over_from_one_that_was_killed(tmp_path) -> None:
     """M1."""
     path = tmp_path / "metadata.sqlite"
-    one, two = Node(path, 1), Node(path, 2)
+    network = memory_network()
+    one, two = Node(path, network, 1), Node(path, network, 2)
     await one.shell.start()
     await two.shell.start()
     await one.until(lambda image: len(image.brokers) == 2)

@@ -103,7 +103,6 @@ async def test_a_topic_has_what_its_nodes_say() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda it: it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4)),
         lambda it: it.store.create(paths.topic_config("a"), ConfigNode(config={"x": "y"}).encode()),
         lambda it: it.store.set(paths.topic("a"), TopicNode(replicas={0: (1,)}, topic_id=UUID(int=1)).encode()),
     ],
@@ -119,9 +118,8 @@ async def test_a_change_of_a_topic_is_seen_and_others_are_left_alone(change) -> 
     assert new.topics["b"] is old.topics["b"]
 
 
-async def test_states_are_not_watched_if_nobody_wants_that() -> None:
+async def test_states_are_read_again_when_whoever_writes_them_says_so() -> None:
     it = await world()
-    it.follower.watch_states(enabled=False)
     await it.create_topic("a")
     await it.changed()
     await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
@@ -129,10 +127,6 @@ async def test_states_are_not_watched_if_nobody_wants_that() -> None:
     assert not it.woken.is_set()
     it.follower.mark(topics=["a"])
     assert (await it.changed()).topics["a"].partitions[0].leader == 4
-    it.follower.watch_states(enabled=True)
-    await it.changed()
-    await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(5))
-    assert (await it.changed()).topics["a"].partitions[0].leader == 5
 
 
 async def test_nothing_new_is_the_same_image() -> None:
@@ -184,16 +178,6 @@ async def test_a_deleted_topic_is_gone_and_may_come_again() -> None:
     assert dict((await it.changed()).topics) == {}
     await it.create_topic("a", topic_id=2)
     assert (await it.changed()).topics["a"].topic_id == UUID(int=2)
-
-
-async def test_a_topic_deleted_while_its_watches_were_set_anew_is_gone() -> None:
-    it = await world()
-    await it.create_topic("a")
-    await it.changed()
-    it.follower.watch_states(enabled=False)
-    for path in reversed(await read_subtree(it.store, paths.topic("a"))):
-        await it.store.delete(path)
-    assert dict((await it.look()).topics) == {}
 
 
 async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:

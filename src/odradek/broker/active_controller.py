@@ -6,11 +6,12 @@ changes nothing. Work on many nodes is done in steps of `STEP_OPERATIONS`, and m
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.commands.commander import Commander
 from odradek.config import BrokerConfig
 from odradek.controller import Replicas, StateChange, TopicPlan, deletion_operations, elections, initial_operations
 from odradek.metadata import paths
@@ -64,17 +65,20 @@ async def claim_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[
 
 
 class ActiveController:
-    """One term as controller. Methods raise `DeposedError` when it is over, and the store's errors.
+    """One term as controller. Methods raise `DeposedError` when it is over, and the store's errors."""
 
-    `shutting_down` are brokers that asked to stop: they become leaders of nothing.
-    """
-
-    def __init__(self, store: Store, entropy: Entropy, *, epoch: int, epoch_version: int) -> None:
+    def __init__(self, store: Store, entropy: Entropy, commands: Commander, *, epoch: int, epoch_version: int) -> None:
         self.epoch = epoch
-        self.shutting_down: set[int] = set()
+        self.commands = commands
+        """How the brokers are told."""
         self._store = store
         self._entropy = entropy
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=epoch_version)
+
+    @property
+    def shutting_down(self) -> Set[int]:
+        """Brokers that asked to stop: they become leaders of nothing."""
+        return self.commands.availability.shutting_down
 
     async def create_topic(self, plan: TopicPlan) -> None:
         """Write a new topic and its configuration. Raises `KafkaError` if somebody else just created it."""
@@ -109,7 +113,10 @@ class ActiveController:
 
     async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
         """Elect leaders where brokers came or went, and return the names of the topics that changed."""
-        decided = list(elections(image, topics, self.epoch, config))
+        away = self.commands.availability
+        decided = list(
+            elections(image, topics, self.epoch, config, shutting_down=away.shutting_down, offline=away.offline)
+        )
         await self.change_states(decided)
         if decided:
             _log.info("elected leaders of %d partitions", len(decided))

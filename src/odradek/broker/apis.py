@@ -22,11 +22,20 @@ class Api(NamedTuple):
 
 
 _RAW: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA})
+HIDDEN: Final = frozenset(
+    {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
+)
+"""What only brokers ask of each other: of one cluster, they know the version. Clients are not told of it (Kafka with
+ZooKeeper did tell them)."""
 _KEYS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
     ApiKey.LIST_OFFSETS,
     ApiKey.METADATA,
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
     ApiKey.FIND_COORDINATOR,
@@ -74,5 +83,5 @@ def apis() -> dict[int, Api]:
 def _api(key: ApiKey) -> Api:
     schemas = schema_versions(key)
     served = range(schemas.start, _LAST_VERSION.get(key, schemas.stop - 1) + 1)
-    advertised = range(served.stop) if key is ApiKey.PRODUCE else served
+    advertised = range(served.stop) if key is ApiKey.PRODUCE else range(0) if key in HIDDEN else served
     return Api(key=key, module=key.name.lower(), served=served, advertised=advertised, raw=key in _RAW)

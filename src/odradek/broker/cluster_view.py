@@ -1,11 +1,15 @@
-"""What a broker knows of the cluster, and from where: the image, the watches that keep it up to date, the load."""
+"""What a broker knows of the cluster, and from where: the image, what keeps it up to date, the load.
 
-from collections.abc import Callable
+The controller follows the whole tree; the others are commanded, and follow what no command tells.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 
 from odradek.config import BrokerConfig
 from odradek.controller import ClusterLoad
-from odradek.metadata.follower import TreeFollower
+from odradek.metadata.follower import MemberFollower, TreeFollower
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.reading import BrokenNodes, read_topic_configs
 from odradek.metadata.store import Store
 
 OnImage = Callable[[ClusterImage, ClusterImage], None]
@@ -26,9 +30,78 @@ class ClusterView:
         self.image = ClusterImage()
         self.load = ClusterLoad()
         """How many replicas and leaders each broker has, by the image."""
-        self.follower = TreeFollower(store, wake=wake, deletes=config.delete_topic_enable)
+        self.member = MemberFollower(store, wake=wake)
+        """What is followed in the tree while this broker is commanded."""
         self.wake = wake
+        self._tree: TreeFollower | None = None
         self._on_image = on_image
+
+    @property
+    def follower(self) -> TreeFollower:
+        """What is followed while this broker is the controller: everything."""
+        assert self._tree is not None, "only the controller follows the whole tree"
+        return self._tree
+
+    @property
+    def controller_changed(self) -> bool:
+        """Whether there may be another controller."""
+        return (self._tree or self.member).controller_changed
+
+    def start(self) -> None:
+        """Follow what every broker follows."""
+        self.member.start()
+
+    def stop(self) -> None:
+        """Follow nothing."""
+        self.follow_tree(enabled=False)
+        self.member.stop()
+
+    def follow_tree(self, *, enabled: bool) -> None:
+        """Whether this broker is the controller; when it begins to be, the tree is read once."""
+        if enabled == (self._tree is not None):
+            return
+        if self._tree is None:
+            self.member.stop()
+            self._tree = TreeFollower(self.store, wake=self.wake, deletes=self.config.delete_topic_enable)
+            self._tree.start()
+        else:
+            self._tree.stop()
+            self._tree = None
+            self.member.start()
+            self.member.mark_all()
+
+    def mark_controller(self) -> None:
+        """There may be another controller."""
+        (self._tree or self.member).mark(controller=True)
+
+    def mark_all(self) -> None:
+        """Anything may have changed."""
+        (self._tree or self.member).mark_all()
+
+    def mark_configs(self, topics: Iterable[str]) -> None:
+        """What is set for brokers may have changed, and for these topics."""
+        (self._tree or self.member).mark(broker_configs=True, topics=topics)
+
+    async def refresh(self) -> None:
+        """Read what changed, and publish it. Raises the store's errors."""
+        if self._tree is not None:
+            self.publish(await self._tree.refresh(self.image))
+        else:
+            await self.member.refresh()
+            self.publish(self.member.patch(self.image))
+
+    async def read_controller(self) -> None:
+        """Read now who the controller is; no harm if this broker is it. Raises the store's errors."""
+        if self._tree is None:
+            self.mark_controller()
+            await self.refresh()
+
+    async def topic_config(self, topic: str) -> Mapping[str, str]:
+        """What is set for a topic; read now if this broker does not follow that. Raises the store's errors."""
+        known = self.image.topics.get(topic)
+        if known is not None and (self._tree is not None or topic in self.member.configs):
+            return known.config
+        return (await read_topic_configs(self.store, [topic], BrokenNodes()))[topic] or {}
 
     def publish(self, image: ClusterImage) -> None:
         """Let another image be the present one."""

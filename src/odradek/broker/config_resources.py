@@ -53,11 +53,11 @@ class AlterResource:
     replaces: bool = False
 
 
-def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
+async def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
     """The keys of one resource. Raises `KafkaError`."""
     try:
         if resource_type == ResourceType.TOPIC:
-            return describe_topic(broker.config, _topic(broker, name))
+            return describe_topic(broker.config, await _topic_config(broker, name))
         if _broker_id(broker, resource_type, name) is None:
             return describe_broker_defaults(broker.config)
         return describe_broker(broker.config)
@@ -81,7 +81,7 @@ async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validat
             check_alterations(resource.alterations)
             changes[place] = _change(broker, resource)
             if validate_only:
-                changes[place].change(_set_now(broker, changes[place]))
+                changes[place].change(await _set_now(broker, changes[place]))
         except KafkaError as error:
             results[place] = error
             changes.pop(place, None)
@@ -106,7 +106,7 @@ async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validat
 def _change(broker: "Broker", resource: AlterResource) -> ConfigChange:
     """What is to be done in the tree. Raises `KafkaError` if there is no such resource here."""
     if resource.type == ResourceType.TOPIC:
-        _topic(broker, resource.name)
+        _check_topic(broker, resource.name)
         return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker, resource, before))
     broker_id = _broker_id(broker, resource.type, resource.name)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG if broker_id is None else ConfigSource.DYNAMIC_BROKER_CONFIG
@@ -135,17 +135,22 @@ def _altered_broker(
     return after
 
 
-def _set_now(broker: "Broker", change: ConfigChange) -> Mapping[str, str]:
-    image = broker.image
-    return image.broker_configs.get(change.broker_id, {}) if change.topic is None else _topic(broker, change.topic)
+async def _set_now(broker: "Broker", change: ConfigChange) -> Mapping[str, str]:
+    if change.topic is not None:
+        return await _topic_config(broker, change.topic)
+    return broker.image.broker_configs.get(change.broker_id, {})
 
 
-def _topic(broker: "Broker", name: str) -> Mapping[str, str]:
-    """What is set for a topic. Raises `KafkaError` if its name is none, or there is no such topic."""
-    topic = broker.image.topics.get(validate_topic_name(name))
-    if topic is None:
+def _check_topic(broker: "Broker", name: str) -> None:
+    """Raises `KafkaError` if a topic's name is none, or there is no such topic."""
+    if validate_topic_name(name) not in broker.image.topics:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
-    return topic.config
+
+
+async def _topic_config(broker: "Broker", name: str) -> Mapping[str, str]:
+    """What is set for a topic. Raises `KafkaError` if there is no such topic, or the tree cannot be reached."""
+    _check_topic(broker, name)
+    return await broker.controller.topic_config(name)
 
 
 def _broker_id(broker: "Broker", resource_type: int, name: str) -> int | None:

@@ -5,8 +5,8 @@ controller has to do about it (`duties`), then what was asked for (`topic_jobs`)
 tree alone, the next one finishes whatever this one leaves half done, and its first look at the tree is its only full
 one.
 
-On one broker the image is all a broker needs: it tells which partitions it leads and which are gone. With several, the
-controller's commands will tell the others; until then every broker that is not the controller watches all states.
+The image is all a broker needs: it tells which partitions it leads and follows. The controller has it from the tree,
+and tells the others what changed (`commands`); they believe it (`obedience`) and watch next to nothing in the tree.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ from uuid import UUID
 from odradek.broker import isr_jobs, topic_jobs
 from odradek.broker.active_controller import ActiveController, DeposedError, claim_controller
 from odradek.broker.cluster_view import ClusterView, OnImage
+from odradek.broker.commands.commander import Commander, Replicas
+from odradek.broker.commands.obedience import Obedience
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.broker.fencing import Fence
 from odradek.broker.isr_requests import IsrResult
@@ -28,7 +30,7 @@ from odradek.broker.term import Term
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import IsrWish, NewPartitions, NewTopic, TopicCreation, TopicDeletion, next_producer_id_block
 from odradek.metadata import paths
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.metadata.nodes import BrokenNodeError, ProducerIdBlockNode
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
@@ -37,6 +39,9 @@ from odradek.runtime import Runtime
 T = TypeVar("T")
 _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 5.0
+_PATIENCE_S: Final = 10.0
+"""How long a broker that starts waits for the controller before it says so."""
+_LONGEST_PATIENCE_S: Final = 300.0
 _log = logging.getLogger("odradek.broker")
 
 
@@ -45,8 +50,8 @@ class ControllerShell:
 
     `fence` is opened when the image is one of a living session, and closed when that may be over.
 
-    A topic that is to be deleted is not in the new image; when `on_image` returns, this broker's replicas of it are
-    taken for deleted, and its nodes are removed. A topic with another id under the same name is another topic.
+    A topic that is to be deleted is not in the new image; `replicas` are told to delete theirs before its nodes are
+    removed. A topic with another id under the same name is another topic.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class ControllerShell:
         *,
         fence: Fence | None = None,
         on_image: OnImage,
+        replicas: Replicas,
     ) -> None:
         self.broker_id = broker_id
         self._store = store
@@ -71,6 +77,9 @@ class ControllerShell:
         self._membership = Membership(store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake)
         self._jobs = JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
+        self._replicas = replicas
+        self.obedience = Obedience(self.view, self._membership, replicas, wake=wake)
+        self._joined = asyncio.Event()
 
     @property
     def image(self) -> ClusterImage:
@@ -83,18 +92,35 @@ class ControllerShell:
         return self._term is not None
 
     async def start(self) -> None:
-        """Join the cluster: register, be elected if nobody is, and publish the first image.
+        """Join the cluster: register, be elected if nobody is, else wait until the controller has said everything.
 
         Raises `ConfigurationError` if another broker has this id, and the store's errors.
         """
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
         self.view.image = ClusterImage(cluster_id=cluster_id)
-        self.view.follower.start()
+        self.view.start()
         await self._membership.join()
         self._fence.on_change(closed=self._give_up)
         await self._settle()
-        self._fence.start(wake=self.view.follower.mark_all)
+        self._fence.start(wake=self.view.mark_all)
         self._task = asyncio.create_task(self._run(), name=f"controller shell of broker {self.broker_id}")
+        await self._wait_for_commands()
+
+    async def _wait_for_commands(self) -> None:
+        patience_s = _PATIENCE_S
+        while not self._joined.is_set():
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._joined.wait()
+            except TimeoutError:
+                patience_s = min(patience_s * 2, _LONGEST_PATIENCE_S)
+                known = self.image.controller_id
+                whom = "a controller" if known == NO_CONTROLLER else f"the controller, broker {known},"
+                _log.warning(
+                    "broker %d waits for %s to tell it what the cluster looks like, and serves nobody until then",
+                    self.broker_id,
+                    whom,
+                )
 
     async def stop(self) -> None:
         """Leave the cluster: others may be elected at once. The store stays open."""
@@ -107,7 +133,8 @@ class ControllerShell:
     def kill(self) -> None:
         """Do nothing more, as a process that was killed; the tree learns nothing."""
         self._fence.stop()
-        self.view.follower.stop()
+        self.view.stop()
+        self._membership.stop()
         if self._task is not None:
             self._task.cancel()
         self._end_term()
@@ -175,10 +202,20 @@ class ControllerShell:
         async def change() -> list[KafkaError | None]:
             results = await write_changes(self._store, changes)
             topics = [each.topic for each in changes if each.topic is not None]
-            self.view.follower.mark(broker_configs=True, topics=topics)
+            self.view.mark_configs(topics)
             return results
 
         return await self._ask(change)
+
+    async def topic_config(self, topic: str) -> Mapping[str, str]:
+        """What is set for a topic that exists: from the tree, where this broker has no replica of it.
+
+        Raises `KafkaError` if the tree cannot be reached.
+        """
+        try:
+            return await self.view.topic_config(topic)
+        except OdradekError as error:
+            raise as_kafka_error(error) from error
 
     def update_config(self, config: BrokerConfig) -> None:
         """Let another configuration of this broker hold from now on; `on_image` calls it."""
@@ -231,7 +268,7 @@ class ControllerShell:
                 _log.exception("the controller shell failed; trying again in %.2f s", delay_s)
             await self._fence.pause(delay_s)
             delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
-            self.view.follower.mark_all()
+            self.view.mark_all()
 
     async def _settle(self) -> None:
         """Bring the image up to date and do the controller's duties, until there is nothing left to do."""
@@ -246,22 +283,20 @@ class ControllerShell:
 
     async def _look(self) -> None:
         """Take part in the cluster as a live session does, and publish what it looks like."""
-        view, follower = self.view, self.view.follower
+        view = self.view
         if await self._membership.renew():
             self._step_down()
+            view.mark_all()
         session = self._fence.living_session()
-        if follower.controller_changed:
+        if view.controller_changed:
             await self._elect()
-        image = await follower.refresh(view.image)
-        if self.broker_id not in image.brokers:
-            await self._membership.register()
-            follower.mark(brokers=True)
-            image = await follower.refresh(image)
         old = view.image
-        view.publish(image)
-        if self._term is not None and image is not old:
-            self._term.notice(old, image)
-        self._fence.open_for(session)
+        await view.refresh()
+        if self._term is not None:
+            self._term.notice(old, view.image)
+        if self._term is not None or self.obedience.informed:
+            self._fence.open_for(session)
+            self._joined.set()
 
     async def _elect(self) -> None:
         """Find out whether this broker is the controller, and become it if nobody is."""
@@ -279,19 +314,23 @@ class ControllerShell:
         if claimed is not None:
             epoch, version = claimed
             _log.info("broker %d is the controller of epoch %d", self.broker_id, epoch)
-            controller = ActiveController(self._store, self._runtime.entropy, epoch=epoch, epoch_version=version)
+            commands = Commander(self.view, self._replicas, self._runtime, epoch=epoch, heed=self._wake.set)
+            controller = ActiveController(
+                self._store, self._runtime.entropy, commands, epoch=epoch, epoch_version=version
+            )
+            self.view.follow_tree(enabled=True)
             self._term = Term(controller, self.view)
-        self.view.follower.watch_states(enabled=self._term is None)
-        self.view.follower.mark(controller=True)
+        self.view.follow_tree(enabled=self._term is not None)
+        self.view.mark_controller()
 
     def _give_up(self) -> None:
         """The fence has closed: what is known may be old, and somebody else may be the controller."""
         self._step_down()
-        self.view.follower.mark_all()
+        self.view.mark_all()
 
     def _step_down(self) -> None:
         self._end_term()
-        self.view.follower.mark(controller=True)
+        self.view.mark_controller()
 
     def _end_term(self) -> None:
         if self._term is not None:

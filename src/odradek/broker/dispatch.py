@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.apis import HANDLERS, Api, apis
+from odradek.broker.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.context import RequestContext, Session, decoded_bytes
 from odradek.broker.response_errors import error_codes
 from odradek.broker.responses import frame as to_frame
@@ -47,6 +47,9 @@ class Dispatcher:
                 return reply
             header = decode_request_header(frame)
             if not alone and header.api_key > ApiKey.FETCH:
+                return LATER
+            if not self._broker.server.may_serve(header.api_key):
+                connection.hold()
                 return LATER
             key = header.api_key, header.api_version
             handler = self._handlers.get(key) or self._find_handler(header)
@@ -124,7 +127,9 @@ class Dispatcher:
 
         def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
             body = bytes(frame[context.header.body_offset :])
-            meter = Meter(broker.config.most_request_entries)
+            is_command = key in HIDDEN and broker.controller.obedience.is_addressed(body)
+            # A controller's command has as many entries as there are partitions.
+            meter = Meter(len(body) if is_command else broker.config.most_request_entries)
             message = decode(key, version, body, meter=meter)
             answer = handle(broker, context, message)
             if isinstance(answer, dict):

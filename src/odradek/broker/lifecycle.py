@@ -158,8 +158,10 @@ class Broker:
                 self.runtime,
                 fence=self.fence,
                 on_image=self._on_image,
+                replicas=self.partitions,
             )
             self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+            self.server.let_controller_in()
             await self.controller.start()
             await self.partitions.settled()
             self.partitions.report_strays()

@@ -14,7 +14,7 @@ from odradek.broker.registration import Registration, in_live_session
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.nodes import ClusterIdNode, encode_topic_id
-from odradek.metadata.store import NodeExists, Store, StoreError
+from odradek.metadata.store import NodeExists, Store, StoreError, Watch
 from odradek.model import StorageError, UnavailableError
 from odradek.runtime import Clock, Entropy
 
@@ -43,7 +43,7 @@ async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) 
 
 
 class Membership:
-    """One broker's. `wake` is called when its session was lost."""
+    """One broker's. `wake` is called when it may have to register again."""
 
     def __init__(
         self,
@@ -56,40 +56,58 @@ class Membership:
         fence: Fence,
         wake: Callable[[], None],
     ) -> None:
+        self.epoch = -1
+        """That of the present registration; it rises with each."""
         self._fence = fence
         self._store = store
-        self._broker_id = broker_id
+        self._path = paths.broker(broker_id)
         self._session_timeout_ms = config.zookeeper_session_timeout_ms
         self._registration = Registration(store, broker_id, tuple(endpoints), config.broker_rack, clock)
         self._wake = wake
         self._session_lost = False
+        self._is_unsure = True
+        self._watch: Watch | None = None
 
     async def join(self) -> None:
         """Register for the first time. Raises `ConfigurationError` if another broker has this id."""
         self._store.on_session_lost(self._notice_lost_session)
         await self._registration.register_first(self._session_timeout_ms)
+        self._watch = self._store.watch_data(self._path, self._notice_change)
 
     async def renew(self) -> bool:
-        """Register again if the session was lost; whether it was."""
-        if not self._session_lost:
-            return False
-        await self._registration.register()
-        self._session_lost = False
-        return True
-
-    async def register(self) -> None:
-        """Register again, because somebody removed the node."""
-        await self._registration.register()
+        """Register again if that is needed; whether the session was lost, and everything with it."""
+        lost = self._session_lost
+        if lost or self._is_unsure:
+            self._is_unsure = False
+            try:
+                node = None
+                while node is None:
+                    await self._registration.register()
+                    node = await self._store.get(self._path)
+            except BaseException:
+                self._is_unsure = True
+                raise
+            self.epoch, self._session_lost = node.created, False
+        return lost
 
     async def leave(self) -> None:
         """Take back what this session holds, so that others may be elected at once; the log says if that fails."""
         try:
-            for path in (paths.CONTROLLER, paths.broker(self._broker_id)):
+            for path in (paths.CONTROLLER, self._path):
                 node = await self._store.get(path)
                 if node is not None and node.owner == self._store.session_id:
                     await self._store.delete(path, node.version)
         except (StoreError, UnavailableError, StorageError) as error:
             _log.warning("left the cluster without saying so: %s", error)
+
+    def stop(self) -> None:
+        """Care no more whether the registration is there."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _notice_change(self) -> None:
+        self._is_unsure = True
+        self._wake()
 
     def _notice_lost_session(self) -> None:
         self._session_lost = True

@@ -75,7 +75,7 @@ class RequestMeter:
         """The counters of an API and version that were not asked for before."""
         key, version = head >> 16, head & 0xFFFF
         api = apis().get(key)
-        if api is None or version not in api.advertised:
+        if api is None or (version not in api.advertised and version not in api.served):
             return self.counters.setdefault(UNKNOWN, RequestCounters())
         name = api_name(key)
         return self._by_head.setdefault(head, self.counters.setdefault((name, str(version)), RequestCounters()))

@@ -165,7 +165,7 @@ class Partitions:
         for name in tuple(new.changed_topics(old)):
             before, after = old.topics.get(name), new.topics.get(name)
             if before is not None and (after is None or after.topic_id != before.topic_id):
-                self._delete_topic(before)
+                self._end_topic(before, delete=after is not None)
             if after is not None:
                 self._apply_topic(after)
         if self._to_begin:
@@ -324,18 +324,31 @@ class Partitions:
         for callback in self._callbacks:
             callback(topic_partition, None)
 
-    def _delete_topic(self, topic: TopicImage) -> None:
+    def _end_topic(self, topic: TopicImage, *, delete: bool) -> None:
+        """The topic is no more. Its logs go when the controller says so, or when another topic has its name."""
         self.traffic.pop(topic.name, None)
-        now_ms = self._runtime.clock.now_ms()
         for number in topic.partitions:
             topic_partition = TopicPartition(topic.name, number)
-            self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
-            self._unfollow(topic_partition)
-            self._offline.pop(topic_partition, None)
+            self.stop_replica(topic_partition, delete=delete)
+
+    def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
+        """Neither lead nor follow a partition any more, and delete its log if that is said; no harm if there is none.
+
+        It begins again if another image says so.
+        """
+        self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
+        self._unfollow(topic_partition)
+        self._offline.pop(topic_partition, None)
+        if delete:
             try:
-                self._logs.delete(topic_partition, now_ms)
+                self._logs.delete(topic_partition, self._runtime.clock.now_ms())
             except StorageError as error:
                 _log.error("%s", error)
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether the log of a replica can't be opened, or has stopped."""
+        partition = self.get(topic_partition)
+        return topic_partition in self._offline or (partition is not None and partition.log.failure is not None)
 
     def report_strays(self) -> None:
         """Name the logs of topics that the image does not know, once it is known."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.apis import HIDDEN
 from odradek.broker.connection_quotas import ConnectionQuotas
 from odradek.broker.context import Session
 from odradek.broker.dispatch import Dispatcher
@@ -56,6 +57,7 @@ class Server:
         """What is read for clients is read into these."""
         self._opened: dict[str, ListenerAddress] = {}
         self._is_ready = False
+        self._hears_controller = False
         self._emptied: asyncio.Future[None] | None = None
         self._connections: dict[Connection, Session] = {}
         self.counters: dict[str, ListenerCounters] = {}
@@ -199,11 +201,23 @@ class Server:
             endpoints.append(address._replace(host=host, port=port))
         return tuple(endpoints)
 
+    def let_controller_in(self) -> None:
+        """Serve the controller's commands, without which the broker does not know what it has to do."""
+        self._hears_controller = True
+        self._serve_waiting()
+
     def let_clients_in(self) -> None:
         """Serve those who connected while the broker was starting, and all others."""
         self._is_ready = True
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
         for connection in tuple(self._connections):
             connection.resume_writing()
+
+    def may_serve(self, api_key: int) -> bool:
+        """Whether a request can be served by now; who can't be is held until `let_clients_in`."""
+        return self._is_ready or (self._hears_controller and api_key in HIDDEN)
 
     def close_listeners(self) -> None:
         """Take no more clients."""
@@ -246,9 +260,7 @@ class Server:
         self._connections[connection] = session
         connection.session = session
         delay_s = self._quotas.delay_s(config, self._broker.runtime.clock.monotonic())
-        if not self._is_ready:
-            connection.hold()
-        elif delay_s > 0:
+        if delay_s > 0:
             connection.hold()
             asyncio.get_running_loop().call_later(delay_s, connection.resume_writing)
         return True

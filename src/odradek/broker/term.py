@@ -1,4 +1,4 @@
-"""One broker's time as controller: what it writes with, and what it has to see to."""
+"""One broker's time as controller: what it writes with, what it has to see to, and how it tells the others."""
 
 from typing import Final
 
@@ -28,11 +28,16 @@ class Term:
     def __init__(self, controller: ActiveController, view: ClusterView) -> None:
         self.controller = controller
         self._duties = [duty(controller, view) for duty in DUTIES]
+        self._told: ClusterImage | None = None
 
     def notice(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Another image was published."""
+        """Another image was published, or the first of this term."""
+        if self._told is new:
+            return
+        self._told = new
         for duty in self._duties:
             duty.notice(old, new)
+        self.controller.commands.notice(old, new)
 
     async def perform(self) -> bool:
         """Do what is due. True if the tree was changed, so that there may be more to do."""
@@ -43,5 +48,6 @@ class Term:
 
     def end(self) -> None:
         """Somebody else is the controller, or nobody."""
+        self.controller.commands.end()
         for duty in self._duties:
             duty.end()

@@ -9,6 +9,7 @@ Every change raises the leader epoch by 1, so that whoever reads or writes under
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from odradek.config import BrokerConfig, topic_config
 from odradek.controller.state_change import StateChange, new_leadership
@@ -17,15 +18,18 @@ from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ConfigurationError, TopicPartition
 
 
-def elect(partition: PartitionImage, live: Collection[int], *, unclean: bool) -> tuple[int, tuple[int, ...]] | None:
+def elect(
+    partition: PartitionImage, live: Collection[int], *, unclean: bool, shutting_down: Collection[int] = ()
+) -> tuple[int, tuple[int, ...]] | None:
     """The leader and the ISR that `partition` should have, or `None` if they are what it has."""
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:
         decided = partition.leader, in_sync
     elif in_sync:
-        candidates = [replica for replica in partition.replicas if replica in in_sync]
         # A tool may have written an ISR that is not among the replicas; its members still have the records.
-        decided = (candidates or in_sync)[0], in_sync
+        candidates = [replica for replica in partition.replicas if replica in in_sync] or list(in_sync)
+        staying = [replica for replica in candidates if replica not in shutting_down]
+        decided = (staying or candidates)[0], in_sync
     elif unclean and (alive := [replica for replica in partition.replicas if replica in live]):
         decided = alive[0], (alive[0],)
     else:
@@ -34,24 +38,35 @@ def elect(partition: PartitionImage, live: Collection[int], *, unclean: bool) ->
 
 
 def elections(
-    image: ClusterImage, topics: Iterable[TopicImage], controller_epoch: int, config: BrokerConfig
+    image: ClusterImage,
+    topics: Iterable[TopicImage],
+    controller_epoch: int,
+    config: BrokerConfig,
+    *,
+    shutting_down: Collection[int] = (),
+    offline: Mapping[int, Collection[TopicPartition]] = MappingProxyType({}),
 ) -> Iterator[StateChange]:
     """The elections that the image's live brokers make necessary in some of its topics.
 
-    Partitions without a readable state are left alone.
+    Brokers that are `shutting_down` go on leading and following what they do, and begin to lead only what nobody else
+    can. Replicas that are `offline`, by broker, are as good as dead. Partitions without a readable state are left
+    alone.
     """
-    live = image.brokers.keys()
+    registered = image.brokers.keys()
     for topic in topics:
         unclean: bool | None = None
         for number, partition in topic.partitions.items():
             if partition.leader_epoch < 0:
                 continue
+            key = TopicPartition(topic.name, number)
+            live: Collection[int] = registered
+            if offline:
+                live = {broker_id for broker_id in registered if key not in offline.get(broker_id, ())}
             if unclean is None and partition.leader not in live:
                 unclean = _allows_unclean(topic.config, config)
-            decided = elect(partition, live, unclean=bool(unclean))
+            decided = elect(partition, live, unclean=bool(unclean), shutting_down=shutting_down)
             if decided is not None:
                 leader, isr = decided
-                key = TopicPartition(topic.name, number)
                 yield new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)
 
 

@@ -1,11 +1,13 @@
 """Keeps an image up to date: watches the tree, remembers what changed, and reads only that again.
 
-A watch is set before what it watches is read, so no change is missed. Whoever writes the states of partitions, the
-controller, reads them after writing and needs no watches on them; every other reader has one per partition.
+A watch is set before what it watches is read, so no change is missed. The controller follows the whole tree
+(`TreeFollower`); the states of partitions, which nobody else writes, it reads after writing and needs no watches on
+them. Every other broker learns of topics by commands, and follows only what no command tells (`MemberFollower`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, TopicImage
@@ -16,48 +18,32 @@ from odradek.metadata.reading import (
     read_broker_configs,
     read_brokers,
     read_controller,
+    read_topic_configs,
     read_topics,
 )
 from odradek.metadata.store import Store, Watch
-from odradek.model import TopicPartition
 
 
-class TreeFollower:
-    """Watches of one session. `wake` is called whenever there is something for `refresh` to read.
+class _Follower:
+    """What every broker follows: who the controller is, and what is set for brokers."""
 
-    `deletes`: whether a wish to delete a topic hides it at once.
-    """
-
-    def __init__(self, store: Store, *, wake: Callable[[], None], deletes: bool = True) -> None:
-        self.deletion_wishes: frozenset[str] = frozenset()
-        """Names below `/admin/delete_topics`, of topics that are there and of others."""
-        self.listed_deletions: tuple[tuple[str, ...], int] | None = None
-        """Existing topics that the data of `/admin/delete_topics` lists, as old tools do, and the data's version."""
+    def __init__(self, store: Store, *, wake: Callable[[], None]) -> None:
         self._store = store
-        self._broken = BrokenNodes()
-        self._deletes = deletes
         self._wake = wake
+        self._broken = BrokenNodes()
         self._roots: list[Watch] = []
-        self._topics: dict[str, dict[str, Watch]] = {}
         self._broker_configs: dict[str, Watch] = {}
-        self._watches_states = True
-        self._brokers_changed = True
         self._broker_configs_changed = True
         self._controller_changed = True
-        self._names_changed = True
-        self._changed: set[str] = set()
+        self._known_broker_configs: Mapping[int | None, Mapping[str, str]] = {}
 
     def start(self) -> None:
         """Set the watches that are always there; the first `refresh` reads everything."""
         store = self._store
         self._roots = [
-            store.watch_children(paths.BROKER_IDS, lambda: self.mark(brokers=True)),
-            store.watch_children(paths.BROKER_CONFIGS, lambda: self.mark(broker_configs=True)),
-            store.watch_data(paths.CONTROLLER, lambda: self.mark(controller=True)),
-            store.watch_data(paths.CONTROLLER_EPOCH, lambda: self.mark(controller=True)),
-            store.watch_children(paths.TOPICS, lambda: self.mark(names=True)),
-            store.watch_children(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
-            store.watch_data(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
+            store.watch_children(paths.BROKER_CONFIGS, self._note_broker_configs),
+            store.watch_data(paths.CONTROLLER, self._note_controller),
+            store.watch_data(paths.CONTROLLER_EPOCH, self._note_controller),
         ]
 
     def stop(self) -> None:
@@ -66,6 +52,79 @@ class TreeFollower:
             watch.cancel()
         self._roots.clear()
         self._broker_configs.clear()
+
+    @property
+    def controller_changed(self) -> bool:
+        """Whether `/controller` is to be read again."""
+        return self._controller_changed
+
+    def _note_controller(self) -> None:
+        self._controller_changed = True
+        self._wake()
+
+    def _note_broker_configs(self) -> None:
+        self._broker_configs_changed = True
+        self._wake()
+
+    async def _read_common(self) -> dict[str, Any]:
+        """The parts of an image that changed."""
+        parts: dict[str, Any] = {}
+        if self._broker_configs_changed:
+            self._broker_configs_changed = False
+            parts["broker_configs"] = self._known_broker_configs = await self._read_broker_configs()
+        if self._controller_changed:
+            self._controller_changed = False
+            parts["controller_id"] = await read_controller(self._store, self._broken)
+            node = await self._store.get(paths.CONTROLLER_EPOCH)
+            try:
+                parts["controller_epoch"] = 0 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data)
+            except BrokenNodeError as error:
+                assert node is not None
+                self._broken.report(error, node)
+        return parts
+
+    async def _read_broker_configs(self) -> dict[int | None, Mapping[str, str]]:
+        names = set(filter(is_broker_config, await self._store.children(paths.BROKER_CONFIGS)))
+        for name in names - self._broker_configs.keys():
+            path = f"{paths.BROKER_CONFIGS}/{name}"
+            self._broker_configs[name] = self._store.watch_data(path, self._note_broker_configs)
+        for name in self._broker_configs.keys() - names:
+            self._broker_configs.pop(name).cancel()
+        return await read_broker_configs(self._store, sorted(names), self._broken, self._known_broker_configs)
+
+
+class TreeFollower(_Follower):
+    """Watches of one session. `wake` is called whenever there is something for `refresh` to read.
+
+    `deletes`: whether a wish to delete a topic hides it at once.
+    """
+
+    def __init__(self, store: Store, *, wake: Callable[[], None], deletes: bool = True) -> None:
+        super().__init__(store, wake=wake)
+        self.deletion_wishes: frozenset[str] = frozenset()
+        """Names below `/admin/delete_topics`, of topics that are there and of others."""
+        self.listed_deletions: tuple[tuple[str, ...], int] | None = None
+        """Existing topics that the data of `/admin/delete_topics` lists, as old tools do, and the data's version."""
+        self._deletes = deletes
+        self._topics: dict[str, dict[str, Watch]] = {}
+        self._brokers_changed = True
+        self._names_changed = True
+        self._changed: set[str] = set()
+
+    def start(self) -> None:
+        """Set the watches that are always there; the first `refresh` reads everything."""
+        super().start()
+        store = self._store
+        self._roots += [
+            store.watch_children(paths.BROKER_IDS, lambda: self.mark(brokers=True)),
+            store.watch_children(paths.TOPICS, lambda: self.mark(names=True)),
+            store.watch_children(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
+            store.watch_data(paths.DELETE_TOPICS, lambda: self.mark(names=True)),
+        ]
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        super().stop()
         for name in list(self._topics):
             self._forget(name)
 
@@ -89,20 +148,6 @@ class TreeFollower:
     def mark_all(self) -> None:
         """Have everything read by the next `refresh`."""
         self.mark(brokers=True, broker_configs=True, controller=True, names=True, topics=self._topics)
-
-    def watch_states(self, *, enabled: bool) -> None:
-        """Whether to watch every partition's state; a change of this reads all topics again."""
-        if self._watches_states == enabled:
-            return
-        self._watches_states = enabled
-        for name in list(self._topics):
-            self._forget(name)
-        self.mark(names=True)
-
-    @property
-    def controller_changed(self) -> bool:
-        """Whether `/controller` is to be read again."""
-        return self._controller_changed
 
     @property
     def has_changes(self) -> bool:
@@ -128,41 +173,13 @@ class TreeFollower:
             self._brokers_changed = False
             brokers = await read_brokers(self._store, self._broken)
             image = image if brokers == image.brokers else replace(image, brokers=brokers)
-        if self._broker_configs_changed:
-            self._broker_configs_changed = False
-            image = await self._refresh_broker_configs(image)
-        if self._controller_changed:
-            self._controller_changed = False
-            image = await self._refresh_controller(image)
+        image = patched(image, await self._read_common())
         if self._names_changed:
             self._names_changed = False
             image = await self._refresh_names(image)
         while self._changed:
             image = await self._refresh_topics(image)
         return image
-
-    async def _refresh_broker_configs(self, image: ClusterImage) -> ClusterImage:
-        names = set(filter(is_broker_config, await self._store.children(paths.BROKER_CONFIGS)))
-        for name in names - self._broker_configs.keys():
-            path = f"{paths.BROKER_CONFIGS}/{name}"
-            self._broker_configs[name] = self._store.watch_data(path, lambda: self.mark(broker_configs=True))
-        for name in self._broker_configs.keys() - names:
-            self._broker_configs.pop(name).cancel()
-        configs = await read_broker_configs(self._store, sorted(names), self._broken, image.broker_configs)
-        return image if configs == image.broker_configs else replace(image, broker_configs=configs)
-
-    async def _refresh_controller(self, image: ClusterImage) -> ClusterImage:
-        controller = await read_controller(self._store, self._broken)
-        node = await self._store.get(paths.CONTROLLER_EPOCH)
-        epoch = image.controller_epoch
-        try:
-            epoch = 0 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data)
-        except BrokenNodeError as error:
-            assert node is not None
-            self._broken.report(error, node)
-        if (controller, epoch) == (image.controller_id, image.controller_epoch):
-            return image
-        return replace(image, controller_id=controller, controller_epoch=epoch)
 
     async def _refresh_names(self, image: ClusterImage) -> ClusterImage:
         """Notice topics that came, went, or are to be deleted."""
@@ -202,17 +219,7 @@ class TreeFollower:
                 changed[name] = visible
             if topic is None and await self._store.get(paths.topic(name)) is None:
                 self._forget(name)
-            elif topic is not None and self._watches_states:
-                self._watch_states_of(topic)
         return image.with_topics(changed) if changed else image
-
-    def _watch_states_of(self, topic: TopicImage) -> None:
-        """States that were not watched when they were read are read once more."""
-        before = len(self._topics[topic.name])
-        for number in topic.partitions:
-            self._watch(topic.name, paths.partition_state(TopicPartition(topic.name, number)))
-        if len(self._topics[topic.name]) != before:
-            self._changed.add(topic.name)
 
     def _watch(self, name: str, path: str) -> None:
         watches = self._topics.setdefault(name, {})
@@ -229,3 +236,78 @@ def _with_known_config(topic: TopicImage, before: TopicImage | None) -> TopicIma
     if topic.is_config_known or before is None or before.topic_id != topic.topic_id:
         return topic
     return replace(topic, config=before.config, is_config_known=before.is_config_known)
+
+
+class MemberFollower(_Follower):
+    """What a broker that is not the controller watches. Topics' configurations are those of `read_configs`.
+
+    An image may change by commands while this reads; so what was read is put into an image by `patch`, at once.
+    """
+
+    def __init__(self, store: Store, *, wake: Callable[[], None]) -> None:
+        super().__init__(store, wake=wake)
+        self.configs: dict[str, Mapping[str, str] | None] = {}
+        """What is set for topics, of those that are followed; `None` if that is broken, and never was not."""
+        self._watches: dict[str, Watch] = {}
+        self._changed: set[str] = set()
+        self._parts: dict[str, Any] = {}
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        super().stop()
+        self.follow_only(())
+
+    def mark(self, *, broker_configs: bool = False, controller: bool = False, topics: Iterable[str] = ()) -> None:
+        """Have these parts read by the next `refresh`; of topics only those that are followed."""
+        self._broker_configs_changed |= broker_configs
+        self._controller_changed |= controller
+        self._changed.update(topics)
+        self._wake()
+
+    def mark_all(self) -> None:
+        """Have everything read by the next `refresh`."""
+        self.mark(broker_configs=True, controller=True, topics=self.configs)
+
+    async def read_configs(self, names: Collection[str]) -> None:
+        """Follow what is set for these topics, and read it now."""
+        for name in names:
+            if name not in self._watches:
+                path = paths.topic_config(name)
+                self._watches[name] = self._store.watch_data(path, lambda name=name: self.mark(topics=(name,)))  # type: ignore[misc]
+        for name, config in (await read_topic_configs(self._store, names, self._broken)).items():
+            self.configs[name] = self.configs.get(name) if config is None else config
+
+    def follow_only(self, names: Collection[str]) -> None:
+        """Follow what is set for no other topics than these."""
+        for name in [name for name in self._watches if name not in names]:
+            self._watches.pop(name).cancel()
+            self.configs.pop(name, None)
+
+    async def refresh(self) -> None:
+        """Read what changed since the last call; after an error the next one reads everything."""
+        try:
+            self._parts |= await self._read_common()
+            changed, self._changed = self._changed & self.configs.keys(), set()
+            if changed:
+                await self.read_configs(changed)
+        except BaseException:
+            self.mark_all()
+            raise
+
+    def patch(self, image: ClusterImage) -> ClusterImage:
+        """`image` with what was read; the same object if that makes no difference."""
+        image = patched(image, self._parts)
+        changed: dict[str, TopicImage | None] = {}
+        for name, config in self.configs.items():
+            topic = image.topics.get(name)
+            if topic is not None:
+                told = replace(topic, config=config or {}, is_config_known=config is not None)
+                if told != topic:
+                    changed[name] = told
+        return image.with_topics(changed) if changed else image
+
+
+def patched(image: ClusterImage, parts: Mapping[str, Any]) -> ClusterImage:
+    """`image` with other parts; the same object if they are equal."""
+    different = {name: value for name, value in parts.items() if getattr(image, name) != value}
+    return replace(image, **different) if different else image

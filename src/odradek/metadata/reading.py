@@ -71,10 +71,10 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
     known = {name: topic for name, topic in topics.items() if topic is not None}
     partitions = [TopicPartition(name, number) for name, topic in known.items() for number in topic.replicas]
     states = dict(zip(partitions, await store.get_many(map(paths.partition_state, partitions)), strict=True))
-    configs = dict(zip(known, await store.get_many(map(paths.topic_config, known)), strict=True))
+    configs = await read_topic_configs(store, known, broken)
     images: dict[str, TopicImage | None] = dict.fromkeys(gone)
     for name, topic in known.items():
-        config = _config(paths.topic_config(name), configs[name], broken)
+        config = configs[name]
         images[name] = TopicImage(
             name=name,
             topic_id=topic.topic_id or UNNAMED,
@@ -87,6 +87,15 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
             version=versions[name],
         )
     return images
+
+
+async def read_topic_configs(
+    store: Reader, names: Iterable[str], broken: BrokenNodes
+) -> dict[str, Mapping[str, str] | None]:
+    """What is set for topics; `None` if that is broken."""
+    wanted = list(names)
+    nodes = await store.get_many(map(paths.topic_config, wanted))
+    return {name: _config(paths.topic_config(name), node, broken) for name, node in zip(wanted, nodes, strict=True)}
 
 
 async def read_broker_configs(

@@ -311,8 +311,12 @@ async def open_connection(
     request_timeout_ms: int,
     setup_timeout_ms: int,
     max_response_bytes: int,
+    negotiate: bool = True,
 ) -> Connection:
-    """Connect and learn the broker's versions; `UnavailableError` if that fails or takes over `setup_timeout_ms`."""
+    """Connect and learn the broker's versions; `UnavailableError` if that fails or takes over `setup_timeout_ms`.
+
+    Without `negotiate` no versions are learned: only `exchange` is of use then.
+    """
     address = address_text(host, port)
     connection: Connection | None = None
 
@@ -324,7 +328,8 @@ async def open_connection(
     try:
         async with asyncio.timeout(setup_timeout_ms / 1000):
             _, connection = await runtime.network.connect(factory, host, port)
-            await connection.negotiate()
+            if negotiate:
+                await connection.negotiate()
     except TimeoutError:
         if connection is not None:
             connection.close()

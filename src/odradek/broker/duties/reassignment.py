@@ -53,13 +53,15 @@ class ReassignmentDuty(Duty):
         return bool(plan.steps) or gone is not None
 
     async def _advance(self) -> bool:
-        """Take the next step of each topic."""
+        """Take the next step of each topic; who loses a replica deletes it before the tree forgets that."""
         view, controller = self.view, self.controller
         live = view.image.brokers.keys() - controller.shutting_down
         is_changed = False
         for name in sorted(self._unchecked):
             topic = view.image.topics.get(name)
             step = None if topic is None else advance(topic, live, controller.epoch)
+            if step is not None and not controller.commands.stopped(step.stop):
+                continue
             if step is not None:
                 view.follower.mark(topics=(name,))
                 await controller.write(step.operations)

@@ -31,5 +31,6 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
         "api_keys": [
             {"api_key": api.key, "min_version": api.advertised.start, "max_version": api.advertised.stop - 1}
             for api in apis().values()
+            if api.advertised
         ]
     }

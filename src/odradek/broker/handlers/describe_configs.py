@@ -29,7 +29,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             "configs": [],
         }
         try:
-            entries = describe(broker, resource.resource_type, resource.resource_name)
+            entries = await describe(broker, resource.resource_type, resource.resource_name)
         except KafkaError as error:
             result |= {"error_code": error.code, "error_message": str(error)}
         else:

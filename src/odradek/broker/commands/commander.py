@@ -1,0 +1,149 @@
+"""The controller's voice: whatever it publishes, every other live broker is told.
+
+A broker that registers is told everything, and so is everybody when the controller is new. A broker that is slow or
+can't be reached is told as long as it is registered, and then in the last state; one that is not registered is not told
+anything.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from odradek.broker.availability import Availability
+from odradek.broker.cluster_view import ClusterView
+from odradek.broker.commands.channel import Channel
+from odradek.broker.commands.messages import Sender, partitions_of
+from odradek.broker.commands.outbox import Stop, change_between
+from odradek.controller import StopReplicas
+from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.model import ErrorCode, TopicPartition
+from odradek.runtime import Runtime
+
+
+class Replicas(Protocol):
+    """A broker's own replicas, as commands touch them; `Partitions` are these."""
+
+    def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
+        """Neither lead nor follow it any more, and delete its log if that is said; no harm if there is none."""
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether its log can't be used."""
+
+    async def settled(self) -> None:
+        """Return when what the present image says is so."""
+
+
+class Commander:
+    """One term's; `notice` is called with every image that is published, from the first of the term on.
+
+    `heed` is called when brokers answered something that duties may act upon.
+    """
+
+    def __init__(
+        self, view: ClusterView, replicas: Replicas, runtime: Runtime, *, epoch: int, heed: Callable[[], None]
+    ) -> None:
+        self.sender = Sender(broker_id=view.broker_id, epoch=epoch)
+        self.availability = Availability()
+        self._view = view
+        self._replicas = replicas
+        self._runtime = runtime
+        self._heed = heed
+        self._channels: dict[int, Channel] = {}
+        self._stopped: dict[tuple[int, int], dict[TopicPartition, Stop]] = {}
+        """What brokers have stopped, by their ids and epochs."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as it is now."""
+        return self._view.image
+
+    def notice(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Tell everybody what changed."""
+        self.availability.notice(new.brokers)
+        change = change_between(old, new)
+        for broker_id in [each for each in self._channels if not self._same(each, new)]:
+            self._channels.pop(broker_id).end()
+        for channel in self._channels.values():
+            if change:
+                channel.outbox.add(change)
+                channel.wake()
+        for broker_id, broker in new.brokers.items():
+            if broker_id != self.sender.broker_id and broker_id not in self._channels:
+                self._channels[broker_id] = Channel(self, broker, self._runtime)
+
+    def _same(self, broker_id: int, image: ClusterImage) -> bool:
+        """Whether the broker is in the registration that its channel is for."""
+        return image.brokers.get(broker_id) == self._channels[broker_id].broker
+
+    def end(self) -> None:
+        """Somebody else commands now."""
+        for channel in self._channels.values():
+            channel.end()
+        self._channels.clear()
+
+    # ---- stopping replicas --------------------------------------------------------------------------------------
+
+    def stopped(self, stops: Iterable[StopReplicas]) -> bool:
+        """Whether all brokers that live have deleted these replicas.
+
+        If not they are told to, and duties are called again when one of them has answered or died. To be asked right
+        before the tree forgets the replicas: what was answered is forgotten when all have.
+        """
+        wanted = [(broker_id, each) for each in stops for broker_id in each.brokers]
+        missing = [(broker_id, each) for broker_id, each in wanted if not self._has_stopped(broker_id, each)]
+        for broker_id, each in missing:
+            channel = self._channels[broker_id]
+            channel.outbox.stops[each.partition] = Stop(leader_epoch=each.leader_epoch, delete=True)
+            channel.wake()
+        if missing:
+            return False
+        for broker_id, each in wanted:
+            if broker_id == self.sender.broker_id:
+                self._replicas.stop_replica(each.partition, delete=True)
+            elif broker_id in self._channels:
+                self._answers(self._channels[broker_id].broker).pop(each.partition, None)
+        return True
+
+    def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """Have a broker that is about to stop follow these no more, and keep them."""
+        channel = self._channels.get(broker_id)
+        if channel is not None:
+            for key in partitions:
+                partition = self.image.partition(key)
+                epoch = -1 if partition is None else partition.leader_epoch
+                channel.outbox.stops[key] = Stop(leader_epoch=epoch, delete=False)
+            channel.wake()
+
+    def _has_stopped(self, broker_id: int, wanted: StopReplicas) -> bool:
+        channel = self._channels.get(broker_id)
+        if channel is None:
+            return True
+        done = self._answers(channel.broker).get(wanted.partition)
+        return done is not None and done.delete and done.leader_epoch == wanted.leader_epoch
+
+    def _answers(self, broker: BrokerImage) -> dict[TopicPartition, Stop]:
+        return self._stopped.setdefault((broker.broker_id, broker.epoch), {})
+
+    # ---- what channels tell -------------------------------------------------------------------------------------
+
+    def refused(self, error: ErrorCode) -> None:
+        """A broker did not believe a command: if it knows a newer controller, this one should know, too."""
+        if error is ErrorCode.stale_controller_epoch:
+            self._view.mark_controller()
+
+    def logs_told(self, broker: BrokerImage, image: ClusterImage, message: Mapping[str, Any], answer: Any) -> None:
+        """A broker has answered a LeaderAndIsr; the log of a partition that went wrong can't be used."""
+        broken = {
+            TopicPartition(name, each.partition_index)
+            for topic in answer.topics
+            if (name := image.topic_names.get(topic.topic_id)) is not None
+            for each in topic.partition_errors
+            if each.error_code is ErrorCode.kafka_storage_error
+        }
+        if self.availability.told(broker, broken, partitions_of(message) - broken):
+            self._heed()
+
+    def stops_told(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:
+        """A broker has answered a StopReplica: what it does not delete, as it knows better, is not its any more."""
+        del answer
+        self._answers(broker).update(stops)
+        self._heed()

@@ -1,0 +1,14 @@
+"""UpdateMetadata: the controller says what this broker tells clients. See `commands.obedience`."""
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.context import RequestContext
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if it is not believed."""
+    del context
+    return {"error_code": await broker.controller.obedience.update_metadata(message)}

@@ -1,0 +1,113 @@
+"""What a shell needs to be commanded, where there is no broker around it: a port that takes commands."""
+
+import asyncio
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+from odradek.broker.context import Session
+from odradek.broker.controller_shell import ControllerShell
+from odradek.broker.dispatch import Dispatcher
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.model import TopicPartition
+from odradek.runtime import Listener, Runtime
+from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits
+
+
+class NoReplicas:
+    """A broker's replicas, of which there are none; what is to be stopped is noted."""
+
+    def __init__(self) -> None:
+        self.stopped: list[tuple[TopicPartition, bool]] = []
+        self.offline: set[TopicPartition] = set()
+
+    def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
+        self.stopped.append((topic_partition, delete))
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self.offline
+
+    async def settled(self) -> None:
+        await asyncio.sleep(0)
+
+
+class Ears:
+    """A listener, and the handlers behind it, for one shell. `heard` are the requests' API keys."""
+
+    def __init__(self, runtime: Runtime, address: ListenerAddress, config: BrokerConfig) -> None:
+        self.heard: list[int] = []
+        self.is_deaf = False
+        self._runtime = runtime
+        self._address = address
+        self._broker: Any = SimpleNamespace(
+            config=config, server=SimpleNamespace(meter=None, may_serve=lambda _: True), controller=None
+        )
+        self._dispatcher = Dispatcher(self._broker)
+        self._group = ConnectionGroup(limits=ConnectionLimits(idle_ms=0), pool=BufferPool())
+        self._connections: set[Connection] = set()
+        self._listener: Listener | None = None
+
+    async def open(self, shell: ControllerShell) -> None:
+        self._broker.controller = shell
+        # A shell at the address of another one is deaf.
+        with suppress(OSError):
+            self._listener = await self._runtime.network.listen(
+                lambda: Connection(self, self._group), self._address.host, self._address.port
+            )
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for connection in tuple(self._connections):
+            connection.abort()
+        self._dispatcher.kill()
+
+    # As `wire.Service`
+
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Any:
+        self.heard.append(int.from_bytes(frame[:2], "big"))
+        return self._dispatcher.serve(connection, frame, alone=alone)
+
+    def opened(self, connection: Connection) -> bool:
+        if self.is_deaf:
+            return False
+        self._connections.add(connection)
+        connection.session = Session(connection=connection, listener="", client_host="", client_port=0)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+
+class HearingShell(ControllerShell):
+    """A shell that can be commanded, from its start to its end."""
+
+    def __init__(
+        self,
+        store: Any,
+        broker_id: int,
+        address: ListenerAddress,
+        config: BrokerConfig,
+        runtime: Runtime,
+        **more: Any,
+    ) -> None:
+        self.replicas = more.setdefault("replicas", NoReplicas())
+        self.ears = Ears(runtime, address, config)
+        self.store = store
+        super().__init__(store, broker_id, [address], config, runtime, **more)
+
+    async def start(self) -> None:
+        await self.ears.open(self)
+        try:
+            await super().start()
+        except BaseException:
+            self.ears.close()
+            raise
+
+    async def stop(self) -> None:
+        await super().stop()
+        self.ears.close()
+
+    def kill(self) -> None:
+        super().kill()
+        self.ears.close()

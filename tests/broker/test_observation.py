@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -241,6 +242,24 @@ def test_without_a_monitor_no_request_is_measured(play: Any) -> None:
         await client.ask(ApiKey.API_VERSIONS, 0, {})
         assert broker.server.meter is None
         assert catalog.REQUESTS not in Numbers(broker).families
+
+    play(scene)
+
+
+def test_what_is_asked_of_the_tree_is_counted(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        counts = broker.tree.counts
+        before = dict(counts)
+        client = await world.client()
+        await client.create_topic("t", partitions=3)
+        made = Counter(counts)
+        made.subtract(before)
+        # The topic with its configuration and partitions: /brokers/topics/t, …/partitions, and 3 × (/N, /N/state).
+        assert made["Create"] >= 8
+        assert 1 <= made["Multi"] <= 4
+        numbers = Numbers(broker)
+        assert all(numbers(catalog.TREE_OPERATIONS, name) == count for name, count in counts.items())
 
     play(scene)
 

@@ -20,6 +20,7 @@ from typing import Final
 from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.cleaning import Cleaning
 from odradek.broker.controller_shell import ControllerShell
+from odradek.broker.counted_store import CountedStore
 from odradek.broker.dispatch import Dispatcher
 from odradek.broker.fencing import Fence
 from odradek.broker.fetch_sessions import FetchSessions
@@ -77,6 +78,7 @@ class Broker:
         self.config = config
         self.runtime = runtime
         self.store = store
+        self.tree = CountedStore(store)
         self.phase = Phase.STARTING
         self.image = ClusterImage()
         self.counters = BrokerCounters()
@@ -151,7 +153,7 @@ class Broker:
             await self.server.open()
             await self._load_logs()
             self.controller = ControllerShell(
-                self.store,
+                self.tree,
                 self.broker_id,
                 self.endpoints,
                 self.config,

@@ -168,6 +168,7 @@ def _cluster(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.GLOBAL_TOPICS, len(image.topics) if is_controller else 0)
     yield _one(catalog.GLOBAL_PARTITIONS, len(partitions))
     yield _one(catalog.ACTIVE_BROKERS, len(image.brokers) if is_controller else 0)
+    yield Family(catalog.TREE_OPERATIONS, [((name,), count) for name, count in sorted(broker.tree.counts.items())])
 
 
 def _per_log(

@@ -193,6 +193,13 @@ ACTIVE_BROKERS: Final = _kafkas(
     f"{_CONTROLLER}ActiveBrokerCount", _G, "Brokers of the cluster that live; 0 if not the controller."
 )
 
+TREE_OPERATIONS: Final = _own(
+    "tree_operations",
+    _C,
+    "What this broker asked of the metadata tree: nodes it read, lists of children, transactions, what they did.",
+    "operation",
+)
+
 LOG_FLUSH_TIME: Final = _kafkas(
     "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs", _H, "How long syncs of logs took, ms."
 )

@@ -138,6 +138,31 @@ def test_records_flow_while_zookeeper_is_away_and_topics_are_created_when_it_is_
     assert "expired" not in broker.errors.read_text(), "its session went on"
 
 
+def test_a_zookeeper_that_is_away_for_longer_than_a_session_stops_writes_until_it_is_back(
+    tmp_path: Path, url: str, zookeeper
+) -> None:
+    """What was acknowledged is kept, and nobody has to start anything again."""
+    options = {**BROKER_OPTIONS, "zookeeper.session.timeout.ms": "2000"}
+    with ServedBroker(tmp_path / "data", metadata=url, options=options) as broker:
+        servers = broker.bootstrap_servers
+        create(servers, "kept")
+        producer = Producer({"bootstrap.servers": servers})
+        write(producer, "kept", b"before")
+        zookeeper.kill()
+        try:
+            eventually(lambda: "leading nothing until one is alive" in broker.errors.read_text(), within_s=60)
+            outcomes: list[Any] = []
+            hasty = Producer({"bootstrap.servers": servers, "message.timeout.ms": 1000})
+            hasty.produce("kept", b"during", on_delivery=lambda error, _: outcomes.append(error))
+            assert hasty.flush(DEADLINE_S) == 0
+            assert [error is None for error in outcomes] == [False], "nobody acknowledged it"
+        finally:
+            zookeeper.start()
+        eventually(lambda: "leading again what the cluster says" in broker.errors.read_text(), within_s=60)
+        write(producer, "kept", b"after")
+        assert read(servers, "kept", 2) == [b"after", b"before"]
+
+
 def test_a_broker_that_was_killed_starts_again_when_its_session_has_ended(tmp_path: Path, url: str) -> None:
     options = {**BROKER_OPTIONS, "zookeeper.session.timeout.ms": "1500"}
     with ServedBroker(tmp_path / "data", metadata=url, options=options) as broker:
@@ -189,7 +214,7 @@ def test_broken_nodes_are_named_once_and_left_alone(broker: ServedBroker, znodes
 def test_a_zookeeper_that_does_not_answer_is_said_at_once_and_an_error_in_the_end(serve_in_vain) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        said = serve_in_vain(f"zookeeper://{address}/x", "-o", "zookeeper.session.timeout.ms=2000")
+        said = serve_in_vain(f"zookeeper://{address}/x", "-o", "zookeeper.connection.timeout.ms=2000")
     waiting, error = said.splitlines()
     assert f"no ZooKeeper server answers at {address} yet; waiting for 2 s" in waiting
     assert error == f"odradek: no ZooKeeper server answers at {address}"

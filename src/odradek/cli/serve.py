@@ -157,7 +157,12 @@ async def _serve(
     if stop_with_stdin:
         await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(stopping.set), sys.stdin)
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
-    store = open_store(metadata, runtime, session_timeout_ms=config.zookeeper_session_timeout_ms)
+    store = open_store(
+        metadata,
+        runtime,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+    )
     try:
         note = f"odradek serve, process {os.getpid()}"
         broker = Broker(config, runtime, store, note=note, most_connections=most_connections)

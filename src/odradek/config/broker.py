@@ -57,7 +57,6 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
         "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
         "num.network.threads": "one event loop serves all connections of a broker",
         "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
-        "zookeeper.connection.timeout.ms": "the metadata tree is named with --metadata",
     }
 )
 """Kafka's keys that a `server.properties` usually has and that have nothing to set here: accepted with a warning."""
@@ -93,6 +92,13 @@ class BrokerConfig:
         18_000,
         "How long a silent broker keeps its ephemeral nodes in the metadata tree.",
         minimum=1,
+    )
+    zookeeper_connection_timeout_ms: int | None = integer(
+        "zookeeper.connection.timeout.ms",
+        None,
+        "How long to wait for a ZooKeeper server to answer; the session time-out if unset.",
+        minimum=1,
+        nullable=True,
     )
 
     # The network

@@ -15,18 +15,25 @@ READER_CONNECTION_TIMEOUT_MS: Final = 6_000
 """Somebody sits there and waits."""
 
 
-def open_store(url: str, runtime: Runtime, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> Store:
+def open_store(
+    url: str,
+    runtime: Runtime,
+    *,
+    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+    connection_timeout_ms: int | None = None,
+) -> Store:
     """Begin a session with the tree at `url`.
 
     That is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree.
-    `session_timeout_ms`: how long a silent session keeps its ephemeral nodes. Raises `ConfigurationError` for another
+    `session_timeout_ms`: how long a silent session keeps its ephemeral nodes. `connection_timeout_ms`: how long a call
+    waits for a ZooKeeper server to answer, as long as a session lasts if None. Raises `ConfigurationError` for another
     URL, `StorageError` if the file is not a tree or cannot be had.
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
     if (path := _sqlite_path(url)) is not None:
         return SqliteStore(path, runtime, session_timeout_ms=session_timeout_ms)
-    return _zookeeper_store(url, runtime, session_timeout_ms)
+    return _zookeeper_store(url, runtime, session_timeout_ms, connection_timeout_ms)
 
 
 def open_reader(url: str, runtime: Runtime) -> Reader:
@@ -37,7 +44,7 @@ def open_reader(url: str, runtime: Runtime) -> Reader:
     if url == "memory:":
         raise ConfigurationError("a tree in memory is seen by its own process only")
     if (path := _sqlite_path(url)) is None:
-        return _zookeeper_store(url, runtime, DEFAULT_SESSION_TIMEOUT_MS, reads_only=True)
+        return _zookeeper_store(url, runtime, DEFAULT_SESSION_TIMEOUT_MS, READER_CONNECTION_TIMEOUT_MS, reads_only=True)
     tree = SqliteTree(path, reads_only=True)
     try:
         reader = SqliteReader(tree, runtime.clock)
@@ -52,7 +59,14 @@ def _sqlite_path(url: str) -> str | None:
     return url.removeprefix("sqlite:///") or None if url.startswith("sqlite:///") else None
 
 
-def _zookeeper_store(url: str, runtime: Runtime, session_timeout_ms: int, *, reads_only: bool = False) -> Store:
+def _zookeeper_store(
+    url: str,
+    runtime: Runtime,
+    session_timeout_ms: int,
+    connection_timeout_ms: int | None,
+    *,
+    reads_only: bool = False,
+) -> Store:
     if not url.startswith("zookeeper://"):
         raise ConfigurationError(
             f"the metadata tree is sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
@@ -67,6 +81,6 @@ def _zookeeper_store(url: str, runtime: Runtime, session_timeout_ms: int, *, rea
         chroot,
         runtime,
         session_timeout_ms=session_timeout_ms,
-        connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS if reads_only else None,
+        connection_timeout_ms=connection_timeout_ms,
         reads_only=reads_only,
     )

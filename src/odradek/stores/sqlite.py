@@ -89,6 +89,7 @@ class SqliteStore(SingleOperations, SqliteReader):
 
     def _look(self) -> None:
         """Look for changes, for this session's death, and for others'."""
+        self._tree.check_place()
         try:
             if self._has_changed():
                 self._session.look()

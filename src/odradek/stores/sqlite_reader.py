@@ -20,6 +20,7 @@ from odradek.stores.watches import Watches
 T = TypeVar("T")
 POLL_INTERVAL_S: Final = 0.02
 _BUSY_TIMEOUT_S: Final = 10.0
+_SILENT_WAIT_S: Final = 1.0
 _log = logging.getLogger("odradek.stores")
 
 
@@ -34,6 +35,7 @@ class SqliteReader:
         self._closed = False
         self._trouble = ""
         """Why the last look failed: said once, not at every look."""
+        self._busy_since: float | None = None
         self._seen_version = tree.data_version()
         self._seen_change = tree.last_change()
 
@@ -102,13 +104,24 @@ class SqliteReader:
         try:
             self._look()
         except (sqlite3.Error, OSError) as error:
-            if not is_busy(error) and str(error) != self._trouble:
-                self._trouble = str(error)
-                _log.error("the metadata database %s fails: %s", self._tree.path, error)
+            self._complain(error)
         else:
+            self._busy_since = None
             if self._trouble:
                 self._trouble = ""
                 _log.info("the metadata database %s works again", self._tree.path)
+
+    def _complain(self, error: Exception) -> None:
+        """Say what is wrong, once; another process may be in the way for a moment."""
+        now, trouble = self._clock.monotonic(), str(error)
+        if is_busy(error):
+            self._busy_since = now if self._busy_since is None else self._busy_since
+            if now - self._busy_since < _SILENT_WAIT_S:
+                return
+            trouble = "another process holds it, and nothing can be written"
+        if trouble != self._trouble:
+            self._trouble = trouble
+            _log.error("the metadata database %s fails: %s", self._tree.path, trouble)
 
     def _look(self) -> None:
         """What the timer does: look for changes."""

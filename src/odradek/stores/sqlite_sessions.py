@@ -77,7 +77,7 @@ class SqliteSession:
                 raise SessionGoneError
             return self._write_row(self.session_id)
 
-        self.lease_ms = self._tree.write(work)
+        self.lease_ms = self._tree.write_unsynced(work)
 
     def look(self) -> None:
         """Read who else has a session. Raises `SessionGoneError` if this one has none."""

@@ -4,8 +4,8 @@
     sessions  id, lease_ms (by the machine's monotonic clock), holder (a note for people)
     changes   number (rises by 1, never used twice), path, existence; only the newest CHANGES_KEPT
 
-A file is a tree if its `application_id` is ours; `user_version` is the version of these tables. Every commit is synced,
-so that what the tree said before a power failure it says after it.
+A file is a tree if its `application_id` is ours; `user_version` is the version of these tables. Every commit but
+that of a lease is synced, so that what the tree said before a power failure it says after it.
 """
 
 import os
@@ -62,6 +62,7 @@ class SqliteTree:
     def __init__(self, path: str, *, reads_only: bool = False) -> None:
         """Open the tree, or create it; with `reads_only` it must be there, and `write` fails."""
         self.path = path
+        self._identity: tuple[int, int] | None = None
         if reads_only and not os.path.exists(path):
             raise StorageError(f"there is no metadata database {path}")
         # SQLite's way to say how a file is to be opened; the path of a URI is percent-encoded.
@@ -85,6 +86,8 @@ class SqliteTree:
         except StorageError:
             self._connection.close()
             raise
+        found = os.stat(path)
+        self._identity = found.st_dev, found.st_ino
 
     def stop_waiting(self) -> None:
         """Fail at once from now on where another process is in the way; while a store opens, SQLite waits."""
@@ -94,8 +97,20 @@ class SqliteTree:
         """Close the connection."""
         self._connection.close()
 
+    def check_place(self) -> None:
+        """Raise `FileNotFoundError` if the file is not where it was opened: what is written there, nobody else sees."""
+        if self._identity is None:
+            return  # it is only being opened
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise FileNotFoundError("the file was removed while it was in use") from None
+        if (found.st_dev, found.st_ino) != self._identity:
+            raise FileNotFoundError("the file was replaced by another one while it was in use")
+
     def write(self, work: Callable[[], T]) -> T:
         """Run `work` in a transaction that is committed if it returns and undone if it raises."""
+        self.check_place()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             result = work()
@@ -105,6 +120,14 @@ class SqliteTree:
                 self._connection.execute("ROLLBACK")
             raise
         return result
+
+    def write_unsynced(self, work: Callable[[], T]) -> T:
+        """`write` for what means nothing after a power failure: it does not wait for the disk."""
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            return self.write(work)
+        finally:
+            self._connection.execute("PRAGMA synchronous = FULL")
 
     def find(self, path: str) -> Record | None:
         """See `Tree`."""

@@ -1,0 +1,146 @@
+"""A SQLite file in trouble: removed or replaced under its processes, only readable, held by another program (M9)."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from odradek.model import StorageError
+from odradek.runtime import Runtime, system_runtime
+from odradek.stores import SqliteStore
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata.sqlite"
+
+
+class Patience:
+    """A clock that a test moves; what is awaited meanwhile is awaited for real."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def patient_store(path: Path) -> tuple[SqliteStore, Patience]:
+    real, clock = system_runtime(), Patience()
+    runtime = Runtime(clock=clock, entropy=real.entropy, disk=real.disk, network=real.network)
+    return SqliteStore(str(path), runtime, session_timeout_ms=9_000), clock
+
+
+async def looked(store: SqliteStore, times: int = 2) -> None:
+    """Return when the store's timer has looked."""
+    looks, complete = store._look, asyncio.Event()
+    left = times
+
+    def look() -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            complete.set()
+        looks()
+
+    store._look = look
+    async with asyncio.timeout(60):
+        await complete.wait()
+    del store._look
+    await asyncio.sleep(0)
+
+
+async def test_a_file_that_is_removed_under_its_processes_ends_their_sessions_in_time(path, caplog) -> None:
+    store, clock = patient_store(path)
+    await store.create("/a", ephemeral=True)
+    store.watch_data("/a", lambda: None)
+    end = store.alive_until
+    aside = path.with_name("aside")
+    path.rename(aside)
+    with pytest.raises(StorageError, match=f"{path} failed: the file was removed while it was in use"):
+        await store.create("/b")
+    clock.seconds += 5
+    await looked(store)
+    assert store.alive_until == end, "nobody who opens the file now would see that it was renewed"
+    assert caplog.text.count("the file was removed while it was in use") == 1
+    aside.rename(path)
+    await looked(store)
+    assert store.alive_until > end
+    await store.create("/b")
+    await store.close()
+
+
+async def test_a_file_that_was_replaced_is_told_from_the_one_that_was_opened(path) -> None:
+    store = SqliteStore(str(path), system_runtime())
+    path.rename(path.with_name("aside"))
+    other = SqliteStore(str(path), system_runtime())
+    with pytest.raises(StorageError, match="replaced by another one while it was in use"):
+        await store.create("/a")
+    assert await other.children("/") == []
+    await other.close()
+    store.abandon()
+
+
+async def test_a_database_that_can_only_be_read_is_read_and_its_session_ends_in_time(path, caplog) -> None:
+    store, clock = patient_store(path)
+    await store.create("/a", b"1")
+    end = store.alive_until
+    connection = store._tree._connection
+    connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(StorageError, match="readonly database"):
+        await store.set("/a", b"2")
+    assert (await store.get("/a")).data == b"1"
+    clock.seconds += 5
+    await looked(store)
+    assert store.alive_until == end
+    assert caplog.text.count("readonly database") == 1
+    connection.execute("PRAGMA query_only = OFF")
+    await looked(store)
+    assert store.alive_until > end
+    await store.close()
+
+
+async def test_a_program_that_holds_the_database_for_long_is_named_as_the_reason(path, caplog) -> None:
+    store, clock = patient_store(path)
+    await store.create("/a", b"1")
+    end = store.alive_until
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        clock.seconds += 4
+        await looked(store)
+        assert caplog.text == "", "a moment is nothing"
+        clock.seconds += 2
+        await looked(store)
+        assert caplog.text.count("another process holds it, and nothing can be written") == 1
+        assert (await store.get("/a")).data == b"1"
+        assert store.alive_until == end
+        other.execute("ROLLBACK")
+    await looked(store)
+    assert store.alive_until > end
+    await store.close()
+
+
+async def test_a_renewal_does_not_wait_for_the_disk_and_a_change_does(path) -> None:
+    store, clock = patient_store(path)
+    modes: list[int] = []
+    write = store._tree.write
+
+    def noted(work: Callable[[], object]) -> object:
+        modes.append(store._tree._pragma("synchronous"))
+        return write(work)
+
+    store._tree.write = noted
+    await store.create("/a")
+    clock.seconds += 5
+    await looked(store)
+    await store.create("/b")
+    assert modes == [2, 1, 2], "FULL, NORMAL, FULL"
+    await store.close()

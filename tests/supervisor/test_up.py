@@ -84,6 +84,11 @@ def leaders(admin: AdminClient, topic: str) -> list[int]:
     return sorted(partition.leader for partition in partitions.values())
 
 
+def replication_factors(admin: AdminClient, topic: str) -> set[int]:
+    partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+    return {len(partition.replicas) for partition in partitions.values()}
+
+
 def consume(bootstrap_servers: str, topic: str, count: int) -> list[bytes]:
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "readers", "auto.offset.reset": "earliest"}
@@ -113,6 +118,7 @@ def test_several_brokers_serve_one_cluster_and_stop_together(tmp_path: Path) -> 
             producer.produce("spread", b"%d" % number, partition=number % 6)
         assert producer.flush(DEADLINE_S) == 0
         assert consume(running.bootstrap_servers, "spread", 60) == sorted(b"%d" % number for number in range(60))
+        assert replication_factors(admin, "__consumer_offsets") == {3}, "what groups remember survives a broker"
         children = running.children()
         running.process.send_signal(signal.SIGTERM)
         rest, log = running.process.communicate(timeout=DEADLINE_S)

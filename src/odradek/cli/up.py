@@ -9,15 +9,21 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
 from odradek.cli import log_lines
+from odradek.cli.common import key_and_value
+from odradek.config import load
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.runtime import SystemClock
 from odradek.supervisor import BrokerCommand, Supervisor
 
 _HIGHEST_PORT = 65_535
+_INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor",)
+_REPLICAS: Final = 3
+"""Of internal topics, as in Kafka, where there are so many brokers."""
 
 
 @click.command(name="up")
@@ -57,11 +63,20 @@ def command(
     rest = ["--metadata", metadata or f"sqlite:///{directory}/metadata.sqlite"]
     if config is not None:
         rest += ["--config", str(Path(config).absolute())]
-    for option in options:
+    for option in [*_internal_topics(brokers, config, options), *options]:
         rest += ["-o", option]
     rest += ["--log-format", log_format, "--log-level", log_level]
     commands = [_command(number, directory, port, rest) for number in range(brokers)]
     asyncio.run(_run(Supervisor(commands, SystemClock())))
+
+
+def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
+    """Options that let the cluster's own topics survive a broker, unless somebody has said how many replicas they have.
+
+    They are created when that many brokers are there, and nobody can join a group before.
+    """
+    loaded = load(config, dict(map(key_and_value, options)))
+    return [f"{key}={min(_REPLICAS, brokers)}" for key in _INTERNAL_REPLICATION if not loaded.is_explicit(key)]
 
 
 def _command(broker_id: int, directory: Path, port: int, rest: Sequence[str]) -> BrokerCommand:

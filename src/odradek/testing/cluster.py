@@ -38,6 +38,9 @@ _QUICK: Final = {
 """Where Kafka's defaults are for production: tests should not wait 3 s for a first member, nor open 50 logs, nor wait
 18 s until a broker that stands still counts as dead."""
 
+_REPLICAS: Final = 3
+"""Of every topic that does not say how many, where there are so many brokers: a test kills one, and goes on."""
+
 _RETRY_S: Final = 0.02
 
 
@@ -59,7 +62,9 @@ class Cluster:
         if brokers < 1:
             raise ValueError(f"a cluster has one broker at least, not {brokers}")
         self._ids = range(brokers)
-        self._config = {**_QUICK, **(config or {})}
+        replicas = str(min(brokers, _REPLICAS))
+        replicated = dict.fromkeys(("default.replication.factor", "offsets.topic.replication.factor"), replicas)
+        self._config = {**_QUICK, **replicated, **(config or {})}
         self._broker_configs = dict(broker_configs or {})
         for broker_id in self._broker_configs:
             self._check_id(broker_id)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MINUTE_MS: Final = 60_000
+_USUAL_REPLICAS: Final = 3
+"""Of the cluster's own topics, as in Kafka."""
 _log = logging.getLogger("odradek.groups")
 
 
@@ -119,9 +121,10 @@ class GroupCoordinator:
         name = shard.log.partition.topic_partition
         try:
             await shard.load()
-        except Exception:
+        except Exception as error:
             # Better no coordinator than one that has forgotten half of what it promised.
-            _log.exception("%s: its groups can't be loaded; nobody coordinates them", name)
+            trace = None if isinstance(error, KafkaError) else error
+            _log.error("%s: its groups can't be loaded: %s; nobody coordinates them", name, error, exc_info=trace)
             del self._loads[number]
             self._resign(number)
             return
@@ -219,7 +222,16 @@ class GroupCoordinator:
         return self._broker.config.offsets_topic_num_partitions if topic is None else max(len(topic.partitions), 1)
 
     async def _create_topic(self) -> None:
+        """Create `__consumer_offsets`, which waits until there are brokers for as many replicas as it shall have."""
+        topic = offsets_topic(self._broker.config)
+        alive = len(self._broker.image.brokers)
+        if topic.replication_factor < min(alive, _USUAL_REPLICAS):
+            _log.warning(
+                "%s is created with %d replicas, although %d brokers are there: groups stop when a broker does. "
+                "offsets.topic.replication.factor says how many",
+                OFFSETS_TOPIC, topic.replication_factor, alive,
+            )  # fmt: skip
         try:
-            await self._broker.topics_on_demand.ensure(offsets_topic(self._broker.config))
+            await self._broker.topics_on_demand.ensure(topic)
         except (KafkaError, UnavailableError) as error:
             raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error

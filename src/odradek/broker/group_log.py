@@ -6,9 +6,10 @@ answered, which is then or after `offsets.commit.timeout.ms`, whichever comes fi
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
-from odradek.broker.partition import ACKS_ALL, Partition
+from odradek.broker.partition import ACKS_ALL, ACKS_LEADER, Partition
 from odradek.groups import Replay
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.control_records import ControlType, decode_marker
@@ -91,12 +92,20 @@ class GroupLog:
         self._unanswered.clear()
 
     async def replay(self) -> Replay:
-        """Read everything that is there, a piece per turn."""
+        """Read everything that is there, a piece per turn, and return when it is committed.
+
+        To the end of the log, and not to the high watermark: a new leader knows that one late, and what is behind it
+        in its log will be committed, unless this broker dies first. Whoever asks meanwhile had better wait, so that he
+        is told nothing that is forgotten then; but where there are too few replicas to commit anything, he hears
+        after `offsets.commit.timeout.ms` what there is. Raises `KafkaError` when this broker leads no longer.
+        """
         log = self.partition.log
         replay = Replay()
-        offset, end = log.log_start_offset, log.written_offset
-        while offset < end:
-            data = log.read(offset, READ_BYTES, up_to_offset=end)
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            if offset >= log.written_offset:
+                await self._reached(log.log_end_offset, ACKS_LEADER)
+            data = log.read(offset, READ_BYTES, up_to_offset=log.written_offset)
             next_offset = offset
             for position, header in iterate_batches(data):
                 _replay_batch(replay, header, memoryview(data)[position : position + header.size])
@@ -105,7 +114,25 @@ class GroupLog:
                 break
             offset = next_offset
             await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._commit_timeout_ms / 1000):
+                await self._reached(offset, ACKS_ALL)
         return replay
+
+    async def _reached(self, offset: int, acks: int) -> None:
+        """Return when everything before `offset` is written, or committed; or will not be for now."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def reached(error: KafkaError | None) -> None:
+            if future.done():
+                return
+            if error is None or error.code is ErrorCode.not_enough_replicas_after_append:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self.partition.when_reached(offset, acks=acks, waiter=reached)
+        await future
 
     def forget(self, write: "_Write") -> None:
         """It is answered."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.writer import Writer
 
 ACKS_ALL: Final = -1
+ACKS_LEADER: Final = 1
 _PATIENCE_MS: Final = 500
 """Who was refused as a member of the in-sync set does not ask again at once."""
 Waiter = Callable[[KafkaError | None], None]
@@ -188,6 +189,11 @@ class Partition:
         if info.duplicate:
             # What it repeats may be written long ago, and then nothing else would look at the queues.
             self._writer.mark(self)
+
+    def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
+        """Call `waiter` once, when everything before `offset` is as safe as `acks` asks for. As `when_acknowledged`."""
+        (self._committed if acks == ACKS_ALL else self._written).append((offset, waiter))
+        self._writer.mark(self)
 
     def append(self, records: memoryview, *, acks: int = ACKS_ALL, now_ms: int) -> "asyncio.Future[AppendInfo]":
         """`append_records` and `when_acknowledged` in one, for those who are not in a hurry. Raises as the former."""

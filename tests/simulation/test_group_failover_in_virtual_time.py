@@ -1,0 +1,461 @@
+"""M6. The coordinator of a group dies, and the broker that leads its partition next goes on (SPEC 6, five phases).
+
+What the members say is in the tests' hands, so that the death comes at the moment that is meant. In the end each
+partition has one owner, generations never repeat, and no offset that was committed is lost.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+from raw_client import RawClient
+from test_groups_in_virtual_time import SEEDS, assert_rounds, write
+from world import Member, World, settled, until
+
+from odradek.broker.group_coordinator import OFFSETS_TOPIC, partition_of
+from odradek.broker.group_shard import GroupShard
+from odradek.controller import NewPartitions, NewTopic
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+
+PARTITIONS = 6
+CONFIG = {
+    "num.partitions": str(PARTITIONS),
+    "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "200",
+    "min.insync.replicas": "2",
+}
+GROUP = "g"
+SESSION_S = 10
+
+
+def shard_of(world: World) -> tuple[int, GroupShard] | None:
+    """The broker that coordinates the group and has loaded it, and where the group is in it."""
+    for number, broker in world.running.items():
+        try:
+            return number, broker.groups.shard_of(GROUP)
+        except KafkaError:
+            continue
+    return None
+
+
+async def coordinator(world: World) -> int:
+    """The broker that coordinates the group, once there is one."""
+    await until(lambda: shard_of(world) is not None)
+    found = shard_of(world)
+    assert found is not None
+    return found[0]
+
+
+async def controller_of(world: World) -> Any:
+    await until(lambda: any(broker.controller.is_controller for broker in world.running.values()))
+    return next(broker for broker in world.running.values() if broker.controller.is_controller)
+
+
+class Actor:
+    """A member that does only what it is told, on a host of its own."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.member_id = ""
+        self.generation = -1
+        self.owned: tuple[int, ...] = ()
+        self.leads = False
+        self._world = world
+        self._client: RawClient
+
+    async def meet(self) -> None:
+        """Connect to whoever coordinates the group."""
+        host = self._world.hosts[await coordinator(self._world)]
+        network = self._world.simulation.runtime(self.name).network
+        _, self._client = await network.connect(lambda: RawClient(self.name), host, 9092)
+
+    def drop(self) -> None:
+        """Give the connection up."""
+        self._client.transport.abort()
+
+    def join(self) -> "asyncio.Future[Any]":
+        metadata = encode_subscription(Subscription(topics=("t",)))
+        message = {
+            "group_id": GROUP,
+            "session_timeout": SESSION_S * 1000,
+            "rebalance_timeout": 60_000,
+            "member_id": self.member_id,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": metadata}],
+        }
+        return self._client.send(ApiKey.JOIN_GROUP, message, 3)
+
+    def sync(self, assignments: dict[str, bytes] | None = None) -> "asyncio.Future[Any]":
+        given = [{"member_id": each, "assignment": data} for each, data in (assignments or {}).items()]
+        return self._client.send(ApiKey.SYNC_GROUP, {**self._who, "assignments": given}, 3)
+
+    async def beat(self) -> ErrorCode:
+        return ErrorCode((await self._client.ask(ApiKey.HEARTBEAT, self._who, 3)).error_code)
+
+    async def commit(self, offset: int) -> ErrorCode:
+        partitions = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": None}]
+        topics = [{"name": "t", "partitions": partitions}]
+        who = {**self._who, "generation_id_or_member_epoch": self.generation}
+        answer = await self._client.ask(ApiKey.OFFSET_COMMIT, {**who, "topics": topics}, 7)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    async def committed(self) -> int:
+        topics = [{"name": "t", "partition_indexes": [0]}]
+        answer = await self._client.ask(ApiKey.OFFSET_FETCH, {"group_id": GROUP, "topics": topics}, 5)
+        assert answer.error_code == ErrorCode.none
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+    def joined(self, answer: Any) -> None:
+        assert answer.error_code == ErrorCode.none
+        assert answer.generation_id >= self.generation
+        self.member_id, self.generation = answer.member_id, answer.generation_id
+        self.leads = answer.leader == answer.member_id
+
+    def synced(self, answer: Any) -> None:
+        assert answer.error_code == ErrorCode.none
+        self.owned = tuple(place.partition for place in decode_assignment(answer.assignment).partitions)
+
+    @property
+    def _who(self) -> dict[str, Any]:
+        return {"group_id": GROUP, "generation_id": self.generation, "member_id": self.member_id}
+
+
+def shares(member_ids: Sequence[str], partitions: int = PARTITIONS) -> dict[str, bytes]:
+    """Every partition to one of the members."""
+    return {
+        member_id: encode_assignment(
+            Assignment(partitions=tuple(TopicPartition("t", n) for n in range(place, partitions, len(member_ids))))
+        )
+        for place, member_id in enumerate(sorted(member_ids))
+    }
+
+
+async def gather(actors: Sequence[Actor], *, partitions: int = PARTITIONS) -> None:
+    """Everybody joins, and again when that is asked for, until each partition has one owner in one generation."""
+    settled = asyncio.Event()
+    living = [asyncio.ensure_future(live(actor, partitions, settled)) for actor in actors]
+
+    def is_settled() -> bool:
+        owned = sorted(number for actor in actors for number in actor.owned)
+        return owned == list(range(partitions)) and len({actor.generation for actor in actors}) == 1
+
+    await until(lambda: is_settled() or any(each.done() for each in living))
+    settled.set()
+    await asyncio.gather(*living)
+    assert is_settled()
+
+
+async def live(actor: Actor, partitions: int, settled: asyncio.Event) -> None:
+    """What any client does."""
+    while True:
+        answer = await actor.join()
+        actor.joined(answer)
+        everybody = [each.member_id for each in answer.members]
+        synced = await actor.sync(shares(everybody, partitions) if actor.leads else None)
+        if synced.error_code == ErrorCode.rebalance_in_progress:
+            continue
+        actor.synced(synced)
+        while await actor.beat() is ErrorCode.none:
+            if settled.is_set():
+                return
+            await asyncio.sleep(0.05)
+
+
+async def stable_group(world: World, *names: str) -> list[Actor]:
+    """The topic, and members of generation 1; the first one leads it."""
+    controller = await controller_of(world)
+    await controller.create_topics([NewTopic(name="t")])
+    async with world.consumer("first", group_id=GROUP) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        await consumer.commit({TopicPartition("t", 0): 1})  # whoever looks for a coordinator first makes its topic
+    actors = [Actor(world, name) for name in names]
+    for actor in actors:
+        await actor.meet()
+    await gather(actors)
+    assert actors[0].generation == 1
+    return sorted(actors, key=lambda actor: not actor.leads)
+
+
+async def fail_over(world: World, *actors: Actor) -> None:
+    """The coordinator dies, and everybody finds the next one."""
+    await world.kill(await coordinator(world))
+    for actor in actors:
+        await actor.meet()
+
+
+def play(seed: int, scenario: Any) -> None:
+    async def main(world: World) -> None:
+        await scenario(world)
+
+    World(seed, CONFIG, brokers=3).play(main)
+
+
+def test_a_group_that_nothing_happened_to_goes_on_in_its_generation(seed: int) -> None:
+    """And no commit that was acknowledged is lost."""
+
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        assert await one.commit(41) is ErrorCode.none
+        for _ in range(2):
+            number = await coordinator(world)
+            await fail_over(world, one, two)
+            assert [await one.beat(), await two.beat()] == [ErrorCode.none] * 2
+            assert await one.committed() == 41
+            synced = await one.sync()
+            one.synced(synced)
+            await world.start(number)
+            await until(lambda: in_sync(world))
+        assert await one.commit(42) is ErrorCode.none
+        assert one.generation == 1
+
+    play(seed, scenario)
+
+
+def in_sync(world: World) -> bool:
+    """Whether every replica of the group's partition is in sync again."""
+    place = TopicPartition(OFFSETS_TOPIC, partition_of(GROUP, 3))
+    images = [broker.image.partition(place) for broker in world.running.values()]
+    return all(image is not None and len(image.isr) == 3 for image in images)
+
+
+def test_phase_1_what_changed_before_the_death_makes_the_next_one_start_a_round(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        controller = await controller_of(world)
+        (error,) = await controller.create_partitions([NewPartitions(topic="t", count=PARTITIONS + 2)])
+        assert error is None
+        await fail_over(world, one, two)
+        assert [await one.beat(), await two.beat()] == [ErrorCode.rebalance_in_progress] * 2
+        await gather([one, two], partitions=PARTITIONS + 2)
+        assert one.generation == 2
+
+    play(seed, scenario)
+
+
+def test_phase_1_a_member_that_does_not_come_back_is_out_after_its_session(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        await fail_over(world, one)
+        told = ErrorCode.none
+        for _ in range(2 * SESSION_S):
+            await asyncio.sleep(1)
+            told = await one.beat()
+            if told is not ErrorCode.none:
+                break
+        assert told is ErrorCode.rebalance_in_progress
+        await gather([one])
+        assert one.generation == 2
+        await two.meet()
+        assert await two.beat() is ErrorCode.unknown_member_id
+
+    play(seed, scenario)
+
+
+def test_phase_2_one_who_was_told_and_comes_back_causes_no_round_and_one_who_is_new_does(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        late = Actor(world, "late")
+        await late.meet()
+        waiting = late.join()
+        await until(lambda: waiting.done() or _state(world) == "PREPARING_REBALANCE")
+        assert await two.beat() is ErrorCode.rebalance_in_progress  # and `one` is not told
+        await fail_over(world, one, two, late)
+        assert isinstance(waiting.exception(), ConnectionResetError)
+        assert await one.beat() is ErrorCode.none
+        two.joined(await two.join())
+        assert two.generation == 1
+        two.synced(await two.sync())
+        joining = late.join()
+        await until(lambda: _state(world) == "PREPARING_REBALANCE")
+        assert await one.beat() is ErrorCode.rebalance_in_progress
+        joins = [one.join(), two.join(), joining]
+        for actor, answer in zip((one, two, late), await asyncio.gather(*joins), strict=True):
+            actor.joined(answer)
+        assert one.generation == two.generation == late.generation == 2
+
+    play(seed, scenario)
+
+
+def test_phase_3_with_part_of_the_joins_in_heartbeats_and_joins_arrive_mixed(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        late = Actor(world, "late")
+        await late.meet()
+        waiting = [late.join()]
+        await until(lambda: _state(world) == "PREPARING_REBALANCE")
+        waiting.append(one.join())
+        await fail_over(world, one, two, late)
+        assert all(isinstance(each.exception(), ConnectionResetError) for each in waiting)
+        joins = [late.join()]
+        await until(lambda: _state(world) == "PREPARING_REBALANCE")
+        joins.append(one.join())
+        assert await two.beat() is ErrorCode.rebalance_in_progress
+        joins.append(two.join())
+        for actor, answer in zip((late, one, two), await asyncio.gather(*joins), strict=True):
+            actor.joined(answer)
+        assert one.generation == two.generation == late.generation == 2
+        await gather([one, two, late])
+
+    play(seed, scenario)
+
+
+def silence(world: World, number: int, *actors: Actor) -> None:
+    """From now on those hear nothing from a broker that they still reach."""
+    for actor in actors:
+        world.simulation.network.block(world.hosts[number], actor.name)
+
+
+async def lost(actors: Sequence[Actor], waiting: "Sequence[asyncio.Future[Any]]") -> None:
+    """Those were not answered, and give up."""
+    assert not any(each.done() for each in waiting)
+    for actor in actors:
+        actor.drop()
+    await asyncio.wait(waiting)
+    assert all(isinstance(each.exception(), ConnectionResetError) for each in waiting)
+
+
+def test_phase_4_a_generation_that_was_written_and_not_answered_is_followed_by_another(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        number = await coordinator(world)
+        silence(world, number, one, two)
+        waiting = [one.join()]
+        await until(lambda: _state(world) == "PREPARING_REBALANCE")
+        waiting.append(two.join())
+        await until(lambda: _state(world) == "COMPLETING_REBALANCE")
+        await world.kill(number)
+        await lost([one, two], waiting)
+        world.simulation.network.heal()
+        await one.meet()
+        await two.meet()
+        assert [await one.beat(), await two.beat()] == [ErrorCode.illegal_generation] * 2
+        await gather([one, two])
+        assert one.generation == 3
+
+    play(seed, scenario)
+
+
+@pytest.mark.parametrize("answered", [(), ("one",), ("two",)], ids=["4: nobody", "5: one", "5: the other"])
+def test_phases_4_and_5_an_assignment_that_was_written_is_given_to_who_asks_again(
+    seed: int, answered: tuple[str, ...]
+) -> None:
+    async def scenario(world: World) -> None:
+        actors = await stable_group(world, "one", "two")
+        joins = [actors[0].join()]
+        await until(lambda: _state(world) == "PREPARING_REBALANCE")
+        joins.append(actors[1].join())
+        for actor, answer in zip(actors, await asyncio.gather(*joins), strict=True):
+            actor.joined(answer)
+        number = await coordinator(world)
+        deaf = [actor for actor in actors if actor.name not in answered]
+        silence(world, number, *deaf)
+        (leader,) = (actor for actor in actors if actor.leads)
+        given = shares([actor.member_id for actor in actors])
+        syncs = {actor.name: actor.sync(given if actor is leader else None) for actor in actors}
+        await until(lambda: _state(world) == "STABLE" and all(syncs[name].done() for name in answered))
+        await world.kill(number)
+        await lost(deaf, [syncs[actor.name] for actor in deaf])
+        world.simulation.network.heal()
+        for actor in actors:
+            await actor.meet()
+            if actor.name in answered:
+                actor.synced(syncs[actor.name].result())
+            else:
+                actor.synced(await actor.sync())
+        assert sorted(number for actor in actors for number in actor.owned) == list(range(PARTITIONS))
+        assert [await actor.beat() for actor in actors] == [ErrorCode.none] * 2
+        actors[0].generation = 1
+        assert await actors[0].beat() is ErrorCode.illegal_generation
+        actors[0].generation = 2
+        await gather(actors)
+        assert actors[0].generation == 3
+
+    play(seed, scenario)
+
+
+def _state(world: World) -> str:
+    found = shard_of(world)
+    return "" if found is None or GROUP not in found[1].groups else found[1].groups[GROUP].state.name
+
+
+def test_a_coordinator_that_stops_sends_those_who_wait_to_the_next_one(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        waiting = one.join()
+        await until(lambda: _state(world) == "PREPARING_REBALANCE")
+        await world.stop(await coordinator(world))
+        assert (await waiting).error_code == ErrorCode.not_coordinator
+        await one.meet()
+        await two.meet()
+        await gather([one, two])
+        assert one.generation == 2
+
+    play(seed, scenario)
+
+
+def test_a_group_waits_until_there_are_brokers_for_as_many_replicas_as_its_log_shall_have(seed: int) -> None:
+    """COORDINATOR_NOT_AVAILABLE until then, from any broker."""
+
+    async def scenario(world: World) -> None:
+        await world.kill(2)
+        await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
+        network = world.simulation.runtime("asking").network
+        for number in (0, 1):
+            _, client = await network.connect(lambda: RawClient("asking"), world.hosts[number], 9092)
+            answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
+            assert [each.error_code for each in answer.coordinators] == [ErrorCode.coordinator_not_available]
+        await world.start(2)
+        answers = set()
+        for number in (0, 1, 2):
+            _, client = await network.connect(lambda: RawClient("asking"), world.hosts[number], 9092)
+            while True:
+                answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
+                (found,) = answer.coordinators
+                if found.error_code == ErrorCode.none:
+                    break
+                await asyncio.sleep(0.1)
+            answers.add((found.node_id, found.host))
+        assert answers == {(await coordinator(world), world.hosts[await coordinator(world)])}
+
+    play(seed, scenario)
+
+
+@pytest.mark.parametrize("number", SEEDS)
+def test_members_come_and_go_while_coordinators_die(number: int) -> None:
+    """Whenever that is: the seed says how long each lives."""
+
+    async def scenario(world: World) -> None:
+        values = await write(world, "t", 60)
+        chance = world.simulation.entropy("deaths")
+        members = [await Member(world, f"reader-{each}", "t", GROUP).start() for each in range(2)]
+        everybody = list(members)
+        for each in range(3):
+            await asyncio.sleep(chance.uniform(0, 4))
+            victim = await coordinator(world)
+            await world.kill(victim)
+            members.append(await Member(world, f"late-{each}", "t", GROUP).start())
+            everybody.append(members[-1])
+            await asyncio.sleep(chance.uniform(0, 4))
+            await members.pop(0).stop()
+            await world.start(victim)
+        await settled(members, PARTITIONS)
+        await until(lambda: {value for member in everybody for value in member.read} == set(values))
+        for member in members:
+            await member.stop()
+        await assert_rounds(world, GROUP)
+
+    def main(world: World) -> Coroutine[Any, Any, None]:
+        return scenario(world)
+
+    assert World(number, CONFIG, brokers=3).play(main)

@@ -4,7 +4,7 @@ import asyncio
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.testing import Cluster, eventually
@@ -44,6 +44,16 @@ def test_the_fixture_kafka_cluster_has_three_brokers_that_share_partitions_and_g
         assert {number: each.leader for number, each in known.topics["t"].partitions.items()} == {
             number: kafka_cluster.leader("t", number) for number in range(3)
         }
+
+
+def test_what_any_broker_leads_is_acknowledged_when_all_replicas_have_it(kafka_cluster: Cluster):
+    """M1. Those that are not the controller know of the others what its commands tell."""
+    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
+    for future in admin.create_topics([NewTopic("r", 3, 3, config={"min.insync.replicas": "3"})]).values():
+        future.result(DEADLINE_S)
+    for number in range(3):
+        write(kafka_cluster, "r", number, f"of {number}")
+    assert read(kafka_cluster, "r", 3) == {"of 0", "of 1", "of 2"}
 
 
 def test_a_killed_controller_is_followed_by_another_and_comes_back_on_its_port():

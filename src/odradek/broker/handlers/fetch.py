@@ -308,7 +308,10 @@ def _follower(broker: "Broker", request: Any, version: int) -> tuple[int, bool]:
     registered = broker.image.brokers.get(replica)
     if replica < 0 or registered is None:
         return max(replica, -1), False
-    return replica, state is None or state.replica_epoch in (-1, registered.epoch)
+    if state is None:
+        return replica, True
+    # Of other brokers only the controller knows the epoch: its commands do not tell it, and it checks each new ISR.
+    return replica, -1 in (state.replica_epoch, registered.epoch) or state.replica_epoch == registered.epoch
 
 
 def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:

@@ -40,7 +40,7 @@ class IsrRequests:
         image = broker.image
         wishes = {
             key: IsrWish(
-                isr={each: _epoch_of(image, each) for each in change.isr},
+                isr=dict(zip(change.isr, change.broker_epochs, strict=True)),
                 leader_epoch=change.leader_epoch,
                 partition_epoch=change.partition_epoch,
             )
@@ -60,11 +60,6 @@ class IsrRequests:
         if answer.error_code is not ErrorCode.none:
             raise KafkaError(answer.error_code)
         return _decode(image, answer)
-
-
-def _epoch_of(image: ClusterImage, broker_id: int) -> int:
-    broker = image.brokers.get(broker_id)
-    return -1 if broker is None else broker.epoch
 
 
 def _encode(image: ClusterImage, wishes: Mapping[TopicPartition, IsrWish]) -> list[dict[str, Any]]:

@@ -250,10 +250,16 @@ class Partition:
         ):
             self._isr_changed()
 
-    def fetched_by(self, replica: int, offset: int, *, log_start_offset: int) -> None:
+    def fetched_by(self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int = -1) -> None:
         """A follower has everything before `offset`, and asks for what comes then."""
         replication = self.replication
-        replication.fetched(replica, offset, log_start_offset=log_start_offset, now_ms=self._in_sync_sets.now_ms())
+        replication.fetched(
+            replica,
+            offset,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            now_ms=self._in_sync_sets.now_ms(),
+        )
         self._advance()
         if replica not in replication.isr and self._in_sync_sets.now_ms() >= self._patient_until_ms:
             self._wish(replication.propose_join(replica))

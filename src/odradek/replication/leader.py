@@ -33,10 +33,13 @@ class RemoteReplica:
     end_offset_at_last_fetch: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
 
-    def fetched(self, offset: int, *, log_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
+    def fetched(
+        self, offset: int, *, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
+    ) -> None:
         """It asks for what comes at `offset`, and so has everything before it.
 
-        A fetch from where the leader ended at the fetch before says that it had everything then.
+        A fetch from where the leader ended at the fetch before says that it had everything then. `broker_epoch` is that
+        of its registration, -1 if it doesn't say.
         """
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -44,6 +47,7 @@ class RemoteReplica:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
+        self.broker_epoch = broker_epoch
         self.end_offset_at_last_fetch = leader_end_offset
         self.last_fetch_ms = now_ms
 
@@ -56,10 +60,13 @@ class RemoteReplica:
 class IsrChange:
     """A wish for another in-sync set, to be sent to the controller by AlterPartition.
 
-    It holds if the partition is still at `leader_epoch` and `partition_epoch`.
+    It holds if the partition is still at `leader_epoch` and `partition_epoch`. `broker_epochs` are the registrations by
+    which the members have fetched, in their order, so that one that began anew since is not taken for the one that did
+    (KIP-903); -1 for the leader, and where nothing is known.
     """
 
     isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
 
@@ -118,12 +125,16 @@ class LeaderReplication:
         self.log_end_offset = self.high_watermark = log_end_offset
         return moved
 
-    def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int) -> None:
+    def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int, broker_epoch: int = -1) -> None:
         """A follower fetches from `offset`. One that is no replica of the partition is not counted."""
         remote = self.remotes.get(replica)
         if remote is not None:
             remote.fetched(
-                offset, log_start_offset=log_start_offset, leader_end_offset=self.log_end_offset, now_ms=now_ms
+                offset,
+                log_start_offset=log_start_offset,
+                broker_epoch=broker_epoch,
+                leader_end_offset=self.log_end_offset,
+                now_ms=now_ms,
             )
 
     def advance(self, *, now_ms: int, max_lag_ms: int, min_isr: int) -> bool:
@@ -180,7 +191,13 @@ class LeaderReplication:
                 yield replica
 
     def _propose(self, isr: tuple[int, ...]) -> IsrChange:
-        self.pending = IsrChange(isr=isr, leader_epoch=self.leader_epoch, partition_epoch=self.partition_epoch)
+        remotes = self.remotes
+        self.pending = IsrChange(
+            isr=isr,
+            broker_epochs=tuple(remotes[each].broker_epoch if each in remotes else -1 for each in isr),
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+        )
         return self.pending
 
     def accepted(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> bool:

@@ -100,7 +100,7 @@ class _Fetch(PendingReply):
         self._request = request
         self._fetched = fetched
         self.decoded_bytes = decoded_bytes(meter)
-        self._follower, self._counts = _follower(broker, request, context.api_version)
+        self._follower, self._broker_epoch, self._counts = _follower(broker, request, context.api_version)
         if self._counts:
             broker.fence.check()  # what a follower has may be acknowledged
         self._read_committed = request.isolation_level == _READ_COMMITTED and self._follower < 0
@@ -201,7 +201,12 @@ class _Fetch(PendingReply):
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.offset_out_of_range)
         if self._counts:
-            partition.fetched_by(self._follower, offset, log_start_offset=target.follower_start_offset)
+            partition.fetched_by(
+                self._follower,
+                offset,
+                log_start_offset=target.follower_start_offset,
+                broker_epoch=self._broker_epoch,
+            )
         end = partition.high_watermark
         if self._follower >= 0:
             end = log.written_offset
@@ -298,20 +303,19 @@ class _Fetch(PendingReply):
         ]
 
 
-def _follower(broker: "Broker", request: Any, version: int) -> tuple[int, bool]:
-    """`(replica id, whether its fetch counts)`: -1 and False for a consumer.
+def _follower(broker: "Broker", request: Any, version: int) -> tuple[int, int, bool]:
+    """`(replica id, its registration's epoch, whether its fetch counts)`: -1 and False for a consumer.
 
-    It counts if the broker is registered, and by this registration, as far as it says which.
+    It counts if the broker is registered, by this registration as far as both are known: what a broker has from the
+    controller's commands does not say by which one the others are.
     """
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
     replica = int(request.replica_id if state is None else state.replica_id)
+    epoch = -1 if state is None else int(state.replica_epoch)
     registered = broker.image.brokers.get(replica)
     if replica < 0 or registered is None:
-        return max(replica, -1), False
-    if state is None:
-        return replica, True
-    # Of other brokers only the controller knows the epoch: its commands do not tell it, and it checks each new ISR.
-    return replica, -1 in (state.replica_epoch, registered.epoch) or state.replica_epoch == registered.epoch
+        return max(replica, -1), epoch, False
+    return replica, epoch, -1 in (epoch, registered.epoch) or epoch == registered.epoch
 
 
 def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:

@@ -1,0 +1,47 @@
+"""Nothing is wrong, nothing is written, and nobody leaves an in-sync set, whoever leads (M1)."""
+
+import asyncio
+
+import pytest
+from world import World, until
+
+from odradek.clients import Admin
+from odradek.model import TopicPartition
+
+MAX_LAG_S = 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_followers_that_have_nothing_to_fetch_stay_in_sync(seed: int) -> None:
+    """A leader hears of the others by the controller's commands, or by the tree if it is the controller."""
+
+    async def scene(world: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=6, replication_factor=3)
+        await until(lambda: [len(list(broker.partitions)) for broker in world.running.values()] == [2, 2, 2])
+        await asyncio.sleep(MAX_LAG_S * 5)  # of virtual time
+        for broker in world.running.values():
+            assert [len(partition.isr) for partition in broker.partitions] == [3, 3]
+            assert not broker.in_sync_sets.shrinks
+
+    World(seed, {"replica.lag.time.max.ms": str(MAX_LAG_S * 1000)}, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_comes_back_is_in_sync_again_with_every_leader(seed: int) -> None:
+    async def scene(world: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=6, replication_factor=3)
+        await world.kill(seed % 3)
+        await until(lambda: sum(1 for broker in world.running.values() for _ in broker.partitions) == 6)
+        await world.start(seed % 3)
+        await until(
+            lambda: [len(each.isr) for broker in world.running.values() for each in broker.partitions] == [3] * 6
+        )
+        for number, broker in world.running.items():
+            for key in (TopicPartition("t", each) for each in range(6)):
+                image = broker.image.partition(key)
+                assert image is not None
+                assert number in image.replicas
+
+    World(seed, {"replica.lag.time.max.ms": str(MAX_LAG_S * 1000)}, brokers=3).play(scene)

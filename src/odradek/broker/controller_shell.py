@@ -11,7 +11,7 @@ and tells the others what changed (`commands`); they believe it (`obedience`) an
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
@@ -28,7 +28,16 @@ from odradek.broker.job_queue import JobQueue, as_kafka_error
 from odradek.broker.membership import Membership, prepare_tree
 from odradek.broker.term import Term
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import IsrWish, NewPartitions, NewTopic, TopicCreation, TopicDeletion, next_producer_id_block
+from odradek.controller import (
+    ControlledShutdown,
+    IsrWish,
+    NewPartitions,
+    NewTopic,
+    TopicCreation,
+    TopicDeletion,
+    next_producer_id_block,
+    shut_down,
+)
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.metadata.nodes import BrokenNodeError, ProducerIdBlockNode
@@ -90,6 +99,16 @@ class ControllerShell:
     def is_controller(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
         return self._term is not None
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration."""
+        return self._membership.epoch
+
+    @property
+    def shutting_down(self) -> Set[int]:
+        """Brokers that are about to stop, as far as this broker knows: the controller does."""
+        return frozenset() if self._term is None else self._term.controller.shutting_down
 
     async def start(self) -> None:
         """Join the cluster: register, be elected if nobody is, else wait until the controller has said everything.
@@ -206,6 +225,31 @@ class ControllerShell:
             return results
 
         return await self._ask(change)
+
+    async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
+        """Have others lead what a broker leads that is about to stop, and tell what it still leads then.
+
+        It leads nothing new from now on. Raises `KafkaError` as `controller.shut_down`, and if this broker is not the
+        controller, or the tree cannot be reached.
+        """
+        view = self.view
+
+        async def work(controller: ActiveController) -> tuple[ControlledShutdown, ActiveController]:
+            plan = shut_down(
+                view.image,
+                broker_id,
+                broker_epoch,
+                shutting_down=controller.shutting_down,
+                controller_epoch=controller.epoch,
+            )
+            controller.commands.availability.stops(view.image.brokers[broker_id])
+            view.follower.mark(topics={change.partition.topic for change in plan.changes})
+            await controller.change_states(plan.changes)
+            return plan, controller
+
+        plan, controller = await self.do(work)
+        controller.commands.stop_following(broker_id, plan.stop)
+        return plan.remaining
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
         """What is set for a topic that exists: from the tree, where this broker has no replica of it.

@@ -26,7 +26,14 @@ async def change_isrs(
     changes: list[StateChange] = []
     for key, wish in wishes.items():
         try:
-            change = change_isr(image, key, broker_id, wish, shutting_down=(), controller_epoch=controller.epoch)
+            change = change_isr(
+                image,
+                key,
+                broker_id,
+                wish,
+                shutting_down=controller.shutting_down,
+                controller_epoch=controller.epoch,
+            )
         except KafkaError as error:
             results[key] = error
             continue

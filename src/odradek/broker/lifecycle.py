@@ -3,7 +3,8 @@
 ```
 start   lock the data directories · open the ports (clients wait) · the tree · load the logs · join the cluster, which
         gives the first image, and with it partitions · groups · let the clients in
-stop    close the ports · answer who waits · groups · leave the cluster · write what is pending · close the logs
+stop    have others lead its partitions · close the ports · answer who waits · groups · leave the cluster · write what
+        is pending · close the logs
 kill    nothing of this: what kill -9 does, without the process
 ```
 It runs on any event loop and touches the outside through its `Runtime` and its `Store` only: the simulator has it too.
@@ -19,6 +20,7 @@ from typing import Final
 
 from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.cleaning import Cleaning
+from odradek.broker.controlled_shutdown import ControlledShutdown
 from odradek.broker.controller_shell import ControllerShell
 from odradek.broker.counted_store import CountedStore
 from odradek.broker.dispatch import Dispatcher
@@ -55,6 +57,7 @@ class Phase(IntEnum):
 
     STARTING = 1
     RUNNING = 3
+    LEAVING = 6
     STOPPING = 7
 
 
@@ -112,6 +115,7 @@ class Broker:
             stable_offsets=self.partitions.stable_offsets,
         )
         self.topics_on_demand = TopicsOnDemand(self)
+        self.controlled_shutdown = ControlledShutdown(self)
         self.groups = GroupCoordinator(self)
         self.dispatcher = Dispatcher(self)
         self.server = Server(self, self.dispatcher)
@@ -202,6 +206,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""
+        self.phase = Phase.LEAVING
+        await self.controlled_shutdown.move_leaders()
         self.phase = Phase.STOPPING
         self.fence.stop()
         self.server.close_listeners()
@@ -238,6 +244,7 @@ class Broker:
 
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.image = new
+        self.controlled_shutdown.image_changed(old, new)
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
         self.partitions.apply(old, new)

@@ -166,6 +166,18 @@ class BrokerConfig:
         "The part of what a broker should lead that others may lead.",
         minimum=0,
     )
+    controlled_shutdown_enable: bool = boolean(
+        "controlled.shutdown.enable", True, "Whether a broker that stops has others lead its partitions first."
+    )
+    controlled_shutdown_max_retries: int = integer(
+        "controlled.shutdown.max.retries", 3, "How often the controller is asked again for that.", minimum=0
+    )
+    controlled_shutdown_retry_backoff_ms: int = long(
+        "controlled.shutdown.retry.backoff.ms",
+        5_000,
+        "How long a broker waits before it asks again, unless the cluster changes meanwhile.",
+        minimum=0,
+    )
     message_max_bytes: int = integer("message.max.bytes", 1_048_588, "The largest record batch.", minimum=0)
     compression_type: str = text(
         "compression.type",

@@ -77,7 +77,9 @@ _SOCKETS: Final = "kafka.server:type=socket-server-metrics,name="
 
 INFO: Final = _own("info", _G, "1, with who this is in its labels.", "version", "broker_id", "cluster_id")
 BROKER_STATE: Final = _kafkas(
-    "kafka.server:type=KafkaServer,name=BrokerState", _G, "1 starting, 3 running, 7 shutting down."
+    "kafka.server:type=KafkaServer,name=BrokerState",
+    _G,
+    "1 starting, 3 running, 6 handing over its partitions, 7 shutting down.",
 )
 
 MESSAGES_IN: Final = _kafkas(f"{_TOPIC}MessagesInPerSec", _C, "Records that were written.", "topic")

@@ -5,8 +5,8 @@
     UpdateMetadata 8       controller → broker   what the broker tells clients: all partitions, and who is alive
     ControlledShutdown 3   broker → controller   a broker that is about to stop wants to lead nothing any more
 
-Each is the last version that Kafka had, in 3.9, the last release with ZooKeeper. All are flexible. They never cross
-from one system to the other: a cluster's brokers are either Kafka's or ours.
+Each is the last version that Kafka had, in 3.9, the last release with ZooKeeper, and has one tagged field more. All are
+flexible. They never cross from one system to the other: a cluster's brokers are either Kafka's or ours.
 """
 
 import uuid
@@ -248,11 +248,16 @@ class UpdateMetadataEndpoint(_UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataBroker(_UpdateMetadata):
-    """A broker that is alive."""
+    """A broker that is alive.
+
+    `epoch` is of its registration: a leader tells by it whether a fetch is the follower's that lives (KIP-841). Kafka's
+    message does not have it, and its leaders with ZooKeeper could not tell.
+    """
 
     id: BrokerId = field(metadata=_INT32)
     endpoints: tuple[UpdateMetadataEndpoint, ...]
     rack: str | None = field(metadata=_STRING)
+    epoch: i64 = field(metadata={**_INT64, "tag": 0}, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

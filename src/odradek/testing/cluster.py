@@ -34,6 +34,7 @@ _QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "100",
 }
 """Where Kafka's defaults are for production: tests should not wait 3 s for a first member, nor open 50 logs, nor wait
 18 s until a broker that stands still counts as dead."""

@@ -8,23 +8,21 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.commands import messages
+from odradek.broker.commands.connecting import ask, connect, encode
 from odradek.broker.commands.outbox import Outbox
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError, UnavailableError
-from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
-from odradek.protocol.messages import encode_request
+from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime
-from odradek.wire.outgoing import Connection, open_connection
+from odradek.wire.outgoing import Connection
 
 if TYPE_CHECKING:
     from odradek.broker.commands.commander import Commander
 
 _FIRST_RETRY_S: Final = 0.02
 _LONGEST_RETRY_S: Final = 1.0
-REQUEST_TIMEOUT_MS: Final = 30_000
+_REQUEST_TIMEOUT_MS: Final = 30_000
 """Kafka's `controller.socket.timeout.ms`: a broker may have thousands of logs to open before it answers."""
-_SETUP_TIMEOUT_MS: Final = 10_000
-_MOST_RESPONSE_BYTES: Final = 128 << 20
 _log = logging.getLogger("odradek.broker")
 
 
@@ -89,28 +87,14 @@ class Channel:
 
     async def _ask(self, api_key: ApiKey, message: dict[str, Any]) -> Any:
         if self._connection is None or self._connection.closed:
-            self._connection = await self._connect()
-        version = CONTROLLER_VERSIONS[api_key]
+            name = f"controller-{self._commander.sender.broker_id}"
+            self._connection = await connect(self._runtime, self.broker, name, request_timeout_ms=_REQUEST_TIMEOUT_MS)
         # To build and to encode 10,000 partitions takes 20 ms each: others have their turn in between.
         await asyncio.sleep(0)
-        body = encode_request(api_key, version, message)
+        body = encode(api_key, message)
         await asyncio.sleep(0)
-        reply = await self._connection.exchange(api_key, version, (body,))
-        answer = self._connection.decode(api_key, reply)
+        answer = await ask(self._connection, api_key, body)
         if answer.error_code is not ErrorCode.none:
             self._commander.refused(answer.error_code)
             raise KafkaError(answer.error_code, f"it refused {api_key.name} with {answer.error_code.name.upper()}")
         return answer
-
-    async def _connect(self) -> Connection:
-        address = self.broker.endpoints[0]
-        return await open_connection(
-            self._runtime,
-            address.host,
-            address.port,
-            client_id=f"controller-{self._commander.sender.broker_id}",
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            setup_timeout_ms=_SETUP_TIMEOUT_MS,
-            max_response_bytes=_MOST_RESPONSE_BYTES,
-            negotiate=False,
-        )

@@ -18,15 +18,14 @@ from odradek.model import TopicPartition
 Configs = Mapping[str, Mapping[str, str] | None]
 
 
-def merge_metadata(image: ClusterImage, message: Any, broker_id: int, configs: Configs) -> ClusterImage:
-    """The image that the broker `broker_id` has after an UpdateMetadata."""
-    epochs = {broker_id: message.broker_epoch}
+def merge_metadata(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
+    """The image after an UpdateMetadata."""
     brokers = {
         each.id: BrokerImage(
             broker_id=each.id,
             endpoints=tuple(ListenerAddress(there.listener, there.host, there.port) for there in each.endpoints),
             rack=each.rack,
-            epoch=epochs.get(each.id, -1),
+            epoch=each.epoch,
         )
         for each in message.live_brokers
     }

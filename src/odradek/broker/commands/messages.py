@@ -166,6 +166,7 @@ def _gone(topic: TopicImage) -> dict[str, Any]:
 def _broker(broker: BrokerImage) -> dict[str, Any]:
     return {
         "id": broker.broker_id,
+        "epoch": broker.epoch,
         "rack": broker.rack,
         "endpoints": [
             {"port": each.port, "host": each.host, "listener": each.name, "security_protocol": _PLAINTEXT}

@@ -51,9 +51,7 @@ class Obedience:
         view = self._view
         try:
             await self._believe(message)
-            await self._publish(
-                lambda: merge_metadata(view.image, message, view.broker_id, view.member.configs), message
-            )
+            await self._publish(lambda: merge_metadata(view.image, message, view.member.configs), message)
         except KafkaError as error:
             return error.code
         if message.type == ALL:

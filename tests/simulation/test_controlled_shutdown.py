@@ -1,0 +1,103 @@
+"""A broker that is stopped has others lead its partitions first, and nobody waits for a session to run out."""
+
+import pytest
+from world import World, until
+
+from odradek.broker.lifecycle import Broker
+from odradek.controller import NewTopic
+from odradek.metadata.image import ClusterImage, PartitionImage
+
+EVERYWHERE = {number: tuple((number + place) % 3 for place in range(3)) for number in range(6)}
+
+
+def partitions(image: ClusterImage) -> list[PartitionImage]:
+    return list(image.topics["t"].partitions.values())
+
+
+async def controller_of(world: World) -> Broker:
+    await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
+    return next(broker for broker in world.running.values() if broker.controller.is_controller)
+
+
+async def create(world: World, controller: Broker, assignment: dict[int, tuple[int, ...]]) -> None:
+    """Create the topic `t`, and wait until all brokers know it."""
+    [created] = await controller.create_topics([NewTopic(name="t", assignment=assignment)])
+    assert created.error is None
+    await until(lambda: all("t" in broker.image.topics for broker in world.running.values()))
+
+
+def test_leaders_move_before_a_broker_stops(seed: int) -> None:
+    """M9."""
+
+    async def scenario(world: World) -> None:
+        controller = await controller_of(world)
+        await create(world, controller, EVERYWHERE)
+        one = next(number for number in world.running if number != controller.broker_id)
+        rest = {0, 1, 2} - {one}
+        began = world.now_s
+        await world.stop(one)
+        assert world.now_s - began < 2
+        states = partitions(controller.image)
+        assert {each.leader for each in states} == rest
+        assert all(set(each.isr) == rest for each in states)
+        # Those that it led changed hands before it was gone, and only once.
+        assert [each.leader_epoch for each in states if each.replicas[0] == one] == [1, 1]
+        await until(lambda: one not in controller.image.brokers)
+        await world.start(one)
+        await until(lambda: all(one in each.isr for each in partitions(controller.image)))
+
+    World(seed, brokers=3).play(scenario)
+
+
+def test_the_controller_that_is_stopped_hands_over_its_partitions_and_its_office(seed: int) -> None:
+    """M9."""
+
+    async def scenario(world: World) -> None:
+        controller = await controller_of(world)
+        await create(world, controller, EVERYWHERE)
+        began = world.now_s
+        await world.stop(controller.broker_id)
+        assert world.now_s - began < 2
+        rest = set(world.running)
+        for broker in world.running.values():
+            await until(lambda broker=broker: broker.image.controller_epoch == 2)
+            await until(lambda broker=broker: set(broker.image.brokers) == rest)
+            await until(lambda broker=broker: {each.leader for each in partitions(broker.image)} == rest)
+
+    World(seed, brokers=3).play(scenario)
+
+
+def test_all_brokers_may_be_stopped_one_after_the_other_without_waiting(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        await create(world, await controller_of(world), EVERYWHERE)
+        began = world.now_s
+        for number in (0, 1, 2):
+            await world.stop(number)
+        assert world.now_s - began < 5
+
+    World(seed, brokers=3).play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("config", "least_s", "most_s"),
+    [
+        ({}, 15, 20),
+        ({"controlled.shutdown.retry.backoff.ms": "100"}, 0.3, 2),
+        ({"controlled.shutdown.max.retries": "0"}, 0, 1),
+        ({"controlled.shutdown.enable": "false"}, 0, 1),
+    ],
+)
+def test_what_nobody_else_can_lead_is_waited_for_as_configured(
+    seed: int, config: dict[str, str], least_s: float, most_s: float
+) -> None:
+    async def scenario(world: World) -> None:
+        controller = await controller_of(world)
+        leader, follower = sorted({0, 1, 2} - {controller.broker_id})
+        await create(world, controller, {0: (leader, follower)})
+        await world.kill(follower)
+        await until(lambda: partitions(controller.image)[0].isr == (leader,))
+        began = world.now_s
+        await world.stop(leader)
+        assert least_s <= world.now_s - began <= most_s
+
+    World(seed, config, brokers=3).play(scenario)

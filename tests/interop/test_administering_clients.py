@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, Final
 
 import confluent_kafka
@@ -17,6 +18,7 @@ from odradek.clients.reassignments import ElectionType
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster
+from odradek.testing.conditions import eventually
 
 BROKERS: Final = (0, 1, 2)
 DEADLINE_S: Final = 120.0
@@ -34,19 +36,21 @@ def fresh() -> str:
 
 @pytest.mark.parametrize("broker_id", BROKERS)
 def test_kafka_python_reassigns_and_elects_whoever_it_asks_first(three: Cluster, broker_id: int):
-    topic, client = fresh(), KafkaAdminClient(bootstrap_servers=three.address(broker_id))
+    topic = fresh()
     three.create_topic(topic, assignment={0: [0]})
     place, gone = kafka.TopicPartition(topic, 0), kafka.TopicPartition(f"{topic}-gone", 0)
-    refused = client.alter_partition_reassignments({place: [0, 77], gone: [1]})
-    assert {key: error.__name__ for key, error in refused.items()} == {
-        place: "InvalidReplicationAssignmentError",
-        gone: "UnknownTopicOrPartitionError",
-    }
-    assert client.list_partition_reassignments([place]) == {}
-    not_needed = client.elect_leaders(0, {topic: [0]}).replica_election_results[0].partition_result[0]
-    assert not_needed.error_code == ErrorCode.election_not_needed
-    assert client.elect_leaders(0).replica_election_results == []
-    client.close()
+    with closing(KafkaAdminClient(bootstrap_servers=three.address(broker_id))) as client:
+        refused = client.alter_partition_reassignments({place: [0, 77], gone: [1]})
+        assert {key: error.__name__ for key, error in refused.items()} == {
+            place: "InvalidReplicationAssignmentError",
+            gone: "UnknownTopicOrPartitionError",
+        }
+        assert client.alter_partition_reassignments({place: [1, 2]}) == {place: None}
+        eventually(lambda: not client.list_partition_reassignments([place]), within_s=DEADLINE_S, what="it is moved")
+        (result,) = client.elect_leaders(0, {topic: [0]}).replica_election_results[0].partition_result
+        assert result.error_code == ErrorCode.election_not_needed
+    moved = three.described(three.controller()).topics[topic].partitions[0]
+    assert (moved.replicas, moved.leader, set(moved.isr)) == ((1, 2), 1, {1, 2})
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)

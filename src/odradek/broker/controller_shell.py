@@ -166,12 +166,13 @@ class ControllerShell:
         Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """
 
-        async def work_as_controller() -> T:
+        def controller() -> ActiveController:
             if self._term is None or not self._fence.check():
-                raise DeposedError("this broker is not the controller")
-            return await work(self._term.controller)
+                raise KafkaError(ErrorCode.not_controller, "this broker is not the controller")
+            return self._term.controller
 
-        return await self._ask(work_as_controller)
+        controller()  # who is not should say so at once, whatever else it has to do
+        return await self._ask(lambda: work(controller()))
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
         """Create topics, each or not at all; when this returns they are in `image`, and `on_image` was called.

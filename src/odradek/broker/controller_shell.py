@@ -110,15 +110,16 @@ class ControllerShell:
         """Brokers that are about to stop, as far as this broker knows: the controller does."""
         return frozenset() if self._term is None else self._term.controller.shutting_down
 
-    async def start(self) -> None:
+    async def start(self, *, logs_are_whole: bool = True) -> None:
         """Join the cluster: register, be elected if nobody is, else wait until the controller has said everything.
 
-        Raises `ConfigurationError` if another broker has this id, and the store's errors.
+        Without `logs_are_whole`, not before it counts as in sync no longer (see `readmission`). Raises
+        `ConfigurationError` if another broker has this id, and the store's errors.
         """
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
         self.view.image = ClusterImage(cluster_id=cluster_id)
         self.view.start()
-        await self._membership.join()
+        await self._membership.join(logs_are_whole=logs_are_whole)
         self._fence.on_change(closed=self._give_up)
         await self._settle()
         self._fence.start(wake=self.view.mark_all)

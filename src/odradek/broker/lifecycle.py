@@ -168,7 +168,7 @@ class Broker:
             )
             self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
             self.server.let_controller_in()
-            await self.controller.start()
+            await self.controller.start(logs_are_whole=self.logs.were_closed)
             await self.partitions.settled()
             self.partitions.report_strays()
             await self.groups.start()

@@ -68,10 +68,10 @@ class Membership:
         self._is_unsure = True
         self._watch: Watch | None = None
 
-    async def join(self) -> None:
+    async def join(self, *, logs_are_whole: bool) -> None:
         """Register for the first time. Raises `ConfigurationError` if another broker has this id."""
         self._store.on_session_lost(self._notice_lost_session)
-        await self._registration.register_first(self._session_timeout_ms)
+        await self._registration.register_first(self._session_timeout_ms, logs_are_whole=logs_are_whole)
         self._watch = self._store.watch_data(self._path, self._notice_change)
 
     async def renew(self) -> bool:

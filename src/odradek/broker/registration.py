@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from odradek.broker.readmission import until_out_of_sync
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, BrokerNode
@@ -72,16 +73,19 @@ class Registration:
                 with suppress(NoNode, BadVersion):
                     await self._store.set(self._path, node.encode(), there.version)
 
-    async def register_first(self, session_timeout_ms: int) -> None:
-        """`register`, for a broker that starts: its own life before this one is waited for."""
-        await in_live_session(lambda: self._register_first(session_timeout_ms))
+    async def register_first(self, session_timeout_ms: int, *, logs_are_whole: bool) -> None:
+        """`register`, for a broker that starts: its own life before this one is waited for.
 
-    async def _register_first(self, session_timeout_ms: int) -> None:
+        Without `logs_are_whole`, also until it counts as in sync no longer (see `readmission`).
+        """
+        await in_live_session(lambda: self._register_first(session_timeout_ms, logs_are_whole=logs_are_whole))
+
+    async def _register_first(self, session_timeout_ms: int, *, logs_are_whole: bool) -> None:
         gone = asyncio.Event()
         watch = self._store.watch_data(self._path, gone.set)
         patience_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
         try:
-            while (taken := await self._attempt()) is not None:
+            while (taken := await self._attempt(patience_s, logs_are_whole=logs_are_whole)) is not None:
                 if taken.endpoints != self._endpoints:
                     raise taken
                 _log.warning(
@@ -98,8 +102,10 @@ class Registration:
         finally:
             watch.cancel()
 
-    async def _attempt(self) -> _TakenError | None:
+    async def _attempt(self, patience_s: float, *, logs_are_whole: bool) -> _TakenError | None:
         try:
+            if not logs_are_whole and await self._store.get(self._path) is None:
+                await until_out_of_sync(self._store, self._broker_id, patience_s=patience_s)
             await self.register()
         except _TakenError as error:
             return error

@@ -33,7 +33,7 @@ from odradek.log.maintenance import MaintenanceJob
 from odradek.log.names import deleted_folder, parent_of
 from odradek.log.ownership import Ownership, new_id
 from odradek.log.progress import LoadingStoppedError, Progress
-from odradek.log.startup import FoundLog, OpenedLog, explore, open_found, refuse_twins
+from odradek.log.startup import Directory, FoundLog, OpenedLog, explore, open_found, refuse_twins
 from odradek.model import StorageError, TopicPartition
 from odradek.runtime import Disk, Entropy, uuid4
 
@@ -83,6 +83,8 @@ class LogManager:
         self._progress: Progress | None = None
         self._wants_stop = False
         self._is_open = False
+        self.were_closed = False
+        """Whether every directory was left by a clean shutdown, so that no log has lost its end; known when loaded."""
 
     # ---- opening ------------------------------------------------------------------------------------------------
 
@@ -112,7 +114,9 @@ class LogManager:
         """
         assert self._ownership.is_held, "lock comes first"
         self._is_open = True
-        found = [self._explore(directory) for directory in self.directories]
+        explored = [self._explore(directory) for directory in self.directories]
+        self.were_closed = all(each.was_closed for each in explored)
+        found = [each.logs for each in explored]
         everything = [each for logs in found for each in logs]
         self._unopened = {each.folder: each for each in everything}
         self._offline = refuse_twins(everything)
@@ -143,7 +147,7 @@ class LogManager:
         if everything:
             self._progress.end()
 
-    def _explore(self, directory: str) -> list[FoundLog]:
+    def _explore(self, directory: str) -> Directory:
         try:
             self._ownership.write_identity(directory)
             explored = explore(self._disk, directory)
@@ -151,7 +155,7 @@ class LogManager:
             raise StorageError(f"the data directory {directory} cannot be used: {error}") from error
         self._outdated.update(dict.fromkeys(explored.outdated, self._checkpoints.planned))
         self.cleaner.offsets.update(explored.cleaned_offsets)
-        return explored.logs
+        return explored
 
     def stop_loading(self) -> None:
         """Let `load`, which runs on another thread, end soon."""

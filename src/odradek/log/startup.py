@@ -67,11 +67,12 @@ class OpenedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
-    """What is in a data directory, and up to where its logs are compacted.
+    """What is in a data directory, whether a clean shutdown left it, and up to where its logs are compacted.
 
     `outdated` are partitions that checkpoints tell of and that have no folder.
     """
 
+    was_closed: bool
     logs: list[FoundLog]
     outdated: set[TopicPartition]
     cleaned_offsets: dict[TopicPartition, int]
@@ -115,7 +116,7 @@ def explore(disk: Disk, directory: str) -> Directory:
     partitions = {each.partition for each in logs}
     known = recovery_points.keys() | start_offsets.keys() | high_watermarks.keys() | cleaned_offsets.keys()
     cleaned_offsets = {each: offset for each, offset in cleaned_offsets.items() if each in partitions}
-    return Directory(logs=logs, outdated=known - partitions, cleaned_offsets=cleaned_offsets)
+    return Directory(was_closed=clean, logs=logs, outdated=known - partitions, cleaned_offsets=cleaned_offsets)
 
 
 def _remove(disk: Disk, folder: str) -> None:

@@ -1,0 +1,332 @@
+"""Faults that a seed draws, played on a world of three brokers while clients write and read; and what must hold then.
+
+An episode is a few deeds, some time, and their undoing. Sometimes the next one begins before the cluster is whole.
+What may not be is what nothing is promised for: a power cut takes what is not synced, so only one broker has one, and
+only when every replica is in sync.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+from world import World, until
+
+from odradek.clients import Admin, Consumer, Producer
+from odradek.metadata import paths
+from odradek.metadata.nodes import PartitionStateNode
+from odradek.model import KafkaError, TopicPartition, UnavailableError
+from odradek.testing import Survival
+from odradek.testing.histories import History, verdict
+
+TOPIC: Final = "t"
+PARTITIONS: Final = 2
+BROKERS: Final = 3
+PATIENCE_S: Final = 300.0
+"""Virtual seconds after which a cluster without faults, or a client of it, counts as stuck."""
+
+CONFIG: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "3000",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "1",
+}
+CLIENTS: Final = {"request_timeout_ms": 4_000, "metadata_max_age_ms": 10_000}
+
+
+class Schedule:
+    """One seed's faults on one world."""
+
+    def __init__(
+        self, world: World, *, deeds: Mapping[str, Callable[["Schedule", int, int], Any]] | None = None
+    ) -> None:
+        self.world = world
+        self.done: list[str] = []
+        self._chance = world.simulation.entropy("faults")
+        self._deeds = DEEDS if deeds is None else deeds
+        self._undo: list[Callable[[], Any]] = []
+
+    async def play(self, episodes: int) -> None:
+        """Play so many, and leave a cluster without faults, which need not be whole yet."""
+        chance = self._chance
+        for number in range(episodes):
+            for _ in range(chance.choice((1, 1, 2, 3))):
+                await self._deed()
+                await asyncio.sleep(chance.choice((0.0, 0.05, 1.0)) * chance.random())
+            await asyncio.sleep(chance.choice((0.2, 2.0, 12.0)) * chance.random())
+            await self.undo()
+            if number + 1 < episodes and chance.random() < 0.6:
+                await until(self.is_whole, within_s=PATIENCE_S)
+
+    async def _deed(self) -> None:
+        chance = self._chance
+        name = chance.choice(list(self._deeds))
+        one, other = chance.sample(range(BROKERS), 2)
+        if name == "cut_power" and (self._undo or not self.is_whole()):
+            name = "kill"
+        if name in NEEDS_RUNNING and one not in self.world.running:
+            return
+        self.note(f"{name} {one}" + (f" {other}" if name in BETWEEN_TWO else ""))
+        await self._deeds[name](self, one, other)
+
+    def note(self, what: str) -> None:
+        """Put it into the story and into the trace."""
+        self.done.append(f"{self.world.now_s:.2f} {what}")
+        self.world.simulation.network.note(what)
+
+    async def undo(self) -> None:
+        """Let every fault end, the last one first."""
+        self.world.simulation.network.heal()
+        while self._undo:
+            await self._undo.pop()()
+        self.note("all healed")
+
+    def later(self, undo: Callable[[], Any]) -> None:
+        """What ends a fault."""
+        self._undo.append(undo)
+
+    def is_whole(self) -> bool:
+        """Whether every broker runs and every replica is in sync, by the tree."""
+        states = list(self.states())
+        return len(self.world.running) == BROKERS and all(
+            state is not None and len(state.isr) == BROKERS and state.leader in self.world.running for state in states
+        )
+
+    def states(self) -> Iterator[PartitionStateNode | None]:
+        """The partitions' states in the tree."""
+        for number in range(PARTITIONS):
+            path = paths.partition_state(TopicPartition(TOPIC, number))
+            record = self.world.tree.find(path)
+            yield None if record is None else PartitionStateNode.decode(path, record.data)
+
+
+# ---- deeds ----------------------------------------------------------------------------------------------------------
+
+
+async def _restart(schedule: Schedule, one: int) -> None:
+    async def start() -> None:
+        await schedule.world.start(one)
+
+    schedule.later(start)
+
+
+async def kill(schedule: Schedule, one: int, other: int) -> None:
+    """`kill -9`."""
+    del other
+    await schedule.world.kill(one)
+    await _restart(schedule, one)
+
+
+async def cut_power(schedule: Schedule, one: int, other: int) -> None:
+    """The broker's machine loses what it did not sync."""
+    del other
+    await schedule.world.cut_power(Survival.ANY, one)
+    await _restart(schedule, one)
+
+
+async def stop(schedule: Schedule, one: int, other: int) -> None:
+    """As an operator does."""
+    del other
+    await schedule.world.stop(one)
+    await _restart(schedule, one)
+
+
+async def part(schedule: Schedule, one: int, other: int) -> None:
+    """Two brokers hear nothing of each other."""
+    hosts = schedule.world.hosts
+    schedule.world.simulation.network.partition([hosts[one]], [hosts[other]])
+
+
+async def deafen(schedule: Schedule, one: int, other: int) -> None:
+    """What one broker sends to another does not arrive."""
+    hosts = schedule.world.hosts
+    schedule.world.simulation.network.block(hosts[one], hosts[other])
+
+
+async def isolate(schedule: Schedule, one: int, other: int) -> None:
+    """A broker hears nothing of the others, and they nothing of it; clients and the tree do."""
+    del other
+    hosts = schedule.world.hosts
+    schedule.world.simulation.network.partition([hosts[one]], [host for host in hosts if host != hosts[one]])
+
+
+async def cut_off_clients(schedule: Schedule, one: int, other: int) -> None:
+    """One client and one broker hear nothing of each other."""
+    client = ("writer-0", "writer-1", "reader-0")[other]
+    schedule.world.simulation.network.partition([schedule.world.hosts[one]], [client])
+
+
+async def mute_to_clients(schedule: Schedule, one: int, other: int) -> None:
+    """A broker's answers do not reach a client: what it did nobody knows."""
+    client = ("writer-0", "writer-1", "reader-0")[other]
+    schedule.world.simulation.network.block(schedule.world.hosts[one], client)
+
+
+async def cut_off_tree(schedule: Schedule, one: int, other: int) -> None:
+    """A broker is out of the tree's reach, and not of anybody else's."""
+    del other
+    store = schedule.world.store(one)
+    store.disconnect()
+
+    async def reconnect() -> None:
+        store.reconnect()
+
+    schedule.later(reconnect)
+
+
+DEEDS: Final[dict[str, Callable[[Schedule, int, int], Any]]] = {
+    function.__name__: function
+    for function in (
+        kill, cut_power, stop, part, deafen, isolate, cut_off_clients, mute_to_clients, cut_off_tree,
+    )
+}  # fmt: skip
+NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "cut_off_tree"})
+BETWEEN_TWO: Final = frozenset({"part", "deafen", "cut_off_clients", "mute_to_clients"})
+
+
+# ---- clients --------------------------------------------------------------------------------------------------------
+
+
+class Scribe:
+    """A producer that sends until it is told to stop, and notes what becomes of it."""
+
+    def __init__(self, world: World, history: History, host: str, **settings: Any) -> None:
+        self._world = world
+        self._history = history
+        self._host = host
+        self._producer: Producer = world.producer(host, delivery_timeout_ms=3_000_000, **CLIENTS, **settings)
+        self._chance = world.simulation.entropy(host)
+        self._sending: asyncio.Task[None] | None = None
+        self.waiting: set[asyncio.Future[Any]] = set()
+
+    async def start(self) -> None:
+        """Begin."""
+        await self._producer.start()
+        self._sending = asyncio.create_task(self._send(), name=self._host)
+
+    async def stop(self) -> None:
+        """Send no more, wait for the answers, and close."""
+        assert self._sending is not None
+        self._sending.cancel()
+        await asyncio.wait([self._sending])
+        if not self._sending.cancelled():
+            self._sending.result()
+        await until(lambda: not self.waiting, within_s=PATIENCE_S)
+        await self._producer.close()
+
+    async def _send(self) -> None:
+        number = 0
+        while True:
+            place = TopicPartition(TOPIC, number % PARTITIONS)
+            if len(self.waiting) < 100:
+                send = self._history.send(
+                    self._host, place, b"%s-%d" % (self._host.encode(), number), now=self._world.now_s
+                )
+                delivery = await self._producer.send(TOPIC, send.value, partition=place.partition)
+                self.waiting.add(delivery)
+                delivery.add_done_callback(lambda done, send=send: self._note(send, done))
+                number += 1
+            await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.3)))
+
+    def _note(self, send: Any, done: "asyncio.Future[Any]") -> None:
+        self.waiting.discard(done)
+        if not done.cancelled() and done.exception() is None:
+            offset = done.result().offset
+            send.acknowledge(offset if offset >= 0 else None, now=self._world.now_s)
+
+
+class Witness:
+    """A consumer that reads all partitions from their beginning."""
+
+    def __init__(self, world: World, history: History, host: str) -> None:
+        self._history = history
+        self._host = host
+        self._consumer: Consumer = world.consumer(host, auto_offset_reset="none", **CLIENTS)
+        self._polling: asyncio.Task[None] | None = None
+        self.next_offset: dict[TopicPartition, int] = {}
+
+    async def start(self) -> None:
+        """Begin."""
+        await self._consumer.start()
+        places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        self._consumer.assign(places)
+        for place in places:
+            self._consumer.seek(place, 0)
+        self._polling = asyncio.create_task(self._poll(), name=self._host)
+
+    async def stop(self) -> None:
+        """Read no more."""
+        assert self._polling is not None
+        self._polling.cancel()
+        await asyncio.wait([self._polling])
+        if not self._polling.cancelled():
+            self._polling.result()
+        await self._consumer.close()
+
+    def has_read(self, place: TopicPartition, end: int) -> bool:
+        """Whether it is as far as this."""
+        return self.next_offset.get(place, 0) >= end
+
+    async def _poll(self) -> None:
+        while True:
+            for record in await self._consumer.poll(1_000):
+                place = TopicPartition(record.topic, record.partition)
+                self._history.poll(self._host, place, record.offset, record.value or b"")
+                self.next_offset[place] = record.offset + 1
+
+
+async def witnessed(world: World, schedule: Schedule, episodes: int, *, replication_factor: int = BROKERS) -> History:
+    """Play a schedule under clients that write and read all the while; the history, with the logs in the end."""
+    history = History()
+    await create_topic(world, replication_factor)
+    scribes = [Scribe(world, history, "writer-0"), Scribe(world, history, "writer-1", linger_ms=20)]
+    witnesses = [Witness(world, history, "reader-0")]
+    for client in (*scribes, *witnesses):
+        await client.start()
+    await until(lambda: history.acknowledged() > 20, within_s=PATIENCE_S)
+    await schedule.play(episodes)
+    for scribe in scribes:
+        await scribe.stop()
+    found = await world.read_records(TOPIC, PARTITIONS)
+    for number, records in found.items():
+        place = TopicPartition(TOPIC, number)
+        await until(partial(witnesses[0].has_read, place, len(records)))
+        history.audit(place, [(record.offset, record.value or b"") for record in records])
+    for witness in witnesses:
+        await witness.stop()
+    return history
+
+
+async def create_topic(world: World, replication_factor: int = BROKERS) -> None:
+    """Create the topic, as soon as there are enough brokers."""
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        for _ in range(100):
+            try:
+                await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=replication_factor)
+            except (KafkaError, UnavailableError):
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+def play_faults(seed: int, *, episodes: int = 4, **options: Any) -> str:
+    """One seed's world, schedule and judgement; the trace's digest. What goes wrong carries the story."""
+    schedules: list[Schedule] = []
+
+    async def scenario(world: World) -> None:
+        schedule = Schedule(world, deeds=options.get("deeds"))
+        schedules.append(schedule)
+        history = await witnessed(
+            world, schedule, episodes, replication_factor=options.get("replication_factor", BROKERS)
+        )
+        assert history.acknowledged() == len(history.sends), "every record is delivered in the end"
+        assert verdict(history) == ""
+
+    world = World(seed, options.get("config", CONFIG), brokers=BROKERS, noticed_at_once=seed % 2 == 0)
+    try:
+        return world.play(scenario)
+    except BaseException as error:
+        for schedule in schedules:
+            error.add_note("the faults: " + "; ".join(schedule.done))
+        raise

@@ -1,0 +1,64 @@
+"""DESIGN 7 on virtual time: three brokers, replication factor 3, `min.insync.replicas` 2, and faults that a seed draws.
+
+`ODRADEK_SEEDS=1000 pytest tests/simulation/test_faults_in_virtual_time.py` tries so many, `500-1000` those.
+"""
+
+import os
+from typing import Final
+
+import pytest
+from fault_schedules import BROKERS, CONFIG, DEEDS, PARTITIONS, TOPIC, Schedule, Scribe, create_topic, play_faults
+from world import World, until
+
+from odradek.model import TopicPartition
+from odradek.testing import History, Survival
+from odradek.testing.histories import verdict
+
+EVERYTHING: Final = {"kill", "cut_power", "stop", "part", "deafen", "isolate", "cut_off_clients", "mute_to_clients"}
+
+
+def seeds() -> range:
+    first, _, last = os.environ.get("ODRADEK_SEEDS", "150").rpartition("-")
+    return range(int(first or 0), int(last))
+
+
+@pytest.mark.parametrize("number", seeds())
+def test_nothing_acknowledged_is_lost_doubled_or_reordered_whatever_faults_there_are(number: int):
+    """M1, M9."""
+    assert play_faults(number)
+
+
+def test_this_run_s_own_seed_is_tried_with_longer_schedules(seed: int):
+    """M1, M9."""
+    assert play_faults(seed, episodes=12)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("noticed_at_once", [True, False])
+def test_a_broker_that_lost_its_records_to_a_power_cut_follows_before_it_leads(number: int, noticed_at_once: bool):
+    """M1. It is back when its session ends, before anybody has seen that it was gone, as leader or as controller."""
+
+    async def scenario(world: World) -> None:
+        history = History()
+        await create_topic(world)
+        scribe = Scribe(world, history, "writer-0")
+        await scribe.start()
+        await until(lambda: history.acknowledged() > 50)
+        await world.cut_power(Survival.LOSE, number)
+        await world.start(number)
+        await until(lambda: history.acknowledged() > 100)
+        await until(Schedule(world).is_whole)
+        await scribe.stop()
+        for place, records in (await world.read_records(TOPIC, PARTITIONS)).items():
+            history.audit(TopicPartition(TOPIC, place), [(each.offset, each.value or b"") for each in records])
+        assert verdict(history) == ""
+
+    World(number, CONFIG, brokers=BROKERS, noticed_at_once=noticed_at_once).play(scenario)
+
+
+def test_one_seed_has_one_trace():
+    assert play_faults(3) == play_faults(3) != play_faults(5)
+
+
+def test_every_kind_of_fault_is_there():
+    assert DEEDS.keys() == EVERYTHING | {"cut_off_tree"}

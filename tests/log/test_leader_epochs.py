@@ -1,9 +1,17 @@
 """Which leader wrote what: the rules of OffsetForLeaderEpoch, and truncations at both ends. KIP-101, KIP-279."""
 
+import dataclasses
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek.log import Log, LogConfig
 from odradek.log.leader_epochs import EpochStart, LeaderEpochs
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
 
 
 def epochs_of(*entries: tuple[int, int]) -> LeaderEpochs:
@@ -63,3 +71,69 @@ def test_the_epoch_of_an_offset_is_that_of_the_leader_that_wrote_it(leaders: lis
         start %= len(written)
         epochs.truncate_from_start(start)
         assert [epochs.epoch_at(offset) for offset in range(start, len(written))] == written[start:]
+
+
+PATH = "/data/t-0/leader-epoch-checkpoint"
+
+
+def closed(*epochs: int) -> MemoryDisk:
+    """A log that was closed, with two records of each of these epochs; one segment for every two of them."""
+    disk = MemoryDisk()
+    log = Log.open(disk, "/data/t-0", LogConfig(segment_bytes=300, index_interval_bytes=0), now_ms=NOW)
+    for epoch in epochs:
+        for _ in range(2):
+            log.append(encode_batch([(NOW, b"k", b"v" * 20, ())]), leader_epoch=epoch, now_ms=NOW)
+    log.close()
+    return disk
+
+
+def reopened(disk: MemoryDisk, log_start_offset: int = 0) -> Log:
+    config = LogConfig(segment_bytes=300, index_interval_bytes=0)
+    return Log.open(disk, "/data/t-0", config, now_ms=NOW, clean=True, log_start_offset=log_start_offset)
+
+
+@pytest.mark.parametrize(
+    "said", [b"0\n2\n0 0\n3 2\n", b"0\n3\n0 0\n3 2\n6 8\n", b"0\n0\n", b"0\n1\n9 0\n", b"0\n2\n0 0\n4 4\n"]
+)
+def test_a_file_that_does_not_know_who_wrote_the_last_record_is_built_anew_after_a_clean_shutdown(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = closed(0, 3, 4, 6)
+    whole = disk.read_file(PATH)
+    disk.replace_file(PATH, said)
+    log = reopened(disk)
+    assert log.epochs.entries == [(0, 0), (3, 2), (4, 4), (6, 6)]
+    assert "does not know its last leader epoch" in caplog.text
+    log.close()
+    assert disk.read_file(PATH) == whole
+    caplog.clear()
+    reopened(disk)
+    assert not caplog.text
+
+
+def test_a_file_that_knows_it_is_believed_and_records_that_are_deleted_need_no_epoch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = closed(0, 3, 4, 6)
+    disk.replace_file(PATH, b"0\n2\n0 0\n6 6\n")
+    assert reopened(disk).epochs.entries == [(0, 0), (6, 6)]
+    log = reopened(disk)
+    log.advance_log_start_offset(8)
+    log.close()
+    assert reopened(disk, log_start_offset=8).epochs.entries == []
+    assert not caplog.text
+
+
+def test_the_last_record_may_be_in_a_segment_that_another_one_follows(caplog: pytest.LogCaptureFixture) -> None:
+    disk = closed(0, 3)
+    log = reopened(disk)
+    config = dataclasses.replace(log.config, cleanup_policy=("compact",), max_compaction_lag_ms=1)
+    log.update_config(config)
+    log.roll_for_compaction(NOW + 10)
+    assert log.segment_base_offsets[-1] == log.log_end_offset == 4
+    log.close()
+    disk.replace_file(PATH, b"0\n1\n0 0\n")
+    log = reopened(disk)
+    assert log.epochs.entries == [(0, 0), (3, 2)]
+    assert (log.log_end_offset, log.segment_base_offsets[-1]) == (4, 4)
+    assert "does not know its last leader epoch" in caplog.text

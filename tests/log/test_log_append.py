@@ -9,6 +9,7 @@ import pytest
 from odradek.log import Log, LogConfig
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import BatchHeader, iterate_batches, read_header, verify_crc, write_header
 from odradek.protocol.records import decode_records, encode_batch
 from odradek.testing.disk import MemoryDisk
@@ -47,6 +48,17 @@ def changed(change: Callable[[BatchHeader], BatchHeader]) -> bytearray:
     data = batch(b"a", b"b")
     write_header(data, change(read_header(data)))
     return data
+
+
+def test_a_leader_that_is_older_than_the_last_record_is_refused() -> None:
+    """Recovery would take what it writes for the rest of a truncation, and cut it."""
+    log = new_log()
+    log.append(batch(b"a"), leader_epoch=6, now_ms=NOW)
+    assert refusal(log, batch(b"b")) is ErrorCode.kafka_storage_error
+    marker = EndTransactionMarker(ControlType.COMMIT, 0)
+    with pytest.raises(KafkaError, match="leader epoch 6, and the leader's is 5"):
+        log.append_marker(marker, producer_id=1, producer_epoch=0, transaction_version=1, leader_epoch=5, now_ms=NOW)
+    assert log.append(batch(b"c"), leader_epoch=6, now_ms=NOW).first_offset == 1
 
 
 def test_a_batch_gets_the_next_offsets_and_the_leaders_epoch_in_place() -> None:

@@ -218,7 +218,7 @@ def test_a_flush_moves_the_recovery_point_over_finished_segments() -> None:
     job = log.begin_flush()
     assert job is not None
     assert log.begin_flush() is None, "one at a time"
-    append(log)
+    append(log, leader_epoch=4)
     log.write()
     job.run()
     log.finish_flush(job)
@@ -254,7 +254,7 @@ def test_a_truncation_outlives_a_flush_that_was_under_way() -> None:
     assert log.recovery_point <= log.synced_offset <= 3
     assert offsets(log) == [0, 1, 2]
     assert log.epochs.entries == [(0, 0), (1, 2)]
-    assert append(log, sequence=3) == 3, "the producers are as they were at offset 3"
+    assert append(log, sequence=3, leader_epoch=1) == 3, "the producers are as they were at offset 3"
     log.write()
     assert not log.truncate(4)
     assert offsets(log) == [0, 1, 2, 3]

@@ -59,6 +59,8 @@ class AppendableLog(LogView):
         if config.message_timestamp_type == LOG_APPEND_TIME:
             set_log_append_time(view, 0, header, now_ms)
             timestamp = append_time = now_ms
+        if leader_epoch < self.epochs.latest:
+            raise self._too_old(leader_epoch)
         assign_offset(view, 0, first, leader_epoch)
         self._place(view, first, last, timestamp, leader_epoch, now_ms)
         if header.producer_id >= 0:
@@ -91,6 +93,8 @@ class AppendableLog(LogView):
         if self.config.message_timestamp_type == LOG_APPEND_TIME:
             set_log_append_time(view, 0, read_header(view), now_ms)
             append_time = now_ms
+        if leader_epoch < self.epochs.latest:
+            raise self._too_old(leader_epoch)
         assign_offset(view, 0, offset, leader_epoch)
         self._place(view, offset, offset, now_ms, leader_epoch, now_ms)
         aborted = self.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
@@ -124,6 +128,13 @@ class AppendableLog(LogView):
     def begin_epoch(self, leader_epoch: int) -> None:
         """A leader of this epoch will append: it begins here, also if nothing ever comes of it (KIP-101)."""
         self.epochs.begin(leader_epoch, self.log_end_offset)
+
+    def _too_old(self, leader_epoch: int) -> LogStorageError:
+        """What a leader is told that is older than what is here: recovery would cut the log before its batches."""
+        return LogStorageError(
+            f"{self.directory} has records of leader epoch {self.epochs.latest}, and the leader's is {leader_epoch}: "
+            "another cluster wrote to it; `odradek metadata adopt` takes its epochs over"
+        )
 
     def _place(self, view: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
         """Give a batch that is to be appended its place among what waits to be written."""

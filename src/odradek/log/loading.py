@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from odradek.log import leader_epochs
 from odradek.log.files import FilePool
-from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.leader_epochs import NO_EPOCH, NO_OFFSET, LeaderEpochs
 from odradek.log.log_config import LogConfig
 from odradek.log.names import (
     DELETED,
@@ -93,6 +93,9 @@ def load(
     segments = [Segment.open(pool, directory, base, config, now_ms=now_ms) for base in bases]
     first = _load_synced(pool, directory, segments, now_ms, clean=clean, recovery_point=recovery_point)
     epochs = _load_epochs(pool, directory, segments[:first])
+    if first == len(segments) and not _knows_the_end(epochs, segments, log_start_offset):
+        _logger.warning("%s does not know its last leader epoch; it is built anew from the batches", directory)
+        epochs = _epochs_of(segments)
     is_clean, producers, cut = bool(segments) and first == len(segments), None, NO_CUT
     if first < len(segments):
         producers = load_producers(pool, directory, segments[:first], segments[first])
@@ -282,16 +285,43 @@ def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
 def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
     """The file's epochs; without a file, or if it is damaged, those of the `synced` segments. Recovery adds others."""
     path = f"{directory}/{leader_epochs.FILE_NAME}"
-    epochs = LeaderEpochs()
     try:
         return LeaderEpochs.decode(pool.disk.read_file(path), path)
     except FileNotFoundError:
-        pass
+        return _epochs_of(synced)
     except StorageError as error:
         _logger.warning("%s; it is built anew from the batches", error)
-        epochs.is_dirty = True
+    epochs = _epochs_of(synced)
+    epochs.is_dirty = True
+    return epochs
+
+
+def _knows_the_end(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
+    """Whether the last batch is of the epoch that the file says.
+
+    Were the latest epoch missing, it would seem to begin later than it did, and followers would keep what they must
+    not. Another broker may leave the file so: Kafka's forgets epochs that began after the one its own controller knows,
+    which another cluster's controller gave while the directory was there.
+    """
+    last = next((segment for segment in reversed(segments) if segment.size), None)
+    if last is None:
+        return True
+    if last.end_batch is None:
+        try:
+            for _, header in last.scan((last.offset_index.entries.last or (0, 0))[1]):
+                last.end_batch = header.last_offset, header.partition_leader_epoch
+        except CorruptBatchError as error:
+            _logger.error("%s: its last leader epoch is not known", error)
+        last.close()
+    offset, epoch = last.end_batch or (NO_OFFSET, NO_EPOCH)
+    return epoch == NO_EPOCH or offset < log_start_offset or epochs.epoch_at(offset) == epoch
+
+
+def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
+    """What the batches say, up to the first that cannot be read."""
+    epochs = LeaderEpochs()
     try:
-        for segment in synced:
+        for segment in segments:
             for _, header in segment.scan():
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment.close()

@@ -72,6 +72,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.last_append_ms = now_ms
         self.is_created = False
+        self.end_batch: tuple[int, int] | None = None
+        """`(last offset, leader epoch)` of the last batch, if `load_end` found one."""
         self._suffix = suffix
         self.log = pool.file(self._path(LOG))
         self.pool = pool
@@ -299,6 +301,7 @@ class Segment:
                 if header.max_timestamp > self.max_timestamp:
                     self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
                 self.next_offset = header.next_offset
+                self.end_batch = header.last_offset, header.partition_leader_epoch
                 end = position + header.size
         except CorruptBatchError:
             return False

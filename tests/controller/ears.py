@@ -58,9 +58,12 @@ class Ears:
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
+        self.hang_up()
+        self._dispatcher.kill()
+
+    def hang_up(self) -> None:
         for connection in tuple(self._connections):
             connection.abort()
-        self._dispatcher.kill()
 
     # As `wire.Service`
 

@@ -334,7 +334,7 @@ class ControllerShell:
             self._step_down()
             view.mark_all()
         session = self._fence.living_session()
-        if view.controller_changed:
+        if view.controller_changed and session is not None:
             await self._elect()
         old = view.image
         await view.refresh()

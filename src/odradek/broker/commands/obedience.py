@@ -35,12 +35,13 @@ class Obedience:
         self._membership = membership
         self._replicas = replicas
         self._wake = wake
-        self._metadata_of = self._everything_of = -1
+        self._metadata_of = self._everything_of = -1, -1
+        """The registration, and the controller's epoch, in which all metadata were said, and all that is to be led."""
 
     @property
     def informed(self) -> bool:
-        """Whether the controller has said everything once to this registration of the broker."""
-        return self._everything_of == self._membership.epoch != -1
+        """Whether the controller that is known has said everything once to this registration of the broker."""
+        return self._everything_of == (self._membership.epoch, self._known[1])
 
     def is_addressed(self, body: bytes) -> bool:
         """Whether the undecoded body of a command names the registration of this broker, which no client is told."""
@@ -55,7 +56,7 @@ class Obedience:
         except KafkaError as error:
             return error.code
         if message.type == ALL:
-            self._metadata_of = message.broker_epoch
+            self._metadata_of = message.broker_epoch, message.controller_epoch
         return ErrorCode.none
 
     async def leader_and_isr(self, message: Any) -> dict[str, Any]:
@@ -67,8 +68,9 @@ class Obedience:
         except KafkaError as error:
             return {"error_code": error.code, "topics": []}
         await self._replicas.settled()
-        if message.type == ALL and self._metadata_of == message.broker_epoch:
-            self._everything_of = message.broker_epoch
+        said = message.broker_epoch, message.controller_epoch
+        if message.type == ALL and self._metadata_of == said:
+            self._everything_of = said
             self._wake()
         return {"topics": [self._errors(topic) for topic in message.topic_states]}
 

@@ -1,0 +1,85 @@
+"""Several brokers, of which one is out of touch with the tree for a while: who it is when it comes back (M1, M9)."""
+
+import math
+
+from odradek.controller import NewTopic
+from odradek.stores import MemoryStore
+
+
+class LateStore(MemoryStore):
+    """A session that may be told to be late: the tree has it still, and answers."""
+
+    late = False
+
+    @property
+    def alive_until(self) -> float:
+        return -math.inf if self.late else super().alive_until
+
+
+def test_a_controller_that_is_cut_off_is_followed_by_another_and_steps_down(play) -> None:
+    async def scenario(world) -> None:
+        one, two = await world.started(1), await world.started(2)
+        await world.until(lambda: len(one.image.brokers) == 2)
+        await one.create_topics([NewTopic(name="a", assignment={0: (1, 2)})])
+        one.store.disconnect()
+        stepped_down_at = []
+        one._fence.on_change(closed=lambda: stepped_down_at.append(world.simulation.clock.monotonic()))
+        end = one.store.alive_until
+        await world.until(lambda: two.is_controller)
+        assert not one.is_controller
+        assert [at <= end + 0.01 for at in stepped_down_at] == [True]
+        await world.until(lambda: two.image.topics["a"].partitions[0].leader == 2)
+        await world.pass_time(60)
+        one.store.reconnect()
+        await world.until(lambda: 1 in two.image.brokers and not one._fence.is_closed)
+        assert (one.is_controller, one.image.controller_id) == (False, 2)
+        assert one.image.topics["a"].partitions[0].leader == 2, "it knows before it serves"
+        await one.stop()
+        await two.stop()
+
+    play(scenario)
+
+
+def test_a_broker_whose_session_is_late_does_not_stand_for_election(play) -> None:
+    async def scenario(world) -> None:
+        one = await world.started(1)
+        two = await world.started(2, store=LateStore(world.tree))
+        two.store.late = True
+        await world.until(lambda: two._fence.is_closed)
+        world.kill(one)
+        await world.pass_time(60)
+        assert not two.is_controller
+        assert await world.store.get("/controller") is None
+        two.store.late = False
+        await world.until(lambda: two.is_controller)
+        await two.stop()
+
+    play(scenario)
+
+
+def test_a_broker_that_was_late_leads_nothing_before_a_new_controller_has_told_it_everything(play) -> None:
+    """It has its session still; but what the last controller said may be over."""
+
+    async def scenario(world) -> None:
+        one = await world.started(1)
+        two = await world.started(2, store=LateStore(world.tree))
+        three = await world.started(3)
+        await world.until(lambda: len(one.image.brokers) == 3)
+        session = two.store.session_id
+        two.store.late = True
+        await world.until(lambda: two._fence.is_closed)
+        two.ears.is_deaf = True
+        two.ears.hang_up()
+        world.kill(one)
+        await world.until(lambda: three.is_controller)
+        two.store.late = False
+        await world.pass_time(60)
+        assert two.image.controller_id == 3
+        assert two._fence.is_closed
+        two.ears.is_deaf = False
+        await world.until(lambda: not two._fence.is_closed)
+        assert two.store.session_id == session
+        await two.stop()
+        await three.stop()
+
+    play(scenario)

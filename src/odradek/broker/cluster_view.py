@@ -3,6 +3,7 @@
 The controller follows the whole tree; the others are commanded, and follow what no command tells.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from odradek.config import BrokerConfig
@@ -35,6 +36,7 @@ class ClusterView:
         self.wake = wake
         self._tree: TreeFollower | None = None
         self._on_image = on_image
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     @property
     def follower(self) -> TreeFollower:
@@ -116,3 +118,19 @@ class ClusterView:
                 self.load.add(partition.replicas for partition in after.partitions.values())
         self.image = image
         self._on_image(old, image)
+        waiting, self._waiting = self._waiting, []
+        for condition, future in waiting:
+            if not condition():
+                self._waiting.append((condition, future))
+            elif not future.done():
+                future.set_result(None)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when the present image makes `condition` true; not for ever, if it never does."""
+        if not condition():
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((condition, future))
+            try:
+                await future
+            finally:
+                self._waiting = [each for each in self._waiting if each[1] is not future]

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -50,6 +51,10 @@ _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 5.0
 _PATIENCE_S: Final = 10.0
 """How long a broker that starts waits for the controller before it says so."""
+_DELETION_S: Final = 30.0
+"""How long whoever deletes a topic waits for brokers that do not answer; they are dead, or do, long before."""
+_TELLING_S: Final = 2.0
+"""How long whoever creates a topic waits for a broker that does not answer, and has not been found to be dead."""
 _LONGEST_PATIENCE_S: Final = 300.0
 _log = logging.getLogger("odradek.broker")
 
@@ -178,31 +183,57 @@ class ControllerShell:
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
         """Create topics, each or not at all; when this returns they are in `image`, and `on_image` was called.
 
-        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        The other brokers that are well know them, too. Raises `KafkaError` if this broker is not the controller, or the
+        tree cannot be reached.
         """
         view, entropy = self.view, self._runtime.entropy
-        return await self.do(
+        created = await self.do(
             lambda controller: topic_jobs.create_topics(controller, view, wanted, entropy, validate_only=validate_only)
         )
+        await self._tell_everybody()
+        return created
 
     async def delete_topics(self, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
         """Delete topics by name or id; when this returns nothing of them is in `image`, nor in the tree.
 
-        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        Those that a live broker does not stop having in time are REQUEST_TIMED_OUT, and deleted nevertheless. Raises
+        `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """
-        return await self.do(lambda controller: topic_jobs.delete_topics(controller, self.view, wanted))
+        view = self.view
+        deletions = await self.do(lambda controller: topic_jobs.delete_topics(controller, view, wanted))
+        names = {each.name for each in deletions if each.error is None}
+        try:
+            async with asyncio.timeout(_DELETION_S):
+                await view.until(lambda: view.image.deleting.isdisjoint(names))
+        except TimeoutError:
+            late = KafkaError(ErrorCode.request_timed_out, "a broker has not deleted its replicas yet")
+            deletions = [
+                replace(each, error=late) if each.error is None and each.name in view.image.deleting else each
+                for each in deletions
+            ]
+        return deletions
 
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[KafkaError | None]:
         """Give topics more partitions, each all or none; when this returns they are in `image`, with leaders.
 
-        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        The other brokers that are well know them, too. Raises `KafkaError` if this broker is not the controller, or the
+        tree cannot be reached.
         """
         view = self.view
-        return await self.do(
+        results = await self.do(
             lambda controller: topic_jobs.create_partitions(controller, view, wanted, validate_only=validate_only)
         )
+        await self._tell_everybody()
+        return results
+
+    async def _tell_everybody(self) -> None:
+        """Wait, but not for long, until the other brokers know what this one does."""
+        if self._term is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TELLING_S):
+                    await self._term.controller.commands.told()
 
     async def change_isrs(
         self, broker_id: int, broker_epoch: int, wishes: Mapping[TopicPartition, IsrWish]

@@ -34,6 +34,8 @@ class Channel:
         self.outbox = Outbox(everything=True)
         self._commander = commander
         self._runtime = runtime
+        self.told = asyncio.Event()
+        """Set while the broker has been told everything."""
         self._woken = asyncio.Event()
         self._woken.set()
         self._connection: Connection | None = None
@@ -42,10 +44,12 @@ class Channel:
 
     def wake(self) -> None:
         """There is something to tell."""
+        self.told.clear()
         self._woken.set()
 
     def end(self) -> None:
         """Tell the broker nothing more."""
+        self.told.set()
         self._task.cancel()
         if self._connection is not None:
             self._connection.close("the controller has no more to say")
@@ -56,11 +60,13 @@ class Channel:
             await self._woken.wait()
             self._woken.clear()
             if not self.outbox:
+                self.told.set()
                 continue
             batch = self.outbox.take()
             try:
                 await self._tell(batch)
                 delay_s = _FIRST_RETRY_S
+                self._woken.set()
             except (KafkaError, UnavailableError) as error:
                 level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
                 _log.log(level, "broker %d has not heard the controller: %s", self.broker.broker_id, error)

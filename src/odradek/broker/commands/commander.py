@@ -74,6 +74,11 @@ class Commander:
         """Whether the broker is in the registration that its channel is for."""
         return image.brokers.get(broker_id) == self._channels[broker_id].broker
 
+    async def told(self) -> None:
+        """Return when everybody has been told what is known by now; not for ever, if somebody does not answer."""
+        for channel in tuple(self._channels.values()):
+            await channel.told.wait()
+
     def end(self) -> None:
         """Somebody else commands now."""
         for channel in self._channels.values():

@@ -79,7 +79,10 @@ class InSyncSets:
     def wish(self, partition: Partition, change: IsrChange) -> None:
         """Have the controller asked for a change."""
         self._wishes[partition.topic_partition] = partition, change
-        if self._sending is None:
+        self._begin_to_send()
+
+    def _begin_to_send(self) -> None:
+        if self._wishes and self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send(), name="changes of in-sync sets")
             self._sending.add_done_callback(self._sent)
 
@@ -87,6 +90,7 @@ class InSyncSets:
         self._sending = None
         if not sending.cancelled() and (error := sending.exception()) is not None:
             _log.error("changes of in-sync sets failed", exc_info=error)
+        self._begin_to_send()  # a wish may have come after the task had ended, and before this was told
 
     async def _send(self) -> None:
         """Send what there is until there is nothing more, slower after each failure."""

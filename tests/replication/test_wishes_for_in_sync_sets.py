@@ -1,0 +1,66 @@
+"""What leaders wish for their in-sync sets is asked of the controller, whenever they wish it (M1)."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.in_sync_sets import InSyncSets
+from odradek.broker.isr_requests import WrittenIsr
+from odradek.config import BrokerConfig
+from odradek.model import TopicPartition
+from odradek.replication import IsrChange
+from odradek.testing import Simulation
+
+CHANGE = IsrChange(isr=(1, 2), broker_epochs=(-1, -1), leader_epoch=3, partition_epoch=4)
+
+
+class Led:
+    """A partition that wishes as long as it was not heard."""
+
+    def __init__(self, number: int) -> None:
+        self.topic_partition = TopicPartition("t", number)
+        self.isr: tuple[int, ...] = (1,)
+
+    def wishes(self, change: IsrChange) -> bool:
+        return self.isr != change.isr
+
+    def isr_accepted(self, change: IsrChange, *, isr: Any, partition_epoch: int) -> None:
+        del change, partition_epoch
+        self.isr = isr
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_wish_is_asked_for_though_it_comes_just_as_the_one_before_is_done(seed, turns):
+    """Whatever the turn of the loop in which it comes."""
+    simulation = Simulation(seed)
+    asked = []
+
+    async def ask(changes: dict[TopicPartition, IsrChange]) -> dict[TopicPartition, WrittenIsr]:
+        asked.extend(changes)
+        return {
+            key: WrittenIsr(leader_id=1, isr=each.isr, leader_epoch=3, partition_epoch=5)
+            for key, each in changes.items()
+        }
+
+    async def main() -> None:
+        broker = SimpleNamespace(
+            broker_id=1,
+            config=BrokerConfig(),
+            runtime=simulation.runtime(),
+            fence=SimpleNamespace(check=lambda: True),
+        )
+        sets: Any = InSyncSets(broker)
+        sets._requests = SimpleNamespace(ask=ask)
+        first, second = Led(0), Led(1)
+        sets.wish(first, CHANGE)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        sets.wish(second, CHANGE)
+        await asyncio.sleep(10)
+        assert first.isr == second.isr == (1, 2)
+        assert sorted(asked) == [first.topic_partition, second.topic_partition]
+        sets.stop()
+
+    simulation.run(main())

@@ -1,11 +1,13 @@
 """Partitions on three brokers, in virtual time (M1): what is acknowledged by all is on all, and outlives its leader."""
 
+import errno
+
 import pytest
 from world import World, until
 
 from odradek.broker.partition import Partition
 from odradek.clients import Admin
-from odradek.model import TopicPartition
+from odradek.model import KafkaError, TopicPartition
 
 T0 = TopicPartition("t", 0)
 
@@ -17,12 +19,14 @@ async def create(world: World, *, replicas: int = 3, partitions: int = 1, **conf
     await until(lambda: all("t" in broker.image.topics for broker in world.running.values()))
 
 
+def leaders(world: World, key: TopicPartition = T0) -> dict[int, Partition]:
+    """Who believes to lead, of those that run."""
+    found = {number: broker.partitions.get(key) for number, broker in world.running.items()}
+    return {number: partition for number, partition in found.items() if partition is not None}
+
+
 def leader_of(world: World, key: TopicPartition = T0) -> tuple[int, Partition]:
-    (found,) = [
-        (number, partition)
-        for number, broker in world.running.items()
-        if (partition := broker.partitions.get(key)) is not None
-    ]
+    (found,) = leaders(world, key).items()
     return found
 
 
@@ -61,10 +65,161 @@ def test_what_is_acknowledged_outlives_its_leader(seed: int) -> None:
         leader, _ = leader_of(world)
         await world.kill(leader)
         await fill(world, 50, first=100)
+        await until(lambda: bool(leaders(world)))
         assert leader_of(world)[0] != leader
         assert await world.read("t", 1) == numbers(150)
         await world.start(leader)
-        await until(lambda: len(leader_of(world)[1].isr) == 3)
+        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
         assert set(end_offsets(world).values()) == {150}
 
     World(seed, brokers=3).play(scene)
+
+
+def test_a_follower_that_lags_leaves_the_in_sync_set_and_returns() -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 10)
+        leader, partition = leader_of(world)
+        follower = next(number for number in partition.isr[1:] if not world.running[number].controller.is_controller)
+        hosts = [world.hosts[number] for number in world.running if number != follower]
+        world.simulation.network.partition([world.hosts[follower]], hosts)
+        await fill(world, 10, first=10)
+        assert follower not in partition.isr, "it was acknowledged, so that it counts no more"
+        assert end_offsets(world)[follower] == 10
+        assert partition.high_watermark == 20
+        world.simulation.network.heal()
+        await until(lambda: follower in leader_of(world)[1].isr)
+        assert end_offsets(world)[follower] == 20
+        assert leader_of(world)[0] == leader
+
+    World(3, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)
+
+
+def test_too_few_in_sync_replicas_refuse_what_all_are_to_have_and_take_the_rest() -> None:
+    async def scene(world: World) -> None:
+        await create(world, min_insync_replicas="2")
+        await fill(world, 10)
+        leader, partition = leader_of(world)
+        for number in partition.isr[1:]:
+            await world.kill(number)
+        await until(lambda: len(partition.isr) == 1)
+        async with world.producer("another", retries=0) as producer:
+            with pytest.raises(KafkaError, match="in-sync replicas"):
+                await (await producer.send("t", b"too few", partition=0))
+        await fill(world, 5, first=10, acks=1)
+        assert (partition.log.written_offset, partition.high_watermark) == (15, 10), "nothing is committed meanwhile"
+        await world.start(next(number for number in range(3) if number != leader))
+        await until(lambda: partition.high_watermark == 15)
+
+    World(4, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_only_the_dead_leader_has_is_cut_when_it_returns(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 10)
+        leader, partition = leader_of(world)
+        others = [number for number in world.running if number != leader]
+        world.simulation.network.partition([world.hosts[leader]], [world.hosts[number] for number in others])
+        await fill(world, 7, first=100, acks=1)
+        assert (partition.log.written_offset, partition.high_watermark) == (17, 10)
+        await world.kill(leader)
+        world.simulation.network.heal()
+        await until(lambda: bool(leaders(world)))
+        await fill(world, 3, first=10)
+        await world.start(leader)
+        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
+        assert set(end_offsets(world).values()) == {13}
+        assert await world.read("t", 1) == numbers(13)
+        epochs = [broker.logs.logs[T0].epochs.entries for broker in world.running.values()]
+        assert epochs[0] == epochs[1] == epochs[2]
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_broker_knows_what_was_committed_when_it_starts_again() -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 10)
+        await until(lambda: all(each.logs.logs[T0].high_watermark == 10 for each in world.running.values()))
+        leader, _ = leader_of(world)
+        follower = (leader + 1) % 3
+        await world.stop(follower)
+        for number in sorted(world.running):
+            await world.stop(number)
+        await world.start(follower)
+        assert world.running[follower].logs.logs[T0].high_watermark == 10
+
+    World(6, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_unclean_leader_s_log_is_what_counts(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world, replicas=2, unclean_leader_election_enable="true")
+        await fill(world, 10)
+        leader, partition = leader_of(world)
+        follower = partition.isr[1]
+        await world.kill(follower)
+        await until(lambda: partition.isr == (leader,))
+        await fill(world, 10, first=10)
+        await world.kill(leader)
+        await world.start(follower)
+        await until(lambda: bool(leaders(world)))
+        assert leader_of(world)[0] == follower
+        await world.start(leader)
+        await until(lambda: [len(each.isr) for each in leaders(world).values()] == [2])
+        assert await world.read("t", 1) == numbers(10)
+        assert {world.running[number].logs.logs[T0].written_offset for number in (leader, follower)} == {10}
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_follower_begins_anew_where_its_leader_s_log_begins() -> None:
+    async def scene(world: World) -> None:
+        await create(world, replicas=2)
+        await fill(world, 10)
+        leader, partition = leader_of(world)
+        follower = partition.isr[1]
+        await world.kill(follower)
+        await until(lambda: partition.isr == (leader,))
+        await fill(world, 10, first=10)
+        partition.log.advance_log_start_offset(15)
+        await world.start(follower)
+        await until(lambda: len(partition.isr) == 2)
+        log = world.running[follower].logs.logs[T0]
+        assert (log.log_start_offset, log.written_offset, log.high_watermark) == (15, 20, 20)
+
+    World(8, brokers=3).play(scene)
+
+
+def test_records_deleted_at_the_leader_are_deleted_at_its_followers() -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 10)
+        leader_of(world)[1].log.advance_log_start_offset(4)
+        logs = [broker.logs.logs[T0] for broker in world.running.values()]
+        await until(lambda: all(log.log_start_offset == 4 for log in logs))
+
+    World(9, brokers=3).play(scene)
+
+
+def test_a_follower_s_disk_fails_and_the_others_go_on() -> None:
+    async def scene(world: World) -> None:
+        await create(world, partitions=2)
+        await fill(world, 10)
+        _, partition = leader_of(world)
+        follower = partition.isr[1]
+        world.simulation.disk(world.hosts[follower]).fail_next(
+            "append", errno.EIO, path_end="t-0/00000000000000000000.log"
+        )
+        await fill(world, 10, first=10)
+        await until(lambda: follower not in partition.isr)
+        assert TopicPartition("t", 1) in world.running[follower].partitions.followers or world.running[
+            follower
+        ].partitions.get(TopicPartition("t", 1))
+        assert T0 not in world.running[follower].partitions.followers
+        assert world.running[follower].partitions.offline_count == 1
+
+    World(10, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)

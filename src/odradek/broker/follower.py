@@ -16,6 +16,7 @@ from odradek.log.manager import LogManager
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.record_batch import read_header
 from odradek.replication import Divergence, truncation_offset
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Follower:
 
     __slots__ = (
         "_high_watermark",
+        "_log_start_offset",
         "_logs",
         "_unwritten",
         "_writer",
@@ -69,6 +71,8 @@ class Follower:
         self._logs = logs
         self._writer = writer
         self._high_watermark = log.high_watermark
+        self._log_start_offset = log.log_start_offset
+        """What the leader said last."""
         self._unwritten: asyncio.Future[KafkaError | None] | None = None
 
     @property
@@ -94,21 +98,28 @@ class Follower:
         The result, None or an error, is there when it is written or has failed. Raises `KafkaError`: CORRUPT_MESSAGE,
         or the disk's.
         """
-        self._high_watermark = answer.high_watermark
-        size = self.log.append_fetched(answer.records, now_ms=now_ms) if answer.records else 0
-        if size:
-            self._unwritten = asyncio.get_running_loop().create_future()
-            self._writer.mark(self)
-        self._commit()
-        self._begin_at(answer.log_start_offset)
+        self._high_watermark, self._log_start_offset = answer.high_watermark, answer.log_start_offset
+        if answer.records:
+            self._begin_with(memoryview(answer.records), now_ms)
+            if self.log.append_fetched(answer.records, now_ms=now_ms):
+                self._unwritten = asyncio.get_running_loop().create_future()
+                self._writer.mark(self)
+        self._learn()
         return self._unwritten
+
+    def _begin_with(self, records: memoryview, now_ms: int) -> None:
+        """An empty log begins with the first batch: of what is before its start, the leader deleted a part only."""
+        log = self.log
+        first = read_header(records).base_offset
+        if not log.size and 0 <= first < log.log_end_offset:
+            self._logs.restart(self.topic_partition, first, now_ms)
 
     def written(self, size: int) -> None:
         """See `writer.Appender`."""
         del size
         if self.is_over:
             return
-        self._commit()
+        self._learn()
         if self._unwritten is not None and self.log.written_offset == self.log.log_end_offset:
             unwritten, self._unwritten = self._unwritten, None
             if not unwritten.done():
@@ -120,19 +131,18 @@ class Follower:
         if unwritten is not None and not unwritten.done():
             unwritten.set_result(error)
 
-    def _commit(self) -> None:
-        """What is committed there is committed here, as far as it is here. That never goes back."""
-        log = self.log
-        offset = min(self._high_watermark, log.written_offset)
-        if offset > log.producers.high_watermark:
-            log.producers.committed(offset)
+    def _learn(self) -> None:
+        """What is committed there is committed here, as far as it is here; what is deleted there is deleted here.
 
-    def _begin_at(self, log_start_offset: int) -> None:
-        """Records that the leader deleted are deleted here."""
+        Neither goes back.
+        """
         log = self.log
-        offset = min(log_start_offset, log.high_watermark)
-        if offset > log.log_start_offset:
-            log.advance_log_start_offset(offset)
+        committed = min(self._high_watermark, log.written_offset)
+        if committed > log.producers.high_watermark:
+            log.producers.committed(committed)
+        start = min(self._log_start_offset, log.high_watermark)
+        if start > log.log_start_offset:
+            log.advance_log_start_offset(start)
 
     async def settle(self) -> None:
         """Return when nothing that was appended by whoever led, or followed, here before is on its way to the file."""

@@ -20,6 +20,7 @@ from odradek.broker.partition import Partition
 from odradek.broker.replica_fetcher import ReplicaFetchers
 from odradek.broker.writer import Writer
 from odradek.config import BrokerConfig, topic_config
+from odradek.log.errors import LogStorageError
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import MaintenanceJob
@@ -255,7 +256,10 @@ class Partitions:
             if self._logs.topic_id(key) not in (None, topic_id):
                 _log.warning("the log of %s is of a topic that was deleted; it goes", key)
                 self._logs.delete(key, now_ms)
-            return self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms)
+            log = self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms)
+            if log.failure is not None:
+                raise LogStorageError(log.failure)
+            return log
         except StorageError as error:
             _log.error("%s is offline: %s", key, error)
             self._offline[key] = error

@@ -203,8 +203,8 @@ class ReplicaFetcher:
         if unwritten:
             await asyncio.wait(unwritten)
             for writing, key in unwritten.items():
-                if writing.result() is not None:
-                    self._put_off(key)
+                if (error := writing.result()) is not None:
+                    self._failed(key, error)
 
     async def _exchange(self, connection: Connection, request: SessionRequest) -> FetchResponse:
         config = self._broker.config
@@ -273,14 +273,18 @@ class ReplicaFetcher:
                 self._retries.pop(key, None)
                 self._broker.counters.replication_bytes_in += len(answer.records or b"")
                 return follower.take(answer, now_ms)
-        except LogStorageError as error:
-            self._put_off(key)
-            if not error.is_passing:
-                self._broker.partitions.follower_failed(follower, error)
         except KafkaError as error:
-            _log.warning("%s: what broker %d sent is not taken: %s", key, self._leader, error)
-            self._put_off(key)
+            self._failed(key, error)
         return None
+
+    def _failed(self, key: TopicPartition, error: KafkaError) -> None:
+        """An answer could not be taken: it is asked for again, unless the disk is to blame."""
+        follower = self.followers.get(key)
+        if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
+            self._broker.partitions.follower_failed(follower, error)
+            return
+        _log.warning("%s: what broker %d sent is not taken: %s", key, self._leader, error)
+        self._put_off(key)
 
     def _refused(self, key: TopicPartition, code: ErrorCode) -> None:
         if code not in _UNSETTLED:
@@ -311,6 +315,7 @@ class ReplicaFetcher:
         message = {
             "replica_id": broker.broker_id,
             "isolation_level": 0,
+            "timeout": broker.config.replica_fetch_wait_max_ms,
             "topics": [{"name": key.topic, "partitions": [wanted]}],
         }
         answer = await broker.peers.request(

@@ -5,9 +5,15 @@ import errno
 import pytest
 from world import World, until
 
+from odradek.broker.lifecycle import Broker
 from odradek.broker.partition import Partition
 from odradek.clients import Admin
-from odradek.model import KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
+from odradek.protocol.records import encode_batch
+from odradek.testing.clock import EPOCH_MS
+from odradek.wire.outgoing import Connection, open_connection
 
 T0 = TopicPartition("t", 0)
 
@@ -16,7 +22,11 @@ async def create(world: World, *, replicas: int = 3, partitions: int = 1, **conf
     async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         await admin.create_topic("t", partitions=partitions, replication_factor=replicas, configs=settings)
-    await until(lambda: all("t" in broker.image.topics for broker in world.running.values()))
+    await until(lambda: len(leaders(world)) == 1 and sum(map(follows, world.running.values())) == replicas - 1)
+
+
+def follows(broker: Broker) -> bool:
+    return T0 in broker.partitions.followers
 
 
 def leaders(world: World, key: TopicPartition = T0) -> dict[int, Partition]:
@@ -125,8 +135,8 @@ def test_what_only_the_dead_leader_has_is_cut_when_it_returns(seed: int) -> None
         await fill(world, 7, first=100, acks=1)
         assert (partition.log.written_offset, partition.high_watermark) == (17, 10)
         await world.kill(leader)
-        world.simulation.network.heal()
         await until(lambda: bool(leaders(world)))
+        world.simulation.network.heal()
         await fill(world, 3, first=10)
         await world.start(leader)
         await until(lambda: [len(each.isr) for each in leaders(world).values()] == [3])
@@ -201,6 +211,7 @@ def test_records_deleted_at_the_leader_are_deleted_at_its_followers() -> None:
         leader_of(world)[1].log.advance_log_start_offset(4)
         logs = [broker.logs.logs[T0] for broker in world.running.values()]
         await until(lambda: all(log.log_start_offset == 4 for log in logs))
+        assert set(end_offsets(world).values()) == {10}
 
     World(9, brokers=3).play(scene)
 
@@ -223,3 +234,39 @@ def test_a_follower_s_disk_fails_and_the_others_go_on() -> None:
         assert world.running[follower].partitions.offline_count == 1
 
     World(10, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)
+
+
+async def produce(connection: Connection, value: bytes, timeout_ms: int = 700) -> ErrorCode:
+    batch = encode_batch([(EPOCH_MS, None, value, ())])
+    body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=-1, timeout_ms=timeout_ms)
+    reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
+    ((_, _, (partition,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
+    return ErrorCode(partition.error_code)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_waits_for_a_replica_that_is_cut_off_is_told_in_time(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        leader, partition = leader_of(world)
+        connection = await open_connection(
+            world.simulation.runtime("writer"),
+            world.hosts[leader],
+            9092,
+            client_id="writer",
+            request_timeout_ms=30_000,
+            setup_timeout_ms=10_000,
+            max_response_bytes=1 << 20,
+        )
+        for value in range(2):
+            assert await produce(connection, b"%d" % value) is ErrorCode.none
+        follower = world.hosts[partition.isr[1]]
+        world.simulation.network.partition([follower], [host for host in world.hosts if host != follower])
+        assert await produce(connection, b"2") is ErrorCode.request_timed_out
+        assert await produce(connection, b"3", timeout_ms=0) is ErrorCode.request_timed_out
+        connection.close()
+        world.simulation.network.heal()
+        await until(lambda: partition.high_watermark == 4)
+        assert set(end_offsets(world).values()) == {4}, "told, but not taken back"
+
+    World(seed, brokers=3).play(scene)

@@ -110,6 +110,11 @@ class Partition:
         return self.replication.isr
 
     @property
+    def has_followers(self) -> bool:
+        """Whether it may take others to commit what is written."""
+        return bool(self.replication.remotes)
+
+    @property
     def high_watermark(self) -> int:
         """The end of what is committed."""
         return self.replication.high_watermark

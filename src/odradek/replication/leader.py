@@ -126,9 +126,12 @@ class LeaderReplication:
         return moved
 
     def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int, broker_epoch: int = -1) -> None:
-        """A follower fetches from `offset`. One that is no replica of the partition is not counted."""
+        """A follower fetches from `offset`. One that is no replica is not counted, nor one of an earlier registration.
+
+        `broker_epoch` is that of its registration, -1 if it doesn't say.
+        """
         remote = self.remotes.get(replica)
-        if remote is not None:
+        if remote is not None and broker_epoch >= remote.broker_epoch:
             remote.fetched(
                 offset,
                 log_start_offset=log_start_offset,

@@ -1,7 +1,8 @@
 """Produce: a record batch per partition, appended; the answer leaves when they are as safe as `acks` asks.
 
 acks 1 is answered when the records are in the leader's file, acks -1 (all) when every in-sync replica has them. With
-acks 0 there is no answer; an error then costs the connection, which makes the client look for the leader anew.
+acks 0 there is no answer; an error then costs the connection, which makes the client look for the leader anew. Who
+waits for other replicas waits for as long as the request says, then it is REQUEST_TIMED_OUT: they may yet get it.
 Versions: 3 record batches only, 5 log start offset, 7 zstd, 8 record errors (KIP-467), 9 flexible, 10 the new leader
 (KIP-951), 12 transactions that begin here (KIP-890), 13 topic ids (KIP-516). 0 to 2 are refused (KIP-896).
 
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from odradek.broker.context import RequestContext, decoded_bytes
-from odradek.broker.handlers.produce_shortcut import ProduceShortcut
-from odradek.broker.partition import Partition
+from odradek.broker.handlers.produce_shortcut import ProduceShortcut, timed_out
+from odradek.broker.partition import ACKS_ALL, Partition
 from odradek.broker.rejections import count_rejection
 from odradek.broker.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
@@ -52,7 +53,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     meter = Meter(broker.config.most_request_entries)
     request = decode_produce_request(version, frame, context.header.body_offset, meter=meter)
     transactional = request.transactional_id is not None
-    produce = _Produce(broker, context, request.acks, transactional=transactional)
+    produce = _Produce(broker, context, request.acks, request.timeout_ms, transactional=transactional)
     produce.decoded_bytes = decoded_bytes(meter)
     is_verified = not transactional or not broker.config.transaction_partition_verification_enable
     refusal = _refusal(request.acks, is_verified=is_verified)
@@ -90,10 +91,15 @@ def _topic_name(broker: "Broker", context: RequestContext, name: str | None, top
 class _Produce(PendingReply):
     """One request's partitions, as they become safe or fail."""
 
-    def __init__(self, broker: "Broker", context: RequestContext, acks: int, *, transactional: bool) -> None:
+    def __init__(
+        self, broker: "Broker", context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
+    ) -> None:
         self._broker = broker
         self._context = context
         self._acks = acks
+        self._timeout_ms = timeout_ms
+        self._awaited: dict[tuple[int, int], list[PartitionResponse]] | None = None
+        """What other replicas are to have, if there are such, by place."""
         self._transactional = transactional
         self._now_ms = broker.runtime.clock.now_ms()
         self._last: tuple[Partition, memoryview] | None = None
@@ -120,6 +126,10 @@ class _Produce(PendingReply):
         responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))
         self._waiting += 1
         self._last = partition, records
+        if self._acks == ACKS_ALL and partition.has_followers:
+            if self._awaited is None:
+                self._awaited = {}
+            self._awaited[id(responses), len(responses) - 1] = responses
         partition.when_acknowledged(
             info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1, partition.traffic)
         )
@@ -168,13 +178,15 @@ class _Produce(PendingReply):
         if self._context.api_version >= _ZSTD_FROM:
             shortcut = session.shortcut
             if not isinstance(shortcut, ProduceShortcut):
-                shortcut = session.shortcut = ProduceShortcut(self._broker.runtime.clock, self._broker.counters)
-            shortcut.learn(frame, self._context, *self._last, self._acks)
+                shortcut = session.shortcut = ProduceShortcut(self._broker)
+            shortcut.learn(frame, self._context, *self._last, self._acks, self._timeout_ms)
         self._last = None
 
     def begin(self) -> Reply:
         """The answer if it is known by now, else the promise of one."""
         if self._waiting:
+            if self._awaited is not None:
+                self._broker.purgatory.park(self, max(self._timeout_ms, 0))
             return self
         if self._acks == 0 and (reason := self._first_error()) is not None:
             self.refuse(reason)
@@ -185,16 +197,28 @@ class _Produce(PendingReply):
         self, responses: list[PartitionResponse], index: int, traffic: TopicTraffic, error: KafkaError | None
     ) -> None:
         """One partition's records are safe, or lost."""
+        if self.settled:
+            return
+        if self._awaited is not None:
+            self._awaited.pop((id(responses), index), None)
         if error is not None:
             count_rejection(self._broker.counters, traffic, error, None)
             number = responses[index].partition
             responses[index] = PartitionResponse(number, int(error.code), error_message=str(error))
         self._waiting -= 1
         if not self._waiting:
+            if self._awaited is not None:
+                self._broker.purgatory.release(self)
             if self._acks == 0 and (reason := self._first_error()) is not None:
                 self.refuse(reason)
             else:
                 self.complete(self._encode())
+
+    def expire(self) -> None:
+        """The time is up: the other replicas were too slow."""
+        for (_, index), responses in (self._awaited or {}).items():
+            responses[index] = timed_out(responses[index].partition)
+        self.complete(self._encode())
 
     def _first_error(self) -> str | None:
         for _, _, responses in self._topics:

@@ -13,19 +13,20 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.context import RequestContext
-from odradek.broker.partition import Partition
+from odradek.broker.partition import ACKS_ALL, Partition
+from odradek.broker.purgatory import Purgatory
 from odradek.broker.rejections import count_rejection
 from odradek.broker.responses import frame as response_frame
 from odradek.log.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
-from odradek.model import KafkaError
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.headers import RequestHeader
 from odradek.protocol.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
 from odradek.protocol.varint import read_unsigned_varint
 from odradek.wire import PendingReply, Reply
 
 if TYPE_CHECKING:
-    from odradek.runtime import Clock
+    from odradek.broker.lifecycle import Broker
 
 _HEAD: Final = struct.Struct(">ii")
 _INT32: Final = struct.Struct(">i")
@@ -45,11 +46,12 @@ _LONGEST_BEGINNING: Final = 512
 class ProduceShortcut:
     """One connection's: called with a frame, it answers or says None."""
 
-    __slots__ = ("_beginnings", "_clock", "_counters", "_ends")
+    __slots__ = ("_beginnings", "_clock", "_counters", "_ends", "_purgatory")
 
-    def __init__(self, clock: "Clock", counters: BrokerCounters) -> None:
-        self._clock = clock
-        self._counters = counters
+    def __init__(self, broker: "Broker") -> None:
+        self._clock = broker.runtime.clock
+        self._counters = broker.counters
+        self._purgatory = broker.purgatory
         self._ends: list[int] = []
         self._beginnings: dict[bytes, _Beginning] = {}
 
@@ -71,12 +73,20 @@ class ProduceShortcut:
             except KafkaError:
                 return None  # nothing was appended; the long road will say what is wrong
             reply = _Answer(beginning, correlation_id, info)
+            if acks == ACKS_ALL and partition.has_followers:
+                reply.wait(self._purgatory)
             partition.when_acknowledged(info, acks=acks, waiter=reply.acknowledged)
             return reply
         return None
 
     def learn(
-        self, frame: memoryview, context: RequestContext, partition: Partition, records: memoryview, acks: int
+        self,
+        frame: memoryview,
+        context: RequestContext,
+        partition: Partition,
+        records: memoryview,
+        acks: int,
+        timeout_ms: int,
     ) -> None:
         """Remember the beginning of a request of one partition's records that the long road has appended."""
         header = context.header
@@ -91,7 +101,7 @@ class ProduceShortcut:
             self._beginnings.clear()
             self._ends.clear()
         self._beginnings[bytes(frame[8:end])] = _Beginning(
-            header, partition, acks, _HEAD.unpack_from(frame)[0], self._counters
+            header, partition, acks, timeout_ms, _HEAD.unpack_from(frame)[0], self._counters
         )
         if end not in self._ends:
             self._ends.append(end)
@@ -100,10 +110,27 @@ class ProduceShortcut:
 class _Beginning:
     """What a request with these first bytes asks for, and how its answer looks."""
 
-    __slots__ = ("_offsets", "_place", "_template", "acks", "counters", "head", "header", "is_flexible", "partition")
+    __slots__ = (
+        "_offsets",
+        "_place",
+        "_template",
+        "acks",
+        "counters",
+        "head",
+        "header",
+        "is_flexible",
+        "partition",
+        "timeout_ms",
+    )
 
     def __init__(
-        self, header: RequestHeader, partition: Partition, acks: int, head: int, counters: BrokerCounters
+        self,
+        header: RequestHeader,
+        partition: Partition,
+        acks: int,
+        timeout_ms: int,
+        head: int,
+        counters: BrokerCounters,
     ) -> None:
         self.counters = counters
         self.header = header
@@ -111,6 +138,7 @@ class _Beginning:
         self.is_flexible = header.api_version >= FLEXIBLE_FROM
         self.partition = partition
         self.acks = acks
+        self.timeout_ms = timeout_ms
         self._template = self.encode(PartitionResponse(partition.topic_partition.partition, 0, _MARK))
         self._place = self._template.index(_MARK.to_bytes(8, "big"))
         self._offsets = _OFFSETS if header.api_version >= _LOG_START_FROM else _OFFSETS_WITHOUT_START
@@ -137,18 +165,39 @@ class _Answer(PendingReply):
         self._beginning = beginning
         self._correlation_id = correlation_id
         self._info = info
+        self._purgatory: Purgatory | None = None
+
+    def wait(self, purgatory: Purgatory) -> None:
+        """Wait for other replicas only for as long as the request says."""
+        self._purgatory = purgatory
+        purgatory.park(self, max(self._beginning.timeout_ms, 0))
+
+    def expire(self) -> None:
+        """The time is up: the other replicas were too slow."""
+        self._fail(timed_out(self._beginning.partition.topic_partition.partition))
 
     def acknowledged(self, error: KafkaError | None) -> None:
         """The records are safe, or lost."""
         beginning = self._beginning
+        if self._purgatory is not None and not self._purgatory.release(self):
+            return
         if error is None:
             self.complete((beginning.answer(self._correlation_id, self._info),))
             return
         count_rejection(beginning.counters, beginning.partition.traffic, error, None)
         number = beginning.partition.topic_partition.partition
-        answer = bytearray(beginning.encode(PartitionResponse(number, int(error.code), error_message=str(error))))
+        self._fail(PartitionResponse(number, int(error.code), error_message=str(error)))
+
+    def _fail(self, response: PartitionResponse) -> None:
+        answer = bytearray(self._beginning.encode(response))
         _INT32.pack_into(answer, 4, self._correlation_id)
         self.complete((answer,))
+
+
+def timed_out(partition: int) -> PartitionResponse:
+    """What is said when replicas were too slow: they may yet get the records."""
+    text = "the in-sync replicas did not get the records in time"
+    return PartitionResponse(partition, int(ErrorCode.request_timed_out), error_message=text)
 
 
 def _records(frame: memoryview, end: int, *, flexible: bool) -> memoryview | None:

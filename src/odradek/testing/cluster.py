@@ -102,8 +102,15 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """End every broker cleanly, and remove the temporary directory. `with` calls it. Twice does no harm."""
+        """End every broker cleanly, and remove the temporary directory. `with` calls it. Twice does no harm.
+
+        Faults end first: who stops hands over what it leads, and tells the controller.
+        """
         try:
+            if self._is_running:
+                self.heal()
+            for thread in self._threads.values():
+                thread.resume()
             for broker_id in list(self._threads):
                 self._threads.pop(broker_id).stop()
         finally:

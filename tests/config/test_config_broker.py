@@ -65,6 +65,8 @@ def test_overrides_beat_the_file(tmp_path) -> None:
         ("log.cleanup.policy", "delete,forget", "one of compact, delete"),
         ("log.flush.mode", "always", "one of none, group"),
         ("log.cleaner.min.cleanable.ratio", "nan", "finite"),
+        ("log.cleaner.dedupe.buffer.size", "1048576", "more than 1 MiB for each cleaner thread"),
+        ("log.cleaner.threads", "128", "more than 1 MiB for each cleaner thread"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "at most 1"),
         ("zookeeper.connect", "localhost:2181", "--metadata"),
         ("listeners", "PLAINTEXT//nowhere", "HOST:PORT"),

@@ -34,10 +34,14 @@ class Promise:
     allowed: dict[int, set[bytes]] = field(default_factory=dict)
     written: int = 0
     synced: int = 0
+    deleted: int = 0
+    """Up to here, as DeleteRecords was told; what `gone` says is in the checkpoint."""
+    gone: int = 0
     may_be_gone: bool = False
 
     def cut(self, offset: int) -> None:
         self.written, self.synced = min(self.written, offset), min(self.synced, offset)
+        self.gone = min(self.gone, offset)
 
 
 class Life:
@@ -71,6 +75,10 @@ class Life:
         self.append(manager, DELETED, 8, leader_epoch=0)
         self.append(manager, KEPT, 9, leader_epoch=2)
         self.maintain(manager)
+        self.delete_records(manager, DELETED, 5)
+        self.append(manager, DELETED, 1, leader_epoch=0)
+        self.delete_records(manager, KEPT, manager.logs[KEPT].log_end_offset - 2)
+        self.maintain(manager)
         manager.close()
         for promise in self.promises.values():
             promise.synced, promise.may_be_gone = promise.written, False
@@ -78,6 +86,9 @@ class Life:
         manager.open(self.now_ms)
         self.append(manager, KEPT, 5, leader_epoch=3)
         self.append(manager, DELETED, 4, leader_epoch=1)
+        self.delete_records(manager, DELETED, 8)
+        self.truncate(manager, DELETED, 6)
+        self.append(manager, DELETED, 3, leader_epoch=2)
         self.maintain(manager)
         manager.kill()
 
@@ -101,14 +112,24 @@ class Life:
             if number % 3 == 2 or number == count - 1:
                 log.write()
                 promise.written = log.written_offset
-                if self.config.flush_group:
+                if self.config.flush_group or log.synced_offset == log.written_offset:
                     promise.synced, promise.may_be_gone = promise.written, False
+                else:
+                    assert log.written_offset - log.synced_offset < self.config.flush_messages
 
     def flush(self, manager: LogManager, partition: TopicPartition) -> None:
         log, promise = manager.logs[partition], self.promises[partition]
         log.flush()
         manager.checkpoint()
         promise.synced, promise.may_be_gone = promise.written, False
+
+    def delete_records(self, manager: LogManager, partition: TopicPartition, offset: int) -> None:
+        """It lasts once a checkpoint has it; until then the records may come back, as in Kafka."""
+        promise = self.promises[partition]
+        promise.deleted = offset
+        manager.logs[partition].advance_log_start_offset(offset)
+        manager.checkpoint()
+        promise.gone = offset
 
     def maintain(self, manager: LogManager) -> None:
         self.now_ms += 20
@@ -120,6 +141,7 @@ class Life:
         promise = self.promises[partition]
         promise.cut(offset)
         manager.truncate(partition, offset)
+        promise.deleted = min(promise.deleted, offset)
         for gone in [at for at in promise.allowed if at >= offset]:
             del promise.allowed[gone]
 
@@ -153,7 +175,7 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         floor = promise.synced if is_synced_only else promise.written
         if not (promise.may_be_gone and is_synced_only):
             assert log.log_end_offset >= floor, f"{partition} lost {log.log_end_offset} to {floor}"
-        assert log.log_start_offset <= max(0, floor - 3)
+        assert promise.gone <= log.log_start_offset <= max(0, floor - 3, promise.deleted)
         end = log.log_end_offset
         if found:
             assert log.append(batch(end - 1), leader_epoch=5, now_ms=life.now_ms).duplicate
@@ -177,8 +199,8 @@ def operations_of(config: LogConfig) -> int:
     life = Life(disk, config)
     life.run()
     operations = disk.operations
-    log_start_offset = Log.open(disk, "/data/kept-0", config, now_ms=life.now_ms).log_start_offset
-    assert log_start_offset > 0, "retention is a part of the script"
+    log = Log.open(disk, "/data/kept-0", config, now_ms=life.now_ms)
+    assert log.first_base_offset > 0, "retention is a part of the script"
     return operations
 
 
@@ -187,6 +209,7 @@ CASES = {
     "power cut, everything unsynced lost": (CONFIG, Survival.LOSE, 1),
     "power cut, anything may happen": (CONFIG, Survival.ANY, 2),
     "power cut with group flush": (replace(CONFIG, flush_group=True), Survival.ANY, 1),
+    "power cut with a flush every four messages": (replace(CONFIG, flush_messages=4), Survival.ANY, 1),
 }
 
 

@@ -162,6 +162,7 @@ def test_brokers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["-o", "broker.id=7"], "-o broker.id would be every broker's: they are numbered from 0 on; see --brokers"),
         (["-o", "num.partitions=many"], "num.partitions"),
         (["-o", "no.such.key=1"], "no.such.key"),
         (["--metadata", "memory:"], "cannot share a tree in memory"),

@@ -25,6 +25,14 @@ _INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor",)
 _REPLICAS: Final = 3
 """Of internal topics, as in Kafka, where there are so many brokers."""
 
+_EACH_HAS_ITS_OWN: Final = {
+    "advertised.listeners": "each is told to clients as it listens; see --port",
+    "broker.id": "they are numbered from 0 on; see --brokers",
+    "listeners": "each has a port of its own; see --port",
+    "log.dirs": "each has a directory of its own; see --data-dir",
+}
+"""What `up` gives each broker, and a word on how to choose it."""
+
 
 @click.command(name="up")
 @click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="How many.")
@@ -58,6 +66,8 @@ def command(
         raise ConfigurationError(f"{brokers} brokers from port {port} on would need ports beyond {_HIGHEST_PORT}")
     if metadata == "memory:":
         raise ConfigurationError("several processes cannot share a tree in memory: use sqlite:///PATH")
+    if own := sorted(dict(map(key_and_value, options)).keys() & _EACH_HAS_ITS_OWN.keys()):
+        raise ConfigurationError(f"-o {own[0]} would be every broker's: {_EACH_HAS_ITS_OWN[own[0]]}")
     directory = Path(data_dir).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     rest = ["--metadata", metadata or f"sqlite:///{directory}/metadata.sqlite"]

@@ -51,6 +51,8 @@ CLEANUP_POLICIES: Final = ("compact", "delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 _ANY_RATE: Final = sys.float_info.max
+_CLEANER_BYTES: Final = 1 << 20
+"""Kafka's: with less memory for keys, a log of many is read again and again."""
 IGNORED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "background.threads": "one event loop does this work",
@@ -409,6 +411,8 @@ class BrokerConfig:
             definition.check(getattr(self, definition.attribute))
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigurationError("group.min.session.timeout.ms is at most group.max.session.timeout.ms")
+        if self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads <= _CLEANER_BYTES:
+            raise ConfigurationError("log.cleaner.dedupe.buffer.size has to be more than 1 MiB for each cleaner thread")
         if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigurationError("queued.max.request.bytes is -1 or at least socket.request.max.bytes")
         parse_ip_counts(self.max_connections_per_ip_overrides)

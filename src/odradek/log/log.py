@@ -114,8 +114,12 @@ class Log(AppendableLog):
             unsynced.add(self.directory)
         names = sorted(unsynced) if sync else []
         unsynced.difference_update(names)
-        self._write = WriteJob(self._pool.disk, parts, names, size=size, end_offset=self.log_end_offset, sync=sync)
-        return self._write
+        job = WriteJob(self._pool.disk, parts, names, size=size, end_offset=self.log_end_offset, sync=sync)
+        if sync and self.synced_offset < parts[0].segment.base_offset:
+            older = self._segments[: self._segments.find(parts[0].segment.base_offset)]
+            job.behind = [segment.log.path for segment in older if segment.next_offset > self.synced_offset]
+        self._write = job
+        return job
 
     def finish_write(self, job: WriteJob) -> None:
         """Make what `job` wrote readable.
@@ -138,7 +142,7 @@ class Log(AppendableLog):
                 part.segment.flush_full_pages()
             except OSError as error:
                 _logger.warning("%s: index entries stay in memory for now: %s", part.segment.log.path, error)
-        if job.sync and self.synced_offset >= job.parts[0].segment.base_offset:
+        if job.sync:
             self._durability.synced_offset = job.end_offset
 
     def _take_back(self, error: OSError, *, may_go_on: bool) -> NoReturn:

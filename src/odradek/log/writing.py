@@ -4,8 +4,9 @@ A job is made on the event loop's thread, `run` on any thread, and given back on
 but its own files. `run` never raises an `OSError`: it is kept in `error`, and the log decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from odradek.log.files import write_file
@@ -91,15 +92,17 @@ class WriteJob:
     """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk too, and syncs the directories `names`.
 
     Of errors, `failed_sync` says that it was a sync which failed. `rolls`: it begins a segment, and so ends another.
+    `behind` are files of older segments that are not synced and have to be with it.
     """
 
-    __slots__ = ("_disk", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")
+    __slots__ = ("_disk", "behind", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")
 
     def __init__(
         self, disk: Disk, parts: list[WritePart], names: Sequence[str], *, size: int, end_offset: int, sync: bool
     ) -> None:
         self._disk = disk
         self.parts = parts
+        self.behind: Sequence[str] = ()
         self.rolls = any(part.file is None for part in parts)
         self.names = names
         self.size = size
@@ -122,15 +125,17 @@ class WriteJob:
                     file = part.file = self._begin_segment(part)
                 file.append(part.buffers)
                 if self.sync:
-                    self._sync(file)
+                    self._sync(file.sync)
+            if self.behind:
+                self._sync(partial(self._disk.sync_all, self.behind))
             for directory in self.names if self.sync else ():
                 self._disk.sync_directory(directory)
         except OSError as error:
             self.error = error
 
-    def _sync(self, file: File) -> None:
+    def _sync(self, sync: Callable[[], None]) -> None:
         try:
-            file.sync()
+            sync()
         except OSError:
             self.failed_sync = True
             raise

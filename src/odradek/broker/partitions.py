@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.broker.follower import Follower
 from odradek.broker.in_sync_sets import InSyncSets
@@ -33,6 +33,16 @@ from odradek.runtime import Runtime
 _log = logging.getLogger("odradek.broker")
 _TURN_S: Final = 0.005
 """How long logs may be opened for in one turn of the event loop, while clients wait."""
+
+
+class _MadeConfig(NamedTuple):
+    """What was made of a broker's and a topic's configuration: logs of one topic are opened one after the other."""
+
+    broker: BrokerConfig
+    topic: TopicImage | None
+    config: LogConfig
+
+
 LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
 
 
@@ -55,6 +65,7 @@ class Partitions:
         self._runtime = runtime
         self._logs = logs
         self._image = ClusterImage()
+        self._last_log_config: _MadeConfig | None = None
         self._is_fenced = False
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
@@ -140,17 +151,22 @@ class Partitions:
 
         But then nothing of the records may go: they may have been meant to be kept for longer.
         """
-        image = self._image.topics.get(topic)
-        own = topic_config(self._config, {})
+        image, broker, last = self._image.topics.get(topic), self._config, self._last_log_config
+        if last is not None and last.broker is broker and last.topic is image:
+            return last.config
+        own = topic_config(broker, {})
         is_known = image is not None and image.is_config_known
         if image is not None:
             try:
-                own = topic_config(self._config, image.config)
+                own = topic_config(broker, image.config)
             except ConfigurationError as error:
                 _log.error("the configuration of topic %s is ignored, and nothing of it is deleted: %s", topic, error)
                 is_known = False
-        config = LogConfig.of(self._config, own)
-        return config if is_known else replace(config, cleanup_policy=())
+        config = LogConfig.of(broker, own)
+        if not is_known:
+            config = replace(config, cleanup_policy=())
+        self._last_log_config = _MadeConfig(broker, image, config)
+        return config
 
     def update_config(self, config: BrokerConfig) -> None:
         """Let another configuration of the broker hold from now on, for the logs of every topic too."""

@@ -234,10 +234,15 @@ class SystemDisk:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Not a Java's: the note is right, and the kernel's list of all locks, which is dear, need not be read.
+            holder = os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise BlockingIOError(holder or "another process") from None
+        try:
             _keep_java_out(descriptor)
         except BlockingIOError:
-            holder = _java_holder(os.fstat(descriptor))
-            holder = holder or os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace").strip()
+            holder = _java_holder(os.fstat(descriptor)) or ""
             os.close(descriptor)
             raise BlockingIOError(holder or "another process") from None
         if os.fstat(descriptor).st_nlink == 0:

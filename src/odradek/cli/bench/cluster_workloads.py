@@ -13,7 +13,7 @@ from odradek.cli.bench.workloads import Figures, await_leaders, create_topic
 
 _STEADY_S: Final = 1.0
 _PER_SECOND: Final = 200
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 300.0
 _POLL_S: Final = 0.02
 _IMPATIENT: Final = {
     # A stopped broker says nothing: whoever waits for its answers by default waits for a minute.
@@ -75,7 +75,7 @@ class _SteadyWriter:
         self.acknowledged_at = 0.0
 
     def write_until(self, condition: Callable[[], bool]) -> None:
-        """Raises `TimeoutError` if it takes more than two minutes."""
+        """Raises `TimeoutError` if it takes more than five minutes."""
         deadline = time.perf_counter() + _PATIENCE_S
         while not condition():
             now = time.perf_counter()

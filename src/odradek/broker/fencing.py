@@ -13,6 +13,7 @@ went on to acknowledge, with acks=1, what the next leader did not have.)
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -36,6 +37,7 @@ class Fence:
         self._session = 0
         self._is_closed = True
         self._was_open = False
+        self._sure_until = -math.inf
         self._on_closed: list[Callable[[], None]] = []
         self._on_opened: list[Callable[[], None]] = []
         self._wake: Callable[[], None] | None = None
@@ -69,9 +71,14 @@ class Fence:
 
     def check(self) -> bool:
         """Whether the broker may act at this moment; the fence closes if not."""
+        # What was sure of the session once stays so: most of the time the store need not be asked.
+        return self._clock.monotonic() < self._sure_until or self._ask()
+
+    def _ask(self) -> bool:
         if self._is_closed:
             return False
-        if self._session == self._store.session_id and self._clock.monotonic() < self._store.alive_until:
+        if self._session == self._store.session_id and self._is_alive():
+            self._sure_until = self._store.alive_until
             return True
         self.close()
         return False
@@ -80,7 +87,7 @@ class Fence:
         """Act no more until the fence is opened again."""
         if self._is_closed:
             return
-        self._is_closed, self._has_told = True, False
+        self._is_closed, self._has_told, self._sure_until = True, False, -math.inf
         _log.warning("the session with the metadata tree may be over: leading nothing until one is alive")
         for closed in self._on_closed:
             closed()
@@ -115,7 +122,7 @@ class Fence:
 
     def _look(self) -> None:
         """Close in time, or tell, once, that the fence may be opened."""
-        if self.check():
+        if self._ask():
             self._look_in(self._store.alive_until - self._clock.monotonic())
             return
         is_alive = self._was_open and self._is_alive()

@@ -5,14 +5,15 @@ ARGS ?=
 TARGET ?= messages
 RUNS ?= 100000
 
-.PHONY: help demo test check bench fuzz
+.PHONY: help demo test check bench fuzz soak
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    a broker, a year of real flights, three pipelines on Spark, results"
+	@echo "make demo    three brokers, a year of real flights, three pipelines on Spark, a broker killed, results"
 	@echo "make test    every test (ARGS='-k words' for some)"
 	@echo "make check   format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz    one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
+	@echo "make soak    20 rounds of brokers killed, stopped and restarted under clients (ARGS='--rounds 3 --store sqlite')"
 	@echo "make bench   figures beside their peers' (ARGS=compare: Apache Kafka's; ARGS='produce --help' for one)"
 
 demo: .venv/installed
@@ -33,6 +34,9 @@ bench: .venv/installed
 
 fuzz: .venv/installed
 	$(BIN)/python tests/fuzz/fuzz_engine.py $(TARGET) $(RUNS) $(ARGS)
+
+soak: .venv/installed
+	$(BIN)/python tests/interop/soak.py $(ARGS)
 
 # The packages first, then the project itself: its build backend is one of them.
 .venv/installed: .venv/bin/pip requirements.lock pyproject.toml

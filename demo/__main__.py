@@ -19,24 +19,27 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from demo.casualty import Casualty
 from demo.checks import Check, Delay, GroupProgress, check_archive, check_delays, check_mirror, failures, group_progress
 from demo.jobs import write_jobs
 from demo.publish import create_topics, publish
 from demo.source import FLIGHTS, WEATHER, Input, data_directory, read_input
-from odradek.model import OdradekError
+from odradek.model import OdradekError, TopicPartition
 from odradek.pipelines.runner import Status, run_pipelines
 from odradek.spark.session import local_session, stop_session
-from odradek.testing.process import ServedBroker
+from odradek.testing.process import ServedBroker, SupervisedBrokers
 
 PARTITIONS: Final = 4
 BATCHES: Final = 9
 """About how many micro-batches the real-time pipeline takes."""
+BATCHES_BEFORE_THE_KILL: Final = 2
+BROKERS: Final = 3
 
 
 @click.command()
 @click.option("--rows", type=click.IntRange(min=1_000), metavar="N", help="The first N flights only.")
 def main(rows: int | None) -> None:
-    """A broker, a year of real flights, three pipelines on Spark side by side, results."""
+    """Three brokers, a year of real flights, three pipelines on Spark side by side, a broker killed, results."""
     signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(level=logging.ERROR)
     # Of a call into the JVM that Ctrl-C interrupts, these tell at length.
@@ -65,17 +68,17 @@ def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None
     """Everything; returns what is off. Whatever is started is stopped by `cleanup`, last in first out."""
     started_at = time.monotonic()
     pool = cleanup.enter_context(concurrent.futures.ThreadPoolExecutor(max_workers=1))
-    brokers = [ServedBroker(directory / name) for name in ("source", "target")]
-    for broker in brokers:
-        cleanup.push(broker)
+    cluster, mirror = SupervisedBrokers(directory / "source", brokers=BROKERS), ServedBroker(directory / "target")
+    for servers in (cluster, mirror):
+        cleanup.push(servers)
     # The JVM takes its seconds while the records are published.
     log = directory / "spark.log"
     spark = pool.submit(local_session, "odradek demo", short_lived=True, keep_classes=False, log=log)
     cleanup.callback(_stop_spark, spark)
-    for broker in brokers:
-        broker.start()
-    source, target = (broker.bootstrap_servers for broker in brokers)
-    console.print(f"brokers    {source} and, for the mirror, {target}", highlight=False)
+    for servers in (cluster, mirror):
+        servers.start()
+    source, target = cluster.bootstrap_servers, mirror.bootstrap_servers
+    console.print(f"brokers    {source} and, for the mirror, {target}", highlight=False, soft_wrap=True)
     given = read_input(data_directory(), partitions=PARTITIONS, most_flights=rows)
     console.print(
         f"input      {given.flights:,} flights, {given.keyless:,} of them without a tail number\n"
@@ -83,7 +86,9 @@ def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None
     )
     publishing = _publish(console, source, given)
     jobs = write_jobs(directory, source=source, target=target, batch=len(given.events) // BATCHES)
-    statuses = _watch(console, spark.result(), jobs, log)
+    casualty = Casualty(cluster, TopicPartition(FLIGHTS, 0), pool)
+    statuses = _watch(console, spark.result(), jobs, log, casualty)
+    console.print(f"killed     {casualty.story()}", highlight=False, soft_wrap=True)
     groups = uvloop.run(group_progress(source, [job.group for job in jobs]))
     delays, worst = check_delays(directory / "out" / "delays", given)
     checks = [
@@ -113,19 +118,21 @@ def _publish(console: Console, source: str, given: Input) -> float:
         task = bar.add_task("publish", total=len(given.events))
 
         async def work() -> None:
-            await create_topics(source, {FLIGHTS: PARTITIONS, WEATHER: PARTITIONS})
+            await create_topics(source, {FLIGHTS: PARTITIONS, WEATHER: PARTITIONS}, BROKERS)
             await publish(source, given.events, lambda count: bar.advance(task, count))
 
         uvloop.run(work())
     return time.monotonic() - began
 
 
-def _watch(console: Console, spark: Any, jobs: Sequence[Any], log: Path) -> list[Status]:
-    """Run the jobs side by side, with a line for each while they run."""
+def _watch(console: Console, spark: Any, jobs: Sequence[Any], log: Path, casualty: Casualty) -> list[Status]:
+    """Run the jobs side by side, with a line for each; when they are under way, a broker is killed."""
     with Live(console=console, transient=True, refresh_per_second=4) as live:
 
         def show(statuses: Sequence[Status]) -> None:
             live.update(Group(*(_line(status) for status in statuses)))
+            if max(status.figures.batches for status in statuses) >= BATCHES_BEFORE_THE_KILL:
+                casualty.strike()
 
         try:
             return run_pipelines(spark, jobs, on_status=show)

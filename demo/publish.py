@@ -9,13 +9,14 @@ _STEP = 2_000
 """After so many records the progress bar hears of them."""
 
 
-async def create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
+async def create_topics(bootstrap_servers: str, topics: Mapping[str, int], replication_factor: int) -> None:
     """Create topics with these numbers of partitions. Raises `KafkaError`."""
-    # The records are years old: without this, a broker would take them for expired.
-    configs = {"retention.ms": "-1"}
+    # The records are years old: without the first, a broker would take them for expired.
+    configs = {"retention.ms": "-1", "min.insync.replicas": "2"}
     async with Admin(bootstrap_servers) as admin:
         await admin.create_topics(
-            NewTopic(name=name, partitions=count, configs=configs) for name, count in topics.items()
+            NewTopic(name=name, partitions=count, replication_factor=replication_factor, configs=configs)
+            for name, count in topics.items()
         )
 
 

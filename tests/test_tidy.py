@@ -46,6 +46,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/request_faults.py": "a lock: the threads of several brokers use up one rule",
     "testing/cluster.py": "its calls have limits of real time",
     "testing/conditions.py": "waits for other processes, which live in real time",
+    "testing/process.py": "kills a broker that a supervisor started",
     "testing/server_process.py": "starts and kills servers",
     "testing/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
     "testing/disk.py": "os.strerror: the texts of error numbers",

@@ -1,6 +1,7 @@
 """The demo, shortened: `make demo` runs the same program over the whole year."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,9 @@ def test_every_count_agrees_and_nothing_is_left(demo: subprocess.Popen[str], tmp
     printed, _ = demo.communicate(timeout=500)
     assert demo.returncode == 0, printed
     assert "counts agree with the source files" in printed
+    assert re.search(
+        r"^killed +broker \d, .* kill -9: led by broker \d after .* s, whole again after .* s$", printed, re.M
+    )
     assert all(name in printed for name in ("publish", "delays (real time)", "archive (offline)", "mirror"))
     assert printed.count("flights left") == 5
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("odradek-demo")] == []

@@ -1,5 +1,8 @@
-"""`odradek serve` in a process of its own, for tests that kill it: a crash that no library call can imitate."""
+"""`odradek serve` and `odradek up` in processes of their own, to be killed: a crash that no call can imitate."""
 
+import os
+import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,3 +56,34 @@ class ServedBroker(AnnouncingProcess):
         if self._open_files is None:
             return command
         return ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(self._open_files), *command]
+
+
+class SupervisedBrokers(AnnouncingProcess):
+    """Several brokers over `data_dir`, kept running by `odradek up`: each can be killed, and is started again.
+
+    What the supervisor prints goes to `data_dir`'s neighbour, `*.err`.
+    """
+
+    def __init__(self, data_dir: Path, *, brokers: int = 3, options: Mapping[str, str] | None = None) -> None:
+        self.errors = data_dir.with_name(f"{data_dir.name}.err")
+        command = [_SCRIPT, "up", "--brokers", str(brokers), "--port", "0", "--data-dir", str(data_dir)]
+        for key, value in (options or {}).items():
+            command += ["-o", f"{key}={value}"]
+        super().__init__("odradek up", command, prefix="ready: ", log=self.errors)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect, once they have been started."""
+        return self.announced
+
+    def broker_pid(self, broker_id: int) -> int:
+        """The process that is this broker, or was it last, by what the supervisor says."""
+        said = re.findall(rf"broker {broker_id} serves at \S+ process (\d+)", self.errors.read_text(errors="replace"))
+        assert said, f"there is no broker {broker_id}"
+        return int(said[-1])
+
+    def kill_broker(self, broker_id: int) -> int:
+        """End one broker as a crash does; returns the process that it was."""
+        pid = self.broker_pid(broker_id)
+        os.kill(pid, signal.SIGKILL)
+        return pid

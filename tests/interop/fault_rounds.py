@@ -1,0 +1,360 @@
+"""Three brokers as processes, clients that write and read without end, and a fault after the other (DESIGN 7).
+
+A round is one of each fault of `FAULTS`. After each of them the cluster must become whole again and every client must
+get on, by a deadline; in the end the logs are audited and the history is judged.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from fault_clients import CLOCK, READERS, WRITERS, Reader, Writer, read_logs
+
+from odradek.metadata import paths
+from odradek.metadata.nodes import BrokenNodeError, ControllerNode, PartitionStateNode
+from odradek.metadata.store import NoNode
+from odradek.model import TopicPartition
+from odradek.runtime import system_runtime
+from odradek.stores import open_reader
+from odradek.testing import eventually
+from odradek.testing.histories import History, longest_pause, verdict
+from odradek.testing.process import ServedBroker
+
+TOPIC: Final = "t"
+PARTITIONS: Final = 2
+BROKERS: Final = 3
+DEADLINE_S: Final = 120.0
+ENOUGH: Final = 10
+"""Acknowledged records of each writer in each partition after which it counts as getting on."""
+
+OPTIONS: Final = {
+    "zookeeper.session.timeout.ms": "2000",
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.wait.max.ms": "100",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+}
+_LOG_TAIL: Final = 40
+
+
+class Fault(NamedTuple):
+    """What happens to whom."""
+
+    role: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.what}"
+
+
+ROLES: Final = ("leader", "controller", "follower")
+"""The leader and a follower are partition 0's."""
+
+FAULTS: Final = tuple(Fault(*each) for each in product(ROLES, ("killed", "stopped", "restarted")))
+"""Killed with -9; stopped past its session and let go on; restarted cleanly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one fault went: the longest time without an acknowledged write, by client, and all it took; seconds."""
+
+    fault: Fault
+    broker_id: int
+    pauses: Mapping[str, float]
+    seconds: float
+
+    def __str__(self) -> str:
+        pauses = ", ".join(f"{client} {seconds:.2f} s" for client, seconds in sorted(self.pauses.items()))
+        return f"{self.fault} (broker {self.broker_id}): longest pauses {pauses}; whole after {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The metadata tree at about one moment."""
+
+    brokers: frozenset[int]
+    controller: int | None
+    states: Sequence[PartitionStateNode]
+
+    def is_whole(self) -> bool:
+        """Whether every broker is there and every replica in sync."""
+        return (
+            self.brokers == frozenset(range(BROKERS))
+            and self.controller in self.brokers
+            and len(self.states) == PARTITIONS
+            and all(len(state.isr) == BROKERS and state.leader in self.brokers for state in self.states)
+        )
+
+
+class Tree:
+    """Looks at the metadata tree from this thread."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._reader = self._runner.run(self._open(url))
+
+    async def _open(self, url: str) -> Any:
+        return open_reader(url, system_runtime())
+
+    def view(self) -> View:
+        """What it says now."""
+        return self._runner.run(self._view())
+
+    async def _view(self) -> View:
+        places = [paths.partition_state(TopicPartition(TOPIC, number)) for number in range(PARTITIONS)]
+        controller, *states = await self._reader.get_many([paths.CONTROLLER, *places])
+        try:
+            ids = await self._reader.children(paths.BROKER_IDS)
+        except NoNode:
+            ids = []
+        return View(
+            brokers=frozenset(map(int, ids)),
+            controller=ControllerNode.decode(paths.CONTROLLER, controller.data).broker_id if controller else None,
+            states=[
+                PartitionStateNode.decode(path, node.data) for path, node in zip(places, states, strict=True) if node
+            ],
+        )
+
+    def close(self) -> None:
+        """Look no more."""
+        self._runner.run(self._reader.close())
+        self._runner.close()
+
+
+class ServedCluster:
+    """`BROKERS` times `odradek serve` over one tree, with their data below `directory`."""
+
+    def __init__(self, directory: Path, metadata: str, options: Mapping[str, str]) -> None:
+        self.metadata = metadata
+        self.brokers = [
+            ServedBroker(
+                directory / f"broker-{number}",
+                metadata=metadata,
+                options=options,
+                arguments=["--broker-id", str(number)],
+            )
+            for number in range(BROKERS)
+        ]
+
+    @property
+    def servers(self) -> str:
+        """All of them, for clients."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    def logs(self) -> str:
+        """The last lines of each broker's log."""
+        tails = []
+        for number, broker in enumerate(self.brokers):
+            lines = broker.errors.read_text(errors="replace").splitlines() if broker.errors.exists() else []
+            tails.append("\n".join([f"---- broker {number}, its last lines:", *lines[-_LOG_TAIL:]]))
+        return "\n".join(tails)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.callback(self._end)
+            for broker in self.brokers:
+                broker.launch()
+            for broker in self.brokers:
+                broker.wait_until_ready()
+            undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for broker in self.brokers:
+            if broker.runs:
+                broker.kill()
+
+
+class Trial:
+    """One cluster, three writers, three readers; `inflict` faults, then `finish`."""
+
+    def __init__(self, cluster: ServedCluster, tree: Tree, seed: int) -> None:
+        self.history = History()
+        self.outcomes: list[Outcome] = []
+        self._cluster = cluster
+        self._tree = tree
+        self._chance = random.Random(seed)
+        arguments = (cluster.servers, TOPIC, PARTITIONS, self.history)
+        self._writers: list[Writer] = [make(*arguments) for make in WRITERS]
+        self._readers: list[Reader] = [make(*arguments) for make in READERS]
+        self._deeds: list[str] = []
+
+    def start(self) -> None:
+        """Create the topic and let the clients begin."""
+        self._wait(lambda: len(self._tree.view().brokers) == BROKERS, "all brokers are registered")
+        admin = AdminClient({"bootstrap.servers": self._cluster.servers})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(DEADLINE_S)
+        self._wait(lambda: self._tree.view().is_whole(), "all replicas are in sync")
+        for worker in (*self._writers, *self._readers):
+            worker.start()
+        self._get_on("at first")
+
+    def inflict(self, fault: Fault) -> Outcome:
+        """Let one fault happen, and wait until the cluster is whole and every client has got on."""
+        before = self._tree.view()
+        broker_id = self._victim(fault.role, before)
+        broker = self._cluster.brokers[broker_id]
+        began_at = CLOCK.monotonic()
+        self._deeds.append(f"{fault}: broker {broker_id}")
+        if fault.what == "killed":
+            broker.kill()
+            self._lose(broker_id)
+            broker.start()
+        elif fault.what == "stopped":
+            broker.pause()
+            try:
+                self._lose(broker_id)
+            finally:
+                broker.resume()
+        else:
+            assert broker.stop() == 0, f"broker {broker_id} did not end well"
+            self._lose(broker_id)
+            broker.start()
+        self._wait(lambda: self._tree.view().is_whole(), f"the cluster is whole after: {fault}")
+        self._get_on(f"after: {fault}")
+        ended_at = CLOCK.monotonic()
+        pauses: Counter[str] = Counter()
+        for writer in self._writers:
+            names = {f"{writer.kind}.{life + 1}" for life in range(writer.lives)}
+            pause = longest_pause(self.history, names, since=began_at, until=ended_at)
+            pauses[writer.kind] = 0.0 if pause is None else pause.seconds
+        outcome = Outcome(fault=fault, broker_id=broker_id, pauses=pauses, seconds=ended_at - began_at)
+        self.outcomes.append(outcome)
+        return outcome
+
+    def finish(self) -> str:
+        """End the clients, audit the logs and judge: what is wrong, or nothing."""
+        for writer in self._writers:
+            writer.stop()
+        logs = read_logs(self._cluster.servers, TOPIC, PARTITIONS)
+        ends = {place: log[-1][0] + 1 for place, log in logs.items()}
+        for reader in self._readers:
+            self._wait(lambda reader=reader: ends.items() <= reader.next_offset.items(), f"{reader.kind} reads all")
+            reader.stop()
+        for place, log in logs.items():
+            self.history.audit(place, log)
+        return verdict(self.history)
+
+    def complaints(self) -> Counter[str]:
+        """What clients said went wrong: no anomalies, but worth a look."""
+        return Counter(
+            {
+                f"{worker.kind} {worker.does}: {error}": count
+                for worker in (*self._writers, *self._readers)
+                for error, count in worker.errors.items()
+            }
+        )
+
+    def close(self) -> None:
+        """Let the clients end by themselves: after a failure nobody waits for them."""
+        for worker in (*self._writers, *self._readers):
+            worker.stopping.set()
+
+    def describe(self) -> str:
+        """All that one wants to know after a failure."""
+        try:
+            view: object = self._tree.view()
+        except Exception as error:  # whatever it is, the rest of the story is worth more
+            view = error
+        progress = {worker.name: dict(worker.acknowledged) for worker in self._writers}
+        return "\n".join(
+            [
+                f"done so far: {'; '.join(self._deeds)}",
+                f"the tree: {view}",
+                f"acknowledged: {progress}",
+                f"read: { {worker.name: dict(worker.next_offset) for worker in self._readers} }",
+                f"clients said: {dict(self.complaints())}",
+                self._cluster.logs(),
+            ]
+        )
+
+    def _victim(self, role: str, view: View) -> int:
+        leader = view.states[0].leader
+        if role == "leader":
+            return leader
+        if role == "controller":
+            assert view.controller is not None, "there is a controller in a cluster that is whole"
+            return view.controller
+        followers = [number for number in sorted(view.brokers) if number != leader]
+        return self._chance.choice([each for each in followers if each != view.controller] or followers)
+
+    def _lose(self, broker_id: int) -> None:
+        """Wait until the cluster does without it, and the clients get on."""
+
+        def is_done_without() -> bool:
+            view = self._tree.view()
+            return view.controller not in (None, broker_id) and all(
+                broker_id != state.leader >= 0 and broker_id not in state.isr for state in view.states
+            )
+
+        self._wait(is_done_without, f"the cluster does without broker {broker_id}")
+        self._get_on(f"without broker {broker_id}")
+
+    def _get_on(self, when: str) -> None:
+        """Wait until every writer has more acknowledged and every reader has read more, in every partition."""
+        wanted = {writer: {p: writer.acknowledged[p] + ENOUGH for p in writer.places} for writer in self._writers}
+        to_read = {reader: {p: reader.next_offset[p] + ENOUGH for p in reader.places} for reader in self._readers}
+
+        def slow() -> list[str]:
+            for worker in (*self._writers, *self._readers):
+                worker.check()
+            return [
+                *(
+                    w.kind + " writer"
+                    for w, all_of in wanted.items()
+                    if any(w.acknowledged[p] < n for p, n in all_of.items())
+                ),
+                *(
+                    r.kind + " reader"
+                    for r, all_of in to_read.items()
+                    if any(r.next_offset[p] < n for p, n in all_of.items())
+                ),
+            ]
+
+        self._wait(lambda: not slow(), f"the clients get on {when}", slow)
+
+    def _wait(self, condition: Any, what: str, culprits: Any = lambda: "") -> None:
+        def holds() -> bool:
+            try:
+                return bool(condition())
+            except BrokenNodeError:
+                return False
+
+        try:
+            eventually(holds, within_s=DEADLINE_S, what=what)
+        except TimeoutError as error:
+            error.add_note(str(culprits()))
+            raise
+
+
+@contextmanager
+def trial(directory: Path, metadata: str, seed: int, options: Mapping[str, str] = OPTIONS) -> Iterator[Trial]:
+    """A trial that has begun. What goes wrong in the block carries the seed and the brokers' last words."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(ServedCluster(directory, metadata, options))
+        tree = Tree(metadata)
+        stack.callback(tree.close)
+        tried = Trial(cluster, tree, seed)
+        stack.callback(tried.close)
+        try:
+            tried.start()
+            yield tried
+        except BaseException as error:
+            error.add_note(f"seed {seed}\n{tried.describe()}")
+            raise

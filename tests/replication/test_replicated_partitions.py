@@ -101,6 +101,8 @@ def test_a_follower_that_lags_leaves_the_in_sync_set_and_returns() -> None:
         await until(lambda: follower in leader_of(world)[1].isr)
         assert end_offsets(world)[follower] == 20
         assert leader_of(world)[0] == leader
+        sets = world.running[leader].in_sync_sets
+        assert (sets.shrinks, sets.expansions) == (1, 1)
 
     World(3, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)
 

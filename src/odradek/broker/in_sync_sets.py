@@ -100,12 +100,16 @@ class InSyncSets:
             wishes, self._wishes = self._wishes, {}
             # Who no longer leads, or has heard from the controller meanwhile, wishes no more.
             wishes = {key: (each, change) for key, (each, change) in wishes.items() if each.wishes(change)}
+            growing = {key for key, (each, change) in wishes.items() if len(change.isr) > len(each.isr)}
             try:
                 results = await self._requests.ask({key: change for key, (_, change) in wishes.items()})
             except OdradekError as error:
                 _log.info("the controller did not change %d in-sync sets yet: %s", len(wishes), error)
                 results = {}
             self._broker.fence.check()  # what a smaller set has may be acknowledged
+            written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
+            self.expansions += len(written & growing)
+            self.shrinks += len(written - growing)
             for key, (partition, change) in wishes.items():
                 if not self._settle(partition, change, results.get(key)):
                     self._wishes.setdefault(key, (partition, change))
@@ -115,11 +119,8 @@ class InSyncSets:
     def _settle(self, partition: Partition, change: IsrChange, result: "WrittenIsr | KafkaError | None") -> bool:
         """Tell a partition what became of its wish; False if it is to be asked again."""
         if isinstance(result, WrittenIsr):
-            before = len(partition.isr)
             if result.leader_epoch == change.leader_epoch:
                 partition.isr_accepted(change, isr=result.isr, partition_epoch=result.partition_epoch)
-            self.expansions += len(partition.isr) > before
-            self.shrinks += len(partition.isr) < before
             _log.info("%s: the ISR is %s", partition.topic_partition, list(partition.isr))
             return True
         if result is None or result.code not in _AWAITS_NEWS | _REFUSED:

@@ -65,6 +65,8 @@ def _traffic(broker: "Broker") -> Iterator[Family]:
     yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_OUT, [((topic,), traffic.bytes_out) for topic, traffic in topics])
+    yield _one(catalog.REPLICATION_BYTES_IN, broker.counters.replication_bytes_in)
+    yield _one(catalog.REPLICATION_BYTES_OUT, broker.counters.replication_bytes_out)
 
 
 def _rejections(broker: "Broker") -> Iterator[Family]:
@@ -138,19 +140,25 @@ def _clients(broker: "Broker") -> Iterator[Family]:
 
 
 def _replicas(broker: "Broker") -> Iterator[Family]:
-    led = under_replicated = under_min_isr = late = 0
+    led = under_replicated = under_min_isr = at_min_isr = late = 0
     begun_before_ms = broker.runtime.clock.now_ms() - broker.config.transaction_max_timeout_ms - _LATENESS_MS
     for partition in broker.partitions:
         led += 1
         image = broker.image.partition(partition.topic_partition)
         under_replicated += image is not None and len(partition.isr) < len(image.replicas)
         under_min_isr += len(partition.isr) < partition.min_insync_replicas
+        at_min_isr += len(partition.isr) == partition.min_insync_replicas
         oldest_ms = partition.log.producers.oldest_transaction_timestamp
         late += oldest_ms is not None and 0 < oldest_ms < begun_before_ms
     yield _one(catalog.PARTITION_COUNT, len(_logs_of(broker)))
     yield _one(catalog.LEADER_COUNT, led)
     yield _one(catalog.UNDER_REPLICATED, under_replicated)
     yield _one(catalog.UNDER_MIN_ISR, under_min_isr)
+    yield _one(catalog.AT_MIN_ISR, at_min_isr)
+    yield _one(catalog.ISR_SHRINKS, broker.in_sync_sets.shrinks)
+    yield _one(catalog.ISR_EXPANDS, broker.in_sync_sets.expansions)
+    yield _one(catalog.FAILED_ISR_UPDATES, broker.in_sync_sets.failed_updates)
+    yield _one(catalog.MAX_LAG, broker.fetchers.max_lag)
     yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
     yield _one(catalog.LATE_TRANSACTIONS, late)
     yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))

@@ -85,6 +85,12 @@ BROKER_STATE: Final = _kafkas(
 MESSAGES_IN: Final = _kafkas(f"{_TOPIC}MessagesInPerSec", _C, "Records that were written.", "topic")
 BYTES_IN: Final = _kafkas(f"{_TOPIC}BytesInPerSec", _C, "Bytes of batches that were written.", "topic")
 BYTES_OUT: Final = _kafkas(f"{_TOPIC}BytesOutPerSec", _C, "Bytes of batches that were fetched.", "topic")
+REPLICATION_BYTES_IN: Final = _kafkas(
+    f"{_TOPIC}ReplicationBytesInPerSec", _C, "Bytes of batches that this broker fetched as a follower."
+)
+REPLICATION_BYTES_OUT: Final = _kafkas(
+    f"{_TOPIC}ReplicationBytesOutPerSec", _C, "Bytes of batches that followers fetched from this broker."
+)
 BYTES_REJECTED: Final = _kafkas(f"{_TOPIC}BytesRejectedPerSec", _C, "Bytes of batches that were too large.", "topic")
 FAILED_PRODUCES: Final = _kafkas(
     f"{_TOPIC}FailedProduceRequestsPerSec",
@@ -172,6 +178,23 @@ UNDER_REPLICATED: Final = _kafkas(
 )
 UNDER_MIN_ISR: Final = _kafkas(
     f"{_REPLICAS}UnderMinIsrPartitionCount", _G, "Partitions led here with less than min.insync.replicas in sync."
+)
+AT_MIN_ISR: Final = _kafkas(
+    f"{_REPLICAS}AtMinIsrPartitionCount", _G, "Partitions led here with just min.insync.replicas in sync."
+)
+ISR_SHRINKS: Final = _kafkas(
+    f"{_REPLICAS}IsrShrinksPerSec", _C, "In-sync sets that a follower left because it lagged behind this broker."
+)
+ISR_EXPANDS: Final = _kafkas(
+    f"{_REPLICAS}IsrExpandsPerSec", _C, "In-sync sets that a follower of this broker came into."
+)
+FAILED_ISR_UPDATES: Final = _kafkas(
+    f"{_REPLICAS}FailedIsrUpdatesPerSec", _C, "Changes of in-sync sets that the controller refused."
+)
+MAX_LAG: Final = _kafkas(
+    "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
+    _G,
+    "Committed offsets that the follower here which is furthest behind does not have yet.",
 )
 OFFLINE_REPLICAS: Final = _kafkas(
     f"{_REPLICAS}OfflineReplicaCount", _G, "Logs here that can't be opened, or that stopped after an error of the disk."

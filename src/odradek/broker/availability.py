@@ -16,6 +16,7 @@ class Availability:
     def __init__(self) -> None:
         self._shutting_down: dict[int, int] = {}
         self._offline: dict[int, tuple[int, set[TopicPartition]]] = {}
+        self._changed: set[str] = set()
 
     @property
     def shutting_down(self) -> Set[int]:
@@ -32,7 +33,7 @@ class Availability:
         self._shutting_down[broker.broker_id] = broker.epoch
 
     def told(self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]) -> bool:
-        """What the broker answered of its logs; whether there is one that was not known to be broken."""
+        """What the broker answered of its logs; whether that is news."""
         epoch, known = self._offline.get(broker.broker_id, (broker.epoch, set[TopicPartition]()))
         if epoch != broker.epoch:
             known = set()
@@ -40,7 +41,13 @@ class Availability:
         self._offline[broker.broker_id] = broker.epoch, after
         if not after:
             del self._offline[broker.broker_id]
-        return not after <= known
+        self._changed.update(key.topic for key in known ^ after)
+        return after != known
+
+    def take_changed(self) -> set[str]:
+        """Topics of which replicas can't be used any more, or can again, since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def notice(self, brokers: Mapping[int, BrokerImage]) -> None:
         """Forget what was of brokers that are gone, or that registered again."""

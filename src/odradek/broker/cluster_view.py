@@ -93,10 +93,16 @@ class ClusterView:
             self.publish(self.member.patch(self.image))
 
     async def read_controller(self) -> None:
-        """Read now who the controller is; no harm if this broker is it. Raises the store's errors."""
+        """Read now who the controller is; no harm if this broker is it. Raises the store's errors.
+
+        Whoever takes part in elections looks once more.
+        """
         if self._tree is None:
             self.mark_controller()
-            await self.refresh()
+            try:
+                await self.refresh()
+            finally:
+                self.mark_controller()
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
         """What is set for a topic; read now if this broker does not follow that. Raises the store's errors."""

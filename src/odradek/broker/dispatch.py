@@ -60,8 +60,17 @@ class Dispatcher:
             connection.exception(f"{_describe(header)}failed", error)
         return NO_REPLY
 
-    def answer_later(self, context: RequestContext, answer: Coroutine[Any, Any, Buffers], meter: Meter) -> PendingReply:
+    def answer_later(
+        self,
+        context: RequestContext,
+        answer: Coroutine[Any, Any, Buffers],
+        meter: Meter,
+        *,
+        handler: Coroutine[Any, Any, Any] | None = None,
+    ) -> PendingReply:
         """Run `answer` as a task; its result is the reply. Later requests of the connection wait for it.
+
+        `handler` is what it awaits: a task that is given up before its first step would leave that behind.
 
         `meter` counted the request's entries. Were only bytes counted, hundreds of requests of many small entries would
         be worked on at a time, each of which takes fifty times what it came in.
@@ -74,6 +83,8 @@ class Dispatcher:
 
         def finish(task: asyncio.Task[Buffers]) -> None:
             self._tasks.discard(task)
+            if handler is not None:
+                handler.close()
             if task.cancelled():
                 reply.refuse(f"{_describe(context.header)}given up: the broker stops")
             elif (error := task.exception()) is None:
@@ -134,7 +145,7 @@ class Dispatcher:
             answer = handle(broker, context, message)
             if isinstance(answer, dict):
                 return encode(context, answer)
-            return self.answer_later(context, encode_later(context, answer), meter)
+            return self.answer_later(context, encode_later(context, answer), meter, handler=answer)
 
         return serve
 

@@ -5,6 +5,7 @@ can't be reached is told as long as it is registered, and then in the last state
 anything.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -48,6 +49,9 @@ class Commander:
         self._runtime = runtime
         self._heed = heed
         self._channels: dict[int, Channel] = {}
+        self._checking: asyncio.Task[None] | None = None
+        self._unchecked: set[str] = set()
+        """Topics of which the controller's own logs are to be looked at."""
         self._stopped: dict[tuple[int, int], dict[TopicPartition, Stop]] = {}
         """What brokers have stopped, by their ids and epochs."""
 
@@ -69,6 +73,27 @@ class Commander:
         for broker_id, broker in new.brokers.items():
             if broker_id != self.sender.broker_id and broker_id not in self._channels:
                 self._channels[broker_id] = Channel(self, broker, self._runtime)
+        self._unchecked.update(change.partitions)
+        if self._unchecked and self._checking is None:
+            name = "checking the controller's own logs"
+            self._checking = asyncio.get_running_loop().create_task(self._check_own_logs(), name=name)
+
+    async def _check_own_logs(self) -> None:
+        """What others say in their answers the controller's own broker is asked."""
+        await self._replicas.settled()
+        self._checking = None
+        names, self._unchecked = self._unchecked, set()
+        own = {
+            TopicPartition(name, number)
+            for name in names
+            if (topic := self.image.topics.get(name)) is not None
+            for number, partition in topic.partitions.items()
+            if self.sender.broker_id in partition.replicas
+        }
+        broken = {key for key in own if self._replicas.is_offline(key)}
+        broker = self.image.brokers.get(self.sender.broker_id)
+        if broker is not None and self.availability.told(broker, broken, own - broken):
+            self._heed()
 
     def _same(self, broker_id: int, image: ClusterImage) -> bool:
         """Whether the broker is in the registration that its channel is for."""
@@ -84,6 +109,8 @@ class Commander:
         for channel in self._channels.values():
             channel.end()
         self._channels.clear()
+        if self._checking is not None:
+            self._checking.cancel()
 
     # ---- stopping replicas --------------------------------------------------------------------------------------
 

@@ -26,6 +26,19 @@ def test_the_last_value_of_each_key_survives_with_its_offset_and_order() -> None
     assert room.log.log_end_offset == 7
 
 
+def test_what_an_earlier_compaction_left_is_gone_before_anything_is_swapped() -> None:
+    """A crash during a swap is told from one before it by what is still `.cleaned` at or below its offset."""
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    left = f"{room.log.directory}/{0:020d}.log.cleaned"
+    room.disk.replace_file(left.replace("log.cleaned", "txnindex.cleaned"), b"")
+    room.disk.replace_file(left.replace(f"{0:020d}", f"{1:020d}"), b"rubbish")
+    assert room.compact() == 1
+    assert not [name for name in room.disk.list(room.log.directory) if name.endswith(".cleaned")]
+    assert room.texts() == [(1, "a", "2")]
+
+
 def test_the_active_segment_is_never_compacted() -> None:
     room = Room()
     room.append(("a", "1"))
@@ -297,6 +310,20 @@ def test_a_marker_stays_until_its_records_are_gone_and_its_time_has_come() -> No
     room.roll()
     room.compact()
     assert sorted(header.base_offset for header, _ in room.batches()) == [2, 3, 5, 6, 7, 8]
+
+
+def test_a_producer_that_once_aborted_supersedes_what_was_before_later_on() -> None:
+    """Its old transaction ended before the part whose keys are noted."""
+    room = Room()
+    room.append(("a", "1"))
+    transaction(room, ABORT, ("b", "never"))
+    transaction(room, COMMIT, ("a", "2"))
+    room.roll()
+    assert room.compact() == 1
+    transaction(room, COMMIT, ("a", "3"))
+    room.roll()
+    assert room.compact() == 1
+    assert [(key, value) for _, key, value in room.texts()] == [("a", "3")]
 
 
 def test_an_aborted_transaction_stays_in_the_index_as_long_as_a_batch_of_it_is_there() -> None:

@@ -144,6 +144,7 @@ class Compaction:
         Whoever does not go on to the end calls `discard`.
         """
         self._filter = self._new_filter()
+        self._remove_left_overs()
         yield from self._note_keys()
         self.stats.map_utilization = self._offsets.utilization
         end = self.next_dirty_offset
@@ -152,6 +153,13 @@ class Compaction:
         while sources:
             yield from self._clean(sources, transactions)
         self._disk.sync_all([self.plan.directory])
+
+    def _remove_left_overs(self) -> None:
+        """What an earlier compaction could not remove: beside it, a crash during a swap would look like one before."""
+        directory = self.plan.directory
+        for name in self._disk.list(directory):
+            if name.endswith(CLEANED):
+                self._disk.remove(f"{directory}/{name}")
 
     def discard(self) -> None:
         """Remove what is written and not put in. What can't be removed now is when the log is opened again."""
@@ -163,7 +171,8 @@ class Compaction:
 
     def _note_keys(self) -> Iterator[int]:
         plan, offsets = self.plan, self._offsets
-        transactions = CleanedTransactions(plan.aborted)
+        # The markers of those that ended before are not come by, and their producers would count as aborting for ever.
+        transactions = CleanedTransactions(each for each in plan.aborted if each.last_offset >= plan.first_dirty_offset)
         position = plan.first_position
         for source in plan.sources:
             if source.next_offset <= plan.first_dirty_offset:

@@ -77,17 +77,24 @@ def replicated(*, as_json: bool, mib: int, warm_up: float, **asked: Any) -> None
 @click.option("--replicas", type=click.IntRange(1, BROKERS), default=BROKERS, show_default=True, help="Of each.")
 def many_partitions(*, as_json: bool, partitions: int, replicas: int, **asked: Any) -> None:
     """Create many partitions, kill a broker, then the controller: how long it takes until all are led, and memory."""
-    with _bench(**asked) as bench:
+    with _bench(**asked, has_metrics=True) as bench:
         rows = cluster_comparisons.many_partitions(bench, partitions=partitions, replicas=replicas)
         _print(f"{partitions:,} partitions of {replicas} replicas", bench, rows, as_json=as_json)
 
 
 @contextmanager
-def _bench(*, peer: str | None, rounds: int, session_timeout_ms: int, options: Sequence[str]) -> Iterator[ClusterBench]:
+def _bench(
+    *,
+    peer: str | None,
+    rounds: int,
+    session_timeout_ms: int,
+    options: Sequence[str],
+    has_metrics: bool = False,
+) -> Iterator[ClusterBench]:
     """What is asked for; its brokers end with the block."""
     # Whoever ends this ends the brokers, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sides = [odradek_cluster_side(dict(map(key_and_value, options)))]
+    sides = [odradek_cluster_side(dict(map(key_and_value, options)), has_metrics=has_metrics)]
     if peer is not None:
         sides.append(PEERS[peer]())
     with progress() as say:

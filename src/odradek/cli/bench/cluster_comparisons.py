@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.broker.counted_store import CHILDREN, GET, MULTI
 from odradek.cli.bench.clusters import ClusterSide, ProcessCluster
 from odradek.cli.bench.comparisons import THROUGHPUT, describe_shape, settle
 from odradek.cli.bench.measure import Aim, Row, Run, cpu_seconds, resident_mib, turns
@@ -25,6 +26,9 @@ _RECORDS: Final = (1024, 100)
 _PARTITIONS: Final = (1, 32)
 _BATCH_BYTES: Final = 1_000_000
 _TOPIC_PARTITIONS: Final = 1_000
+_UNITS: Final = {"memory": "MiB", "nodes": "operations", "transactions": "operations"}
+_READS: Final = (GET, CHILDREN)
+_WRITES: Final = ("Create", "SetData", "Delete")
 _AS_SOON: Final = Aim(1, at_most=True)
 _FAULTS: Final = (
     ("leader killed", signal.SIGKILL, False),
@@ -152,7 +156,7 @@ def many_partitions(bench: ClusterBench, *, partitions: int, replicas: int) -> I
     seen = bench.measure(f"{partitions:,} partitions", runs)
     names = list(next(iter(seen.values())))
     for name in names:
-        unit = "MiB" if "memory" in name else "s"
+        unit = next((unit for word, unit in _UNITS.items() if word in name), "s")
         yield bench.row(name, unit, {side: statistics.median(by[name]) for side, by in seen.items()})
 
 
@@ -171,8 +175,15 @@ def _create_and_kill(cluster: ProcessCluster, partitions: int, replicas: int) ->
             dead = next(number for number in range(BROKERS) if (number == controller) is is_controller)
             fault = {"dead": dead, "pid": cluster.pids[dead], "sign": signal.SIGKILL}
             alive = {"bootstrap_servers": cluster.bootstrap_servers_without(dead)}
+            survivors = [number for number in range(BROKERS) if number != dead]
+            before = cluster.tree_operations(survivors)
             elected = run_client("await_elected", {**alive, **many, **fault})
             figures[f"elect after {what} died"] = elected["seconds"]
+            if before:
+                asked = cluster.tree_operations(survivors) - before
+                figures[f"nodes of the tree read after {what} died"] = sum(map(asked.__getitem__, _READS))
+                figures[f"nodes of the tree written after {what} died"] = sum(map(asked.__getitem__, _WRITES))
+                figures[f"transactions for that after {what} died"] = asked[MULTI]
             began = time.perf_counter()
             cluster.revive()
             for topic in topics:

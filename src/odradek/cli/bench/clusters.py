@@ -5,14 +5,17 @@ are broker and controller at once, as ours are, since the killed one may be the 
 """
 
 import asyncio
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home
+from odradek.cli.bench.kafka_peer import KafkaBroker, free_ports, kafka_home
 from odradek.cli.bench.sides import OPTIONS, BrokerProcess
 from odradek.config import parse_host_port
 from odradek.model import UnavailableError
@@ -24,6 +27,7 @@ from odradek.wire.outgoing import open_connection
 
 _ANSWER_MS: Final = 30_000
 _MOST_ANSWER_BYTES: Final = 64 << 20
+_TREE_OPERATIONS: Final = re.compile(r'^odradek_tree_operations_total\{operation="(\w+)"\} (\S+)$', re.MULTILINE)
 _HEARTBEATS_PER_SESSION: Final = 6
 
 
@@ -46,11 +50,15 @@ class ClusterBroker(BrokerProcess, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessCluster:
-    """Brokers of one side, by id. `find_controller` asks one at an address which is the controller."""
+    """Brokers of one side, by id. `find_controller` asks one at an address which is the controller.
+
+    `metrics` are where those that have a page of metrics show it, by id.
+    """
 
     name: str
     brokers: Sequence[ClusterBroker]
     find_controller: Callable[[str], int]
+    metrics: Sequence[str] = ()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -69,6 +77,15 @@ class ProcessCluster:
     def controller(self) -> int:
         """The id of the controller, as the first broker knows it."""
         return self.find_controller(self.brokers[0].bootstrap_servers)
+
+    def tree_operations(self, broker_ids: Iterable[int]) -> Counter[str]:
+        """What these brokers asked of the metadata tree so far, by operation; nothing without metrics."""
+        counts: Counter[str] = Counter()
+        for broker_id in broker_ids if self.metrics else ():
+            with urllib.request.urlopen(f"http://{self.metrics[broker_id]}/metrics") as page:
+                for name, count in _TREE_OPERATIONS.findall(page.read().decode()):
+                    counts[name] += int(float(count))
+        return counts
 
     def revive(self) -> None:
         """Let brokers that a signal stopped go on, and start those again that one killed."""
@@ -110,22 +127,23 @@ class ClusterSide:
                 yield cluster
 
 
-def odradek_cluster_side(own: Mapping[str, str] | None = None) -> ClusterSide:
-    """Ours; `own` is configuration that only this side gets."""
+def odradek_cluster_side(own: Mapping[str, str] | None = None, *, has_metrics: bool = False) -> ClusterSide:
+    """Ours; `own` is configuration that only this side gets. With metrics, requests cost a little more."""
 
     def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
         session = {"zookeeper.session.timeout.ms": str(session_timeout_ms)}
         options = {**OPTIONS, **session, **(own or {})}
+        metrics = [f"127.0.0.1:{port}" for port in free_ports(brokers)] if has_metrics else []
         served = [
             ServedBroker(
                 folder / f"broker-{number}",
                 options=options,
                 metadata=f"sqlite:///{folder}/metadata.sqlite",
-                arguments=("--broker-id", str(number)),
+                arguments=("--broker-id", str(number), *(("--metrics-listen", metrics[number]) if metrics else ())),
             )
             for number in range(brokers)
         ]
-        return ProcessCluster(name="odradek", brokers=served, find_controller=_controller_by_metadata)
+        return ProcessCluster(name="odradek", brokers=served, find_controller=_controller_by_metadata, metrics=metrics)
 
     return ClusterSide(name="odradek", make=make)
 

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -163,7 +163,7 @@ class KafkaBroker(ServerProcess):
         self._settings = data_dir.with_name(f"{data_dir.name}.properties")
         self._options = dict(options or {})
         self._flags = (f"-Xmx{heap}", f"-Xms{heap}", *_BROKER_FLAGS)
-        self._port, self._controller_port = _free_ports()
+        self._port, self._controller_port = free_ports(2)
 
     @property
     def voter(self) -> str:
@@ -227,12 +227,13 @@ def kafka_server(
         yield Server(name=name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
 
 
-def _free_ports() -> tuple[int, int]:
-    """Two ports of loopback that nobody listens on: Kafka can't say which it took if it is told to take any."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on: not every server can say which it took if it is told to take any."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def _answers(port: int) -> bool:

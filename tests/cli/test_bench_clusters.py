@@ -1,0 +1,72 @@
+"""The benchmarks of clusters, with real processes and next to nothing to do; ours stands in for the peer."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.cli import main
+from odradek.cli.bench import cluster_commands, cluster_comparisons
+from odradek.cli.bench.clusters import ClusterSide, odradek_cluster_side
+from odradek.model import UnavailableError
+
+pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Any:
+    """Runs a benchmark, and returns its rows; nothing may be left of it."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def run(*arguments: str) -> list[dict[str, Any]]:
+        asked = ["bench", *arguments, "--rounds", "1", "--json"]
+        result = CliRunner().invoke(main, asked, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        assert list(tmp_path.iterdir()) == []
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    return run
+
+
+def test_a_leader_is_killed_under_a_producer_and_comes_back(bench, monkeypatch: pytest.MonkeyPatch):
+    """M1."""
+    faults = [("leader killed", signal.SIGKILL, False), ("leader and controller killed", signal.SIGKILL, True)]
+    monkeypatch.setattr(cluster_comparisons, "_FAULTS", faults)
+    rows = bench("failover")
+    assert [row["what"] for row in rows] == [f"{what}, {figure}" for what, _, _ in faults for figure in ("p50", "max")]
+    assert all(row["odradek"] > 0 and row["unit"] == "ms" and "ratio" not in row for row in rows)
+
+
+def test_two_clusters_take_turns_in_producing_to_three_replicas(bench, monkeypatch: pytest.MonkeyPatch):
+    """Figures of both, and their ratio."""
+    other = ClusterSide(name="other", make=odradek_cluster_side().make)
+    monkeypatch.setitem(cluster_commands.PEERS, "kafka", lambda: other)
+    monkeypatch.setattr(cluster_comparisons, "_RECORDS", (1024,))
+    monkeypatch.setattr(cluster_comparisons, "_PARTITIONS", (3,))
+    monkeypatch.setattr(cluster_comparisons, "settle", lambda: None)
+    rows = bench("replicated", "--peer", "kafka", "--mib", "2", "--warm-up", "0")
+    assert [row["unit"] for row in rows] == ["MiB/s", "CPU ms/MiB, all brokers"]
+    assert rows[0]["odradek"] > 0
+    assert rows[0]["other"] > 0
+    assert rows[0]["aim"] == "≥ 1.5"
+
+
+def test_many_partitions_are_made_and_led_again_and_the_tree_is_hardly_asked(bench):
+    rows = {row["what"]: row for row in bench("many-partitions", "--partitions", "30")}
+    killed = rows["elect after a broker died"], rows["elect after the controller died"]
+    assert all(row["odradek"] > 0 for row in (*killed, rows["create"]))
+    # A third of the partitions, and the topic's replicas that are no longer in sync: a node each.
+    assert 10 <= rows["nodes of the tree written after a broker died"]["odradek"] <= 60
+    assert rows["transactions for that after a broker died"]["odradek"] <= 10
+    assert rows["memory of a broker, idle"]["unit"] == "MiB"
+
+
+def test_a_peer_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    def unreachable() -> ClusterSide:
+        raise UnavailableError("there is no peer today")
+
+    monkeypatch.setitem(cluster_commands.PEERS, "kafka", unreachable)
+    result = CliRunner().invoke(main, ["bench", "failover", "--peer", "kafka"])
+    assert (result.exit_code, result.output.splitlines()[-1]) == (1, "odradek: there is no peer today")

@@ -300,7 +300,8 @@ class Page(asyncio.Protocol):
 def test_probes_are_answered_before_during_and_after_the_brokers_life(play: Any) -> None:
     async def scene(world: Any) -> None:
         settings: Any = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",)}
-        broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
+        store = MemoryStore(world.tree)
+        broker = Broker(BrokerConfig(**settings), world.runtime, store)
         monitor = Monitor(broker)
         await monitor.open("broker", 9404)
 
@@ -319,6 +320,14 @@ def test_probes_are_answered_before_during_and_after_the_brokers_life(play: Any)
         image, broker.image = broker.image, type(broker.image)()
         assert (await probe("/readyz"))[0] == 503
         broker.image = image
+        store.disconnect()
+        await world.pass_time(20)
+        assert await probe("/readyz") == (503, "the broker leads nothing: its session with the metadata may be over\n")
+        assert [Numbers(broker)(metric) for metric in (catalog.FENCED, catalog.FENCINGS)] == [1, 1]
+        store.reconnect()
+        await world.pass_time(1)
+        assert await probe("/readyz") == (200, "ready\n")
+        assert [Numbers(broker)(metric) for metric in (catalog.FENCED, catalog.FENCINGS)] == [0, 1]
         await broker.stop()
         assert await probe("/readyz") == (503, "the broker is stopping\n")
         monitor.close()

@@ -32,6 +32,8 @@ class Fence:
     """One broker's. Closed at first; `living_session` and `open_for` are for whoever keeps the image up to date."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
+        self.closures = 0
+        """How often it was closed."""
         self._store = store
         self._clock = clock
         self._session = 0
@@ -88,6 +90,7 @@ class Fence:
         if self._is_closed:
             return
         self._is_closed, self._has_told, self._sure_until = True, False, -math.inf
+        self.closures += 1
         _log.warning("the session with the metadata tree may be over: leading nothing until one is alive")
         for closed in self._on_closed:
             closed()

@@ -85,4 +85,6 @@ class Monitor:
             return f"the broker is {broker.phase.name.lower()}"
         if broker.broker_id not in broker.image.brokers:
             return "the broker is not in the cluster: its session with the metadata is lost"
+        if broker.fence.is_closed:
+            return "the broker leads nothing: its session with the metadata may be over"
         return None

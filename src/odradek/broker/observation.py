@@ -167,7 +167,7 @@ def _replicas(broker: "Broker") -> Iterator[Family]:
 def _cluster(broker: "Broker") -> Iterator[Family]:
     """What Kafka's controller tells; of all brokers only one does, so that a sum over them is right."""
     image = broker.image
-    is_controller = image.controller_id == broker.broker_id
+    is_controller = image.controller_id == broker.broker_id and not broker.fence.is_closed
     partitions = (
         [each for topic in image.topics.values() for each in topic.partitions.values()] if is_controller else []
     )
@@ -176,6 +176,8 @@ def _cluster(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.GLOBAL_TOPICS, len(image.topics) if is_controller else 0)
     yield _one(catalog.GLOBAL_PARTITIONS, len(partitions))
     yield _one(catalog.ACTIVE_BROKERS, len(image.brokers) if is_controller else 0)
+    yield _one(catalog.FENCED, broker.fence.is_closed)
+    yield _one(catalog.FENCINGS, broker.fence.closures)
     yield Family(catalog.TREE_OPERATIONS, [((name,), count) for name, count in sorted(broker.tree.counts.items())])
 
 

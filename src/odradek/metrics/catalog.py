@@ -218,6 +218,10 @@ ACTIVE_BROKERS: Final = _kafkas(
     f"{_CONTROLLER}ActiveBrokerCount", _G, "Brokers of the cluster that live; 0 if not the controller."
 )
 
+FENCED: Final = _own(
+    "fenced", _G, "1 while this broker leads nothing, since its session with the metadata may be over."
+)
+FENCINGS: Final = _own("fencings", _C, "Times that this has begun.")
 TREE_OPERATIONS: Final = _own(
     "tree_operations",
     _C,

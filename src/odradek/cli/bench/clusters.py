@@ -127,7 +127,9 @@ class ClusterSide:
                 yield cluster
 
 
-def odradek_cluster_side(own: Mapping[str, str] | None = None, *, has_metrics: bool = False) -> ClusterSide:
+def odradek_cluster_side(
+    own: Mapping[str, str] | None = None, *, has_metrics: bool = False, name: str = "odradek"
+) -> ClusterSide:
     """Ours; `own` is configuration that only this side gets. With metrics, requests cost a little more."""
 
     def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
@@ -143,9 +145,9 @@ def odradek_cluster_side(own: Mapping[str, str] | None = None, *, has_metrics: b
             )
             for number in range(brokers)
         ]
-        return ProcessCluster(name="odradek", brokers=served, find_controller=_controller_by_metadata, metrics=metrics)
+        return ProcessCluster(name=name, brokers=served, find_controller=_controller_by_metadata, metrics=metrics)
 
-    return ClusterSide(name="odradek", make=make)
+    return ClusterSide(name=name, make=make)
 
 
 def kafka_cluster_side(heap: str = "1G") -> ClusterSide:

@@ -133,7 +133,8 @@ class _Draining:
             TopicPartition(topic.name, number): each for topic in topics for number, each in topic.partitions.items()
         }
         racks = {broker.broker_id: broker.rack for broker in cluster.brokers}
-        if self.broker_id not in racks and not any(self.broker_id in each.replicas for each in described.values()):
+        has_any = bool(self.begun) or any(self.broker_id in each.replicas for each in described.values())
+        if self.broker_id not in racks and not has_any:
             there = ", ".join(map(str, racks))
             raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {self.broker_id} now, but {there}")
         assigned = {

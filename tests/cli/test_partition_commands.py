@@ -39,7 +39,8 @@ class Commands:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Commands]:
-    with Cluster(brokers=3) as cluster:
+    config = {"default.replication.factor": "1", "offsets.topic.replication.factor": "1"}
+    with Cluster(brokers=3, config=config) as cluster:
         yield Commands(cluster.bootstrap_servers)
 
 

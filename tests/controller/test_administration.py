@@ -312,7 +312,7 @@ def test_leaders_stay_where_that_is_off_or_a_little_imbalance_is_allowed(play, c
         await world.start(1)
         await world.until(lambda: all(1 in each.isr for each in world.controller.image.topics["t"].partitions.values()))
         await world.elect([TopicPartition("t", 1), TopicPartition("t", 2)])
-        await asyncio.sleep(1000)
+        await asyncio.sleep(250)
         assert world.now.leader == 2
 
     made = replace(CONFIG, leader_imbalance_check_interval_seconds=100)

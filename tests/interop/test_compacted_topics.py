@@ -1,13 +1,16 @@
 """Compacted topics of a broker that runs, and the groups in one of them, read by clients that nobody here wrote. M1."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
+from odradek.cli import main
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
 
@@ -117,3 +120,20 @@ def test_groups_are_as_they_were_after_their_topic_was_compacted(compacting: Ser
         (found,) = consumer.committed([confluent_kafka.TopicPartition("t", 0)], timeout=DEADLINE_S)
         assert (found.offset, found.metadata) == (399 * factor, "399")
         consumer.close()
+
+
+def test_ctrl_c_in_the_middle_of_a_compaction_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    broker = ServedBroker(tmp_path / "data", options={**OPTIONS, "log.cleaner.io.max.bytes.per.second": "50000"})
+    folder = tmp_path / "data" / "slow-0"
+    configs = {"cleanup.policy": "compact", "segment.bytes": "200000"}
+    with broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("slow", 1, 1, config=configs)])["slow"].result(DEADLINE_S)
+        last = write_keys(broker.bootstrap_servers, "slow", "none")
+        eventually(lambda: list(folder.glob("*.cleaned")), within_s=DEADLINE_S, what="a compaction that writes")
+        assert broker.stop(signal.SIGINT) == 0
+        assert not [path for path in folder.iterdir() if path.suffix in (".cleaned", ".swap")]
+        assert CliRunner().invoke(main, ["log", "verify", str(folder)]).exit_code == 0
+        broker.start()
+        assert {each.key(): each.value() for each in read_to_the_end(broker.bootstrap_servers, "slow")} == last
+    assert "Traceback" not in broker.errors.read_text()

@@ -124,10 +124,12 @@ def _room_for_connections() -> int:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_OPEN_FILES)
-    if soft < wanted:
+    if soft == resource.RLIM_INFINITY:  # -1, which is below everything
+        soft = wanted
+    elif soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     # Of a small limit the log takes half (`Broker`), and the rest of us a quarter at most.
     room = max(soft - min(DEFAULT_OPEN_FILES, soft // 2) - min(_OTHER_FILES, soft // 4), 1)
     if room < _USUAL_CONNECTIONS:

@@ -75,9 +75,9 @@ class ServerProcess(ABC):
             self.kill()
             raise
 
-    def stop(self) -> int:
-        """End it as an operator does, with SIGTERM; returns its exit status."""
-        return self._end(signal.SIGTERM)
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it as an operator does, with SIGTERM or SIGINT; returns its exit status."""
+        return self._end(number)
 
     def kill(self) -> None:
         """End it as a crash does, with SIGKILL, if there is one."""

@@ -86,3 +86,9 @@ def play(seed: int) -> Callable[[Callable[[World], Coroutine[Any, Any, None]]], 
         simulation.run(main())
 
     return run
+
+
+@pytest.fixture
+def world_of() -> type[World]:
+    """What makes a `World` of a simulation, for those that play several."""
+    return World

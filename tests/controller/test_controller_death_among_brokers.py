@@ -1,0 +1,148 @@
+"""The controller of three brokers dies before each of its writes, and after each of its commands (M1, M9).
+
+The next one finishes what it began, and all brokers know the same then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from administered import Mortal
+
+from odradek.broker import active_controller
+from odradek.controller import NewTopic
+from odradek.testing import Simulation
+
+MOST_STEPS = 60
+TOPIC = NewTopic(name="t", assignment={number: ((number + 1) % 3, (number + 2) % 3) for number in range(3)})
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active_controller, "STEP_OPERATIONS", 3)
+
+
+class Trio:
+    """Brokers 0, the controller, 1 and 2 in a `World`; the first dies when `is_time` says so."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.shells: list[Any] = []
+
+    async def start(self) -> None:
+        self.shells = [await self.world.started(number, store=Mortal(self.world.tree)) for number in range(3)]
+        await self.world.until(lambda: all(len(shell.image.brokers) == 3 for shell in self.shells))
+
+    @property
+    def heard(self) -> int:
+        return sum(len(shell.ears.heard) for shell in self.shells[1:])
+
+    async def die(self, work: Awaitable[Any], step: int, *, by_writes: bool) -> bool:
+        """Do `work`; whether the controller died within it, at this step."""
+        first = self.shells[0]
+        begun = self.heard
+        if by_writes:
+            first.store.writes_left = step
+        task = asyncio.ensure_future(work)
+        while not task.done() and not first.store.dead and (by_writes or self.heard - begun <= step):
+            await asyncio.sleep(0.0001)
+        died = not task.done()
+        self.world.kill(first)
+        task.cancel()
+        await asyncio.wait([task])
+        return died
+
+    async def successors(self) -> list[Any]:
+        """The two that are left, when one of them is the controller and both know the same."""
+        rest = self.shells[1:]
+        await self.world.until(lambda: any(shell.is_controller for shell in rest))
+        await self.world.until(lambda: all(set(shell.image.brokers) == {1, 2} for shell in rest))
+        await self.world.until(lambda: _known(rest[0]) == _known(rest[1]))
+        await self.world.pass_time(1)
+        assert _known(rest[0]) == _known(rest[1])
+        return sorted(rest, key=lambda shell: not shell.is_controller)
+
+
+def _known(shell: Any) -> Any:
+    return {(name, topic.topic_id): topic.partitions for name, topic in shell.image.topics.items()}
+
+
+def deaths(seed: int, scenario: Callable[[Trio, int], Awaitable[bool]], world_of: Callable[[Simulation], Any]) -> int:
+    """Play `scenario`, which says whether somebody died, with a death at each step; how many there were."""
+    for step in range(MOST_STEPS):
+        simulation = Simulation(seed)
+
+        async def main(simulation: Simulation = simulation, step: int = step) -> bool:
+            trio = Trio(world_of(simulation))
+            await trio.start()
+            died = await scenario(trio, step)
+            for shell in reversed(trio.shells[1:]):
+                await shell.stop()
+            return died
+
+        if not simulation.run(main()):
+            return step
+    raise AssertionError("somebody always dies")
+
+
+@pytest.mark.parametrize("by_writes", [True, False])
+def test_a_creation_is_finished_or_was_never_begun(seed: int, world_of: Any, by_writes: bool) -> None:
+    async def scenario(trio: Trio, step: int) -> bool:
+        died = await trio.die(trio.shells[0].create_topics([TOPIC]), step, by_writes=by_writes)
+        controller, _ = await trio.successors()
+        topic = controller.image.topics.get("t")
+        if topic is None:
+            assert await trio.world.everything() == ["/brokers/topics"]
+        else:
+            assert {each.leader for each in topic.partitions.values()} <= {1, 2}
+            assert len(topic.partitions) == 3
+        return died
+
+    assert deaths(seed, scenario, world_of) >= 2
+
+
+@pytest.mark.parametrize("by_writes", [True, False])
+def test_a_deletion_is_finished_or_was_never_wished_for(seed: int, world_of: Any, by_writes: bool) -> None:
+    async def scenario(trio: Trio, step: int) -> bool:
+        await trio.shells[0].create_topics([TOPIC])
+        died = await trio.die(trio.shells[0].delete_topics(["t"]), step, by_writes=by_writes)
+        wished = await trio.world.store.get("/admin/delete_topics/t") is not None
+        controller, _ = await trio.successors()
+        if wished or not died:
+            await trio.world.until(lambda: not controller.image.deleting)
+            await trio.world.until_childless("/admin/delete_topics")
+        if "t" not in controller.image.topics:
+            assert await trio.world.everything() == ["/brokers/topics"]
+            for shell in trio.shells[1:]:
+                own = {number for number, replicas in TOPIC.assignment.items() if shell.broker_id in replicas}
+                assert {key.partition for key, delete in shell.replicas.stopped if delete} == own
+        return died
+
+    assert deaths(seed, scenario, world_of) >= 2
+
+
+@pytest.mark.parametrize("by_writes", [True, False])
+def test_an_election_is_finished(seed: int, world_of: Any, by_writes: bool) -> None:
+    async def scenario(trio: Trio, step: int) -> bool:
+        controller = trio.shells[0]
+        await controller.create_topics([NewTopic(name="t", assignment=dict.fromkeys(range(8), (2, 1)))])
+        world, dead = trio.world, trio.shells[2]
+
+        async def two_dies() -> None:
+            world.kill(dead)
+            states = controller.image.topics["t"].partitions
+            while any(each.leader != 1 for each in states.values()):
+                await asyncio.sleep(0.0001)
+                states = controller.image.topics["t"].partitions
+            await controller._term.controller.commands.told()
+
+        trio.shells.remove(dead)
+        died = await trio.die(two_dies(), step, by_writes=by_writes)
+        [last] = trio.shells[1:]
+        await world.until(lambda: last.is_controller and set(last.image.brokers) == {1})
+        await world.until(lambda: all(each.leader == 1 for each in last.image.topics["t"].partitions.values()))
+        assert {each.leader_epoch for each in last.image.topics["t"].partitions.values()} == {1}
+        return died
+
+    assert deaths(seed, scenario, world_of) >= 1

@@ -56,6 +56,8 @@ def test_a_partition_gets_other_replicas_however_it_is_asked_for(play, ask):
         begun = [image.partition(KEY) for image in world.images]
         assert any(each and (each.adding_replicas, each.removing_replicas) == ((2, 3), (0, 1)) for each in begun)
         assert world.controller.image.partition(TopicPartition("t", 1)).replicas == (1, 2)
+        stopped = {broker_id: shell.replicas.stopped for broker_id, shell in world.shells.items()}
+        assert stopped == {0: [(KEY, True)], 1: [(KEY, True)], 2: [], 3: []}, "deleted where they are no more"
 
     play(scenario)
 

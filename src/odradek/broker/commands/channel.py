@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.commands import messages
 from odradek.broker.commands.connecting import ask, connect, encode
-from odradek.broker.commands.outbox import Outbox
+from odradek.broker.commands.outbox import Outbox, Stop
 from odradek.metadata.image import BrokerImage
-from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime
 from odradek.wire.outgoing import Connection
@@ -32,6 +32,7 @@ class Channel:
     def __init__(self, commander: "Commander", broker: BrokerImage, runtime: Runtime) -> None:
         self.broker = broker
         self.outbox = Outbox(everything=True)
+        self._in_flight = Outbox()
         self._commander = commander
         self._runtime = runtime
         self.told = asyncio.Event()
@@ -41,6 +42,12 @@ class Channel:
         self._connection: Connection | None = None
         name = f"commands to broker {broker.broker_id}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def stop(self, topic_partition: TopicPartition, stop: Stop) -> None:
+        """Have a replica stopped, unless the broker is just being told that."""
+        if self._in_flight.stops.get(topic_partition) != stop:
+            self.outbox.stops[topic_partition] = stop
+            self.wake()
 
     def wake(self) -> None:
         """There is something to tell."""
@@ -62,15 +69,17 @@ class Channel:
             if not self.outbox:
                 self.told.set()
                 continue
-            batch = self.outbox.take()
+            batch = self._in_flight = self.outbox.take()
             try:
                 await self._tell(batch)
+                self._in_flight = Outbox()
                 delay_s = _FIRST_RETRY_S
                 self._woken.set()
             except (KafkaError, UnavailableError) as error:
                 level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
                 _log.log(level, "broker %d has not heard the controller: %s", self.broker.broker_id, error)
                 self.outbox.put_back(batch)
+                self._in_flight = Outbox()
                 self._woken.set()
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _LONGEST_RETRY_S)

@@ -123,9 +123,7 @@ class Commander:
         wanted = [(broker_id, each) for each in stops for broker_id in each.brokers]
         missing = [(broker_id, each) for broker_id, each in wanted if not self._has_stopped(broker_id, each)]
         for broker_id, each in missing:
-            channel = self._channels[broker_id]
-            channel.outbox.stops[each.partition] = Stop(leader_epoch=each.leader_epoch, delete=True)
-            channel.wake()
+            self._channels[broker_id].stop(each.partition, Stop(leader_epoch=each.leader_epoch, delete=True))
         if missing:
             return False
         for broker_id, each in wanted:
@@ -142,8 +140,7 @@ class Commander:
             for key in partitions:
                 partition = self.image.partition(key)
                 epoch = -1 if partition is None else partition.leader_epoch
-                channel.outbox.stops[key] = Stop(leader_epoch=epoch, delete=False)
-            channel.wake()
+                channel.stop(key, Stop(leader_epoch=epoch, delete=False))
 
     def _has_stopped(self, broker_id: int, wanted: StopReplicas) -> bool:
         channel = self._channels.get(broker_id)

@@ -238,6 +238,41 @@ def test_a_session_that_was_only_late_is_the_same_one_when_it_is_back(play, monk
     play(scene)
 
 
+class LateNews(MemoryStore):
+    """It has another session for a while before anybody is told."""
+
+    def session_expired(self) -> None:
+        callbacks, self._lost = self._lost, []
+        super().session_expired()
+        self._lost = callbacks
+        if self.is_connected:
+            for callback in callbacks:
+                asyncio.get_running_loop().call_later(1, callback)
+
+
+def test_a_broker_leads_nothing_in_a_session_that_has_not_registered_it(play, monkeypatch) -> None:
+    """Seen in a process that was stopped: it led for a moment before it was told that it had another session."""
+    monkeypatch.setattr("tests.broker.conftest.MemoryStore", LateNews, raising=True)
+
+    async def scene(world) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("a")
+        opened_for = []
+        broker.fence.on_change(
+            closed=lambda: None, opened=lambda: opened_for.append(world.tree.find("/brokers/ids/0").owner)
+        )
+        broker.store.disconnect()
+        await world.pass_time(2 * SESSION_S)
+        broker.store.reconnect()
+        await until_led(client, world, "a")
+        await world.pass_time(5)
+        assert opened_for == [broker.store.session_id]
+        await broker.stop()
+
+    play(scene)
+
+
 def test_a_broker_that_stops_while_it_is_fenced_ends_cleanly(play, caplog) -> None:
     async def scene(world) -> None:
         broker = await world.broker()

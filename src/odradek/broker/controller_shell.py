@@ -364,15 +364,17 @@ class ControllerShell:
         if await self._membership.renew():
             self._step_down()
             view.mark_all()
-        session = self._fence.living_session()
-        if view.controller_changed and session is not None:
+        session = self._membership.session
+        is_alive = self._fence.is_alive(session)
+        if view.controller_changed and is_alive:
             await self._elect()
         old = view.image
         await view.refresh()
         if self._term is not None:
             self._term.notice(old, view.image)
         if self._term is not None or self.obedience.informed:
-            self._fence.open_for(session)
+            if is_alive:
+                self._fence.open_for(session)
             self._joined.set()
 
     async def _elect(self) -> None:

@@ -29,7 +29,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class Fence:
-    """One broker's. Closed at first; `living_session` and `open_for` are for whoever keeps the image up to date."""
+    """One broker's. Closed at first; `is_alive` and `open_for` are for whoever keeps the image up to date."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.closures = 0
@@ -79,7 +79,7 @@ class Fence:
     def _ask(self) -> bool:
         if self._is_closed:
             return False
-        if self._session == self._store.session_id and self._is_alive():
+        if self.is_alive(self._session):
             self._sure_until = self._store.alive_until
             return True
         self.close()
@@ -96,13 +96,13 @@ class Fence:
             closed()
         self._look_in(_LOOK_AGAIN_S)
 
-    def living_session(self) -> int | None:
-        """The session whose image is going to be read, if it is alive."""
-        return self._store.session_id if self._is_alive() else None
+    def is_alive(self, session: int) -> bool:
+        """Whether the store has this session still, and it surely lives."""
+        return session == self._store.session_id and self._clock.monotonic() < self._store.alive_until
 
-    def open_for(self, session: int | None) -> None:
-        """Say that the image is that of `session`, read while it was alive; the fence opens if it still is."""
-        if not self._is_closed or self._has_stopped or session != self._store.session_id or not self._is_alive():
+    def open_for(self, session: int) -> None:
+        """Say that the broker is registered by `session`, and its image was read while that was alive; it may open."""
+        if not self._is_closed or self._has_stopped or not self.is_alive(session):
             return
         self._session, self._is_closed = session, False
         self._alive_again.clear()
@@ -120,15 +120,12 @@ class Fence:
                 await self._alive_again.wait()
         self._alive_again.clear()
 
-    def _is_alive(self) -> bool:
-        return self._clock.monotonic() < self._store.alive_until
-
     def _look(self) -> None:
         """Close in time, or tell, once, that the fence may be opened."""
         if self._ask():
             self._look_in(self._store.alive_until - self._clock.monotonic())
             return
-        is_alive = self._was_open and self._is_alive()
+        is_alive = self._was_open and self.is_alive(self._store.session_id)
         if is_alive and not self._has_told and self._wake is not None:
             self._alive_again.set()
             self._wake()

@@ -64,7 +64,8 @@ class Membership:
         self._session_timeout_ms = config.zookeeper_session_timeout_ms
         self._registration = Registration(store, broker_id, tuple(endpoints), config.broker_rack, clock)
         self._wake = wake
-        self._session_lost = False
+        self.session = 0
+        """The session that holds it; another one than the store's after that was lost."""
         self._is_unsure = True
         self._watch: Watch | None = None
 
@@ -75,8 +76,10 @@ class Membership:
         self._watch = self._store.watch_data(self._path, self._notice_change)
 
     async def renew(self) -> bool:
-        """Register again if that is needed; whether the session was lost, and everything with it."""
-        lost = self._session_lost
+        """Register again if that is needed; whether this session never was registered, so that anything may be new."""
+        lost = self._has_lost_session
+        if lost:
+            self._fence.close()
         if lost or self._is_unsure:
             self._is_unsure = False
             try:
@@ -87,7 +90,7 @@ class Membership:
             except BaseException:
                 self._is_unsure = True
                 raise
-            self.epoch, self._session_lost = node.created, False
+            self.epoch, self.session = node.created, node.owner
         return lost
 
     async def leave(self) -> None:
@@ -109,7 +112,11 @@ class Membership:
         self._is_unsure = True
         self._wake()
 
+    @property
+    def _has_lost_session(self) -> bool:
+        return self.session != self._store.session_id
+
     def _notice_lost_session(self) -> None:
-        self._session_lost = True
-        self._fence.close()
-        self._wake()
+        if self._has_lost_session:  # else it was found out before, and there is another registration by now
+            self._fence.close()
+            self._wake()

@@ -124,6 +124,13 @@ def test_metadata_of_another_cluster_is_refused(tmp_path: Path) -> None:
     assert "cluster" in line
 
 
+def test_a_broker_id_that_is_taken_is_refused_naming_who_has_it(tmp_path: Path) -> None:
+    tree = ("--metadata", f"sqlite:///{tmp_path}/metadata.sqlite", "--listen", "127.0.0.1:0", "--broker-id", "7")
+    with serving(*tree, "--data-dir", str(tmp_path / "one")) as (_, address):
+        line = refused(*tree, "--data-dir", str(tmp_path / "two"))
+    assert line == f"odradek: the broker id 7 is taken by the broker at {address}"
+
+
 def test_a_server_does_not_import_what_only_others_need(tmp_path: Path) -> None:
     with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (process, _):
         mapped = Path(f"/proc/{process.pid}/maps")

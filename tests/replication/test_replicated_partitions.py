@@ -272,3 +272,19 @@ def test_who_waits_for_a_replica_that_is_cut_off_is_told_in_time(seed: int) -> N
         assert set(end_offsets(world).values()) == {4}, "told, but not taken back"
 
     World(seed, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_partition_that_is_new_to_a_follower_does_not_wait_for_records_of_others(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world, replicas=2)
+        await fill(world, 1)
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("u", partitions=4, replication_factor=2)
+        began_s = world.now_s
+        async with world.producer("writer") as producer:
+            for number in range(4):
+                await (await producer.send("u", b"soon", partition=number))
+        assert world.now_s - began_s < 10.0, "the fetches that wait for t would have waited for 20 s"
+
+    World(seed, {"replica.fetch.wait.max.ms": "20000", "replica.lag.time.max.ms": "60000"}, brokers=2).play(scene)

@@ -17,7 +17,7 @@ that adds too many to its session loses it.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.model import ErrorCode, KafkaError
@@ -31,6 +31,13 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 TopicKey = str | UUID
 """How the client names a topic: by id from version 13 on."""
+
+
+class Waiting(Protocol):
+    """A fetch that waits for records."""
+
+    def interrupted(self) -> None:
+        """Answer with what there is."""
 
 
 class PartitionKey(NamedTuple):
@@ -68,6 +75,8 @@ class FetchSession:
     last_used: float
     next_epoch: int = 1
     targets: dict[PartitionKey, FetchTarget] = field(default_factory=dict)
+    waiting: Waiting | None = None
+    """Its fetch that is not answered yet."""
 
     def update(self, wanted: Iterable[FetchTarget], forgotten: Iterable[PartitionKey]) -> None:
         """Take a request's changes."""
@@ -160,6 +169,8 @@ class FetchSessions:
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
         if session.next_epoch != epoch:
             raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
+        if session.waiting is not None:
+            session.waiting.interrupted()  # nobody who asks for more waits on
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error)
         before = len(session.targets)

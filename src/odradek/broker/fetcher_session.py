@@ -41,7 +41,9 @@ class FetcherSession:
             if key in known and known[key].topic_id != position.topic_id:
                 forgotten[key] = known[key].topic_id
         self.known = dict(wanted)
-        return SessionRequest(session_id=self.session_id, epoch=self.epoch, positions=positions, forgotten=forgotten)
+        epoch = self.epoch
+        self.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        return SessionRequest(session_id=self.session_id, epoch=epoch, positions=positions, forgotten=forgotten)
 
     def answered(self, session_id: int) -> None:
         """The leader answered, in a session, or in none (0): then everything is to be said again."""
@@ -49,7 +51,6 @@ class FetcherSession:
             self.reset()
         else:
             self.session_id = session_id
-            self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def reset(self) -> None:
         """Begin anew: the leader does not know the session, or may not have heard of the last fetch."""

@@ -6,6 +6,8 @@ positions of all followers ──► Fetch ──► each takes its answer ─�
                                           ├─ the offset is not there: find out what is
                                           └─ anything else: later, or when there is another image
 ```
+While the leader waits for records, other partitions may come: the next fetch of the session then overtakes the wait,
+since whoever produces to a new leader waits for its followers.
 Which partitions there are to be followed `partitions` says. A disk that fails takes its partitions only.
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from odradek.broker.fetcher_session import FetcherSession, SessionRequest
+from odradek.broker.fetcher_session import FetcherSession
 from odradek.broker.follower import FetchPosition, Follower
 from odradek.log.errors import LogStorageError
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
@@ -24,7 +26,7 @@ from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
 from odradek.protocol.messages import encode_request
 from odradek.replication import Divergence
-from odradek.wire.outgoing import Connection
+from odradek.wire.outgoing import Connection, Reply
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("odradek.broker")
 _FIRST_RETRY_S: Final = 0.02
 """Brokers hear of a new leader one after the other: most refusals are over soon."""
+_NOW: Final = float("-inf")
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _UNSETTLED: Final = frozenset(
@@ -103,17 +106,24 @@ class ReplicaFetcher:
         self._lane = f"fetcher-{lane}"
         self._session = FetcherSession()
         self._retries: dict[TopicPartition, tuple[float, float]] = {}
-        """When partitions are fetched again, and how long they waited for that."""
+        """When partitions are fetched again, `_NOW` while they are, and how long they waited for that."""
         self._retry_s = 0.0
         self._changed = asyncio.Event()
+        self._overtaking: asyncio.Future[None] | None = None
+        """Done when a fetch that waits is to be overtaken."""
         name = f"{self._lane} of broker {broker.broker_id} from {leader}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def add(self, follower: Follower) -> None:
         """Fetch this one, too, and at once what was put off."""
-        self.followers[follower.topic_partition] = follower
-        self._retries.pop(follower.topic_partition, None)
-        self._changed.set()
+        key = follower.topic_partition
+        known = self._session.known.get(key)
+        self.followers[key] = follower
+        was_put_off = self._retries.pop(key, None) is not None
+        if was_put_off or known is None or known.leader_epoch != follower.leader_epoch:
+            self._changed.set()
+            if self._overtaking is not None and not self._overtaking.done():
+                self._overtaking.set_result(None)
 
     def remove(self, key: TopicPartition) -> None:
         """Fetch it no more; what is on its way is not taken."""
@@ -145,7 +155,7 @@ class ReplicaFetcher:
             self._retry_s = self._longer(self._retry_s)
             await self._wait(self._retry_s)
 
-    async def _wait(self, delay_s: float) -> None:
+    async def _wait(self, delay_s: float | None) -> None:
         """Let time pass, but not when partitions were added."""
         self._changed.clear()
         try:
@@ -160,17 +170,21 @@ class ReplicaFetcher:
     # ---- one fetch ----------------------------------------------------------------------------------------------
 
     def _wanted(self) -> dict[TopicPartition, FetchPosition]:
-        now = self._broker.runtime.clock.monotonic()
-        retries = self._retries
+        now, retries = self._broker.runtime.clock.monotonic(), self._retries
+        for key, (at, waited_s) in retries.items():
+            if at <= now:
+                retries[key] = _NOW, waited_s
         return {
             key: follower.position
             for key, follower in self.followers.items()
-            if key not in retries or retries[key][0] <= now
+            if key not in retries or retries[key][0] == _NOW
         }
 
-    def _next_retry_s(self) -> float:
+    def _next_retry_s(self) -> float | None:
+        """How long the next one of those that were put off has to wait; None if none has."""
         now = self._broker.runtime.clock.monotonic()
-        return max(min((at for at, _ in self._retries.values()), default=now + 1) - now, 0.001)
+        due = min((at for at, _ in self._retries.values() if at > _NOW), default=None)
+        return None if due is None else max(due - now, 0.001)
 
     def _put_off(self, key: TopicPartition) -> None:
         """Fetch a partition later, and later still if that fails too."""
@@ -181,12 +195,40 @@ class ReplicaFetcher:
 
     async def _fetch(self, wanted: dict[TopicPartition, FetchPosition]) -> None:
         broker = self._broker
+        await self._settle(wanted)
+        connection = await broker.peers.connection(broker.image.brokers, self._leader, lane=self._lane)
+        asked = [(wanted, *self._send(connection, wanted))]
+        try:
+            while asked:
+                wanted, version, reply = asked[0]
+                if len(asked) == 1 and self._session.session_id and await self._is_overtaken(reply):
+                    more = self._wanted()
+                    await self._settle(more)
+                    asked.append((more, *self._send(connection, more)))
+                await self._receive(wanted, _decode(connection, version, await reply))
+                del asked[0]
+        finally:
+            for _, _, reply in asked:
+                reply.cancel()
+
+    async def _settle(self, wanted: Iterable[TopicPartition]) -> None:
+        """What another leader appended here, or this broker as the leader, is to be in the file, or given up."""
         for key in wanted:
             if (follower := self.followers.get(key)) is not None:
                 await follower.settle()
-        connection = await broker.peers.connection(broker.image.brokers, self._leader, lane=self._lane)
-        request = self._session.request(wanted)
-        response = await self._exchange(connection, request)
+
+    async def _is_overtaken(self, reply: "asyncio.Future[Reply]") -> bool:
+        """Wait for an answer; True if partitions come before it does, or some that were put off are due."""
+        self._overtaking = asyncio.get_running_loop().create_future()
+        try:
+            timeout_s = self._next_retry_s()
+            await asyncio.wait((reply, self._overtaking), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            return not reply.done()
+        finally:
+            self._overtaking = None
+
+    async def _receive(self, wanted: dict[TopicPartition, FetchPosition], response: FetchResponse) -> None:
+        """Have every partition take its answer; return when all of it is written."""
         if response.error_code:
             self._session.reset()
             raise KafkaError(ErrorCode(response.error_code))
@@ -206,7 +248,11 @@ class ReplicaFetcher:
                 if (error := writing.result()) is not None:
                     self._failed(key, error)
 
-    async def _exchange(self, connection: Connection, request: SessionRequest) -> FetchResponse:
+    def _send(
+        self, connection: Connection, wanted: dict[TopicPartition, FetchPosition]
+    ) -> "tuple[int, asyncio.Future[Reply]]":
+        """Ask for these partitions; the version, and the answer to come."""
+        request = self._session.request(wanted)
         config = self._broker.config
         version = connection.version(ApiKey.FETCH)
         if version < TOPIC_IDS_FROM:
@@ -234,11 +280,7 @@ class ReplicaFetcher:
             ],
         }
         body = encode_request(ApiKey.FETCH, version, message)
-        reply = await connection.exchange(ApiKey.FETCH, version, (body,))
-        try:
-            return decode_fetch_response(version, reply.frame, reply.offset)
-        except MalformedMessageError as error:
-            raise connection.malformed(ApiKey.FETCH, error) from error
+        return version, connection.exchange(ApiKey.FETCH, version, (body,))
 
     def _encode(self, number: int, position: FetchPosition) -> dict[str, Any]:
         return {
@@ -325,6 +367,13 @@ class ReplicaFetcher:
         if found.error_code is not ErrorCode.none:
             raise KafkaError(found.error_code)
         return int(found.offset)
+
+
+def _decode(connection: Connection, version: int, reply: Reply) -> FetchResponse:
+    try:
+        return decode_fetch_response(version, reply.frame, reply.offset)
+    except MalformedMessageError as error:
+        raise connection.malformed(ApiKey.FETCH, error) from error
 
 
 def _by_topic(items: Iterable[tuple[Any, Any]]) -> Iterable[tuple[Any, list[Any]]]:

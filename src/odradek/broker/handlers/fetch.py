@@ -122,6 +122,8 @@ class _Fetch(PendingReply):
             if partition is not None:
                 partition.add_reader(self, read_committed=self._read_committed, is_follower=self._follower >= 0)
                 self._partitions.append(partition)
+        if self._fetched.session is not None:
+            self._fetched.session.waiting = self
         self._broker.purgatory.park(self, wait_ms)
         return self
 
@@ -153,6 +155,8 @@ class _Fetch(PendingReply):
         self._unsubscribe()
 
     def _unsubscribe(self) -> None:
+        if self._fetched.session is not None:
+            self._fetched.session.waiting = None
         for partition in self._partitions:
             partition.remove_reader(self)
         self._partitions.clear()

@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.commands.commander import Commander
+from odradek.broker.turns import in_turns
 from odradek.config import BrokerConfig
 from odradek.controller import Replicas, StateChange, TopicPlan, deletion_operations, elections, initial_operations
 from odradek.metadata import paths
@@ -114,9 +115,11 @@ class ActiveController:
     async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
         """Elect leaders where brokers came or went, and return the names of the topics that changed."""
         away = self.commands.availability
-        decided = list(
-            elections(image, topics, self.epoch, config, shutting_down=away.shutting_down, offline=away.offline)
-        )
+        decided: list[StateChange] = []
+        async for topic in in_turns(topics):
+            decided += elections(
+                image, [topic], self.epoch, config, shutting_down=away.shutting_down, offline=away.offline
+            )
         await self.change_states(decided)
         if decided:
             _log.info("elected leaders of %d partitions", len(decided))

@@ -7,7 +7,7 @@ them. Every other broker learns of topics by commands, and follows only what no 
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, TopicImage
@@ -22,6 +22,9 @@ from odradek.metadata.reading import (
     read_topics,
 )
 from odradek.metadata.store import Store, Watch
+
+_TOPICS_AT_ONCE: Final = 100
+"""Of which nodes are read together: few round trips, and others have their turn in between."""
 
 
 class _Follower:
@@ -207,7 +210,9 @@ class TreeFollower(_Follower):
         for name in names:
             self._watch(name, paths.topic(name))
             self._watch(name, paths.topic_config(name))
-        topics = await read_topics(self._store, names, self._broken)
+        topics: dict[str, TopicImage | None] = {}
+        for start in range(0, len(names), _TOPICS_AT_ONCE):
+            topics |= await read_topics(self._store, names[start : start + _TOPICS_AT_ONCE], self._broken)
         changed: dict[str, TopicImage | None] = {}
         for name in names:
             if name not in topics and name not in image.deleting:

@@ -14,6 +14,7 @@ from odradek.broker.cluster_view import ClusterView
 from odradek.broker.commands.channel import Channel
 from odradek.broker.commands.messages import Sender, partitions_of
 from odradek.broker.commands.outbox import Stop, change_between
+from odradek.broker.turns import in_turns
 from odradek.controller import StopReplicas
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, TopicPartition
@@ -80,20 +81,20 @@ class Commander:
 
     async def _check_own_logs(self) -> None:
         """What others say in their answers the controller's own broker is asked."""
-        await self._replicas.settled()
+        while self._unchecked:
+            await self._replicas.settled()
+            names, self._unchecked = self._unchecked, set()
+            me, is_news = self.sender.broker_id, False
+            async for name in in_turns(names):
+                topic, broker = self.image.topics.get(name), self.image.brokers.get(me)
+                if topic is None or broker is None:
+                    continue
+                own = {TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas}
+                broken = {key for key in own if self._replicas.is_offline(key)}
+                is_news |= self.availability.told(broker, broken, own - broken)
+            if is_news:
+                self._heed()
         self._checking = None
-        names, self._unchecked = self._unchecked, set()
-        own = {
-            TopicPartition(name, number)
-            for name in names
-            if (topic := self.image.topics.get(name)) is not None
-            for number, partition in topic.partitions.items()
-            if self.sender.broker_id in partition.replicas
-        }
-        broken = {key for key in own if self._replicas.is_offline(key)}
-        broker = self.image.brokers.get(self.sender.broker_id)
-        if broker is not None and self.availability.told(broker, broken, own - broken):
-            self._heed()
 
     def _same(self, broker_id: int, image: ClusterImage) -> bool:
         """Whether the broker is in the registration that its channel is for."""

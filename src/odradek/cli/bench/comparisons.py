@@ -166,6 +166,8 @@ def fetch(bench: Bench) -> Iterator[Row]:
                 runs[server.name] = with_cpu(server, "fetch", arguments)
             figures = bench.measure(what, runs)
         yield from _throughput(bench, what, figures)
+        # Both share the cores: what the client takes of them is what no broker can give.
+        yield bench.row(what, "client CPU ms/MiB", figures, "client_ms_per_mib")
 
 
 def _shapes() -> Iterator[tuple[int, int, int]]:

@@ -112,6 +112,7 @@ def fetch(bootstrap_servers: str, *, topic: str, partitions: int, records: int, 
     for partition in range(partitions):
         consumer.start(topic, partition)
     received = first = 0
+    used = time.process_time()
     started = ended = time.perf_counter()
     while received < records:
         count = consumer.consume(_SILENCE_SECONDS)
@@ -120,9 +121,11 @@ def fetch(bootstrap_servers: str, *, topic: str, partitions: int, records: int, 
         if not received:
             started, first = ended, count
         received += count
-    consumer.close()
     mib = received * record_bytes / _MIB
-    return {"mib": mib, "mib_per_second": (received - first) * record_bytes / _MIB / (ended - started)}
+    client_ms = (time.process_time() - used) * 1000 / mib
+    consumer.close()
+    speed = (received - first) * record_bytes / _MIB / (ended - started)
+    return {"mib": mib, "mib_per_second": speed, "client_ms_per_mib": client_ms}
 
 
 def latency(bootstrap_servers: str, *, per_second: int, seconds: float, partitions: int = 0) -> Figures:

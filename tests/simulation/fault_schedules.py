@@ -6,7 +6,7 @@ only when every replica is in sync.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -38,13 +38,11 @@ CLIENTS: Final = {"request_timeout_ms": 4_000, "metadata_max_age_ms": 10_000}
 class Schedule:
     """One seed's faults on one world."""
 
-    def __init__(
-        self, world: World, *, deeds: Mapping[str, Callable[["Schedule", int, int], Any]] | None = None
-    ) -> None:
+    def __init__(self, world: World, *, flushes_by_group: bool = False) -> None:
         self.world = world
         self.done: list[str] = []
         self._chance = world.simulation.entropy("faults")
-        self._deeds = DEEDS if deeds is None else deeds
+        self._flushes_by_group = flushes_by_group
         self._undo: list[Callable[[], Any]] = []
 
     async def play(self, episodes: int) -> None:
@@ -61,14 +59,18 @@ class Schedule:
 
     async def _deed(self) -> None:
         chance = self._chance
-        name = chance.choice(list(self._deeds))
+        name = chance.choice(list(DEEDS))
         one, other = chance.sample(range(BROKERS), 2)
-        if name == "cut_power" and (self._undo or not self.is_whole()):
+        if name == "cut_power" and not self._power_may_go():
             name = "kill"
         if name in NEEDS_RUNNING and one not in self.world.running:
             return
         self.note(f"{name} {one}" + (f" {other}" if name in BETWEEN_TWO else ""))
-        await self._deeds[name](self, one, other)
+        await DEEDS[name](self, one, other)
+
+    def _power_may_go(self) -> bool:
+        """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""
+        return self._flushes_by_group or (not self._undo and self.is_whole())
 
     def note(self, what: str) -> None:
         """Put it into the story and into the trace."""
@@ -199,6 +201,7 @@ class Scribe:
         self._chance = world.simulation.entropy(host)
         self._sending: asyncio.Task[None] | None = None
         self.waiting: set[asyncio.Future[Any]] = set()
+        self.errors: list[str] = []
 
     async def start(self) -> None:
         """Begin."""
@@ -234,6 +237,8 @@ class Scribe:
         if not done.cancelled() and done.exception() is None:
             offset = done.result().offset
             send.acknowledge(offset if offset >= 0 else None, now=self._world.now_s)
+        elif not done.cancelled():
+            self.errors.append(f"{send.value!r}: {done.exception()}")
 
 
 class Witness:
@@ -276,10 +281,10 @@ class Witness:
                 self.next_offset[place] = record.offset + 1
 
 
-async def witnessed(world: World, schedule: Schedule, episodes: int, *, replication_factor: int = BROKERS) -> History:
+async def witnessed(world: World, schedule: Schedule, episodes: int) -> History:
     """Play a schedule under clients that write and read all the while; the history, with the logs in the end."""
     history = History()
-    await create_topic(world, replication_factor)
+    await create_topic(world)
     scribes = [Scribe(world, history, "writer-0"), Scribe(world, history, "writer-1", linger_ms=20)]
     witnesses = [Witness(world, history, "reader-0")]
     for client in (*scribes, *witnesses):
@@ -288,6 +293,7 @@ async def witnessed(world: World, schedule: Schedule, episodes: int, *, replicat
     await schedule.play(episodes)
     for scribe in scribes:
         await scribe.stop()
+        assert scribe.errors == [], "every record is delivered in the end"
     found = await world.read_records(TOPIC, PARTITIONS)
     for number, records in found.items():
         place = TopicPartition(TOPIC, number)
@@ -298,32 +304,31 @@ async def witnessed(world: World, schedule: Schedule, episodes: int, *, replicat
     return history
 
 
-async def create_topic(world: World, replication_factor: int = BROKERS) -> None:
+async def create_topic(world: World) -> None:
     """Create the topic, as soon as there are enough brokers."""
     async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
         for _ in range(100):
             try:
-                await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=replication_factor)
+                await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=BROKERS)
             except (KafkaError, UnavailableError):
                 await asyncio.sleep(0.1)
             else:
                 return
 
 
-def play_faults(seed: int, *, episodes: int = 4, **options: Any) -> str:
+def play_faults(seed: int, *, episodes: int = 4, flushes_by_group: bool = False) -> str:
     """One seed's world, schedule and judgement; the trace's digest. What goes wrong carries the story."""
     schedules: list[Schedule] = []
 
     async def scenario(world: World) -> None:
-        schedule = Schedule(world, deeds=options.get("deeds"))
+        schedule = Schedule(world, flushes_by_group=flushes_by_group)
         schedules.append(schedule)
-        history = await witnessed(
-            world, schedule, episodes, replication_factor=options.get("replication_factor", BROKERS)
-        )
-        assert history.acknowledged() == len(history.sends), "every record is delivered in the end"
+        history = await witnessed(world, schedule, episodes)
+        assert history.acknowledged() == len(history.sends)
         assert verdict(history) == ""
 
-    world = World(seed, options.get("config", CONFIG), brokers=BROKERS, noticed_at_once=seed % 2 == 0)
+    flush = {"log.flush.mode": "group"} if flushes_by_group else {}
+    world = World(seed, CONFIG | flush, brokers=BROKERS, noticed_at_once=seed % 2 == 0)
     try:
         return world.play(scenario)
     except BaseException as error:

@@ -28,6 +28,12 @@ def test_nothing_acknowledged_is_lost_doubled_or_reordered_whatever_faults_there
     assert play_faults(number)
 
 
+@pytest.mark.parametrize("number", range(30))
+def test_with_group_flush_all_of_them_may_lose_power(number: int):
+    """M1. `log.flush.mode=group`: what is acknowledged is on the disk of every replica in sync."""
+    assert play_faults(number, flushes_by_group=True)
+
+
 def test_this_run_s_own_seed_is_tried_with_longer_schedules(seed: int):
     """M1, M9."""
     assert play_faults(seed, episodes=12)

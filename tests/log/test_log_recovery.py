@@ -355,6 +355,19 @@ def test_producers_are_rebuilt_from_a_snapshot_and_what_follows() -> None:
         assert log.append(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
 
 
+@pytest.mark.parametrize("segment_bytes", [1000, 1 << 20])
+def test_after_a_clean_close_each_of_the_last_five_batches_may_be_sent_again(segment_bytes: int) -> None:
+    """A snapshot has the last one only; whoever had no answer when the broker stopped has five on their way."""
+    disk = MemoryDisk()
+    config = replace(SMALL, segment_bytes=segment_bytes)
+    filled(disk, 12, config).close()
+    log = Log.open(disk, FOLDER, config, now_ms=NOW, clean=True, recovery_point=24)
+    for number in range(7, 12):
+        repeated = log.append(batch(number), leader_epoch=2, now_ms=NOW)
+        assert (repeated.duplicate, repeated.first_offset) == (True, 2 * number)
+    assert log.append(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
+
+
 def test_a_snapshot_from_beyond_the_end_is_not_believed() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)

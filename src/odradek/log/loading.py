@@ -10,6 +10,7 @@ be interrupted anywhere.
 
 import logging
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -39,6 +40,8 @@ from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
+_RECALLED_ENTRIES: Final = 64
+"""Index entries before the end whose batches are read again: 64 batches of 4 KiB or more, else a quarter of a MiB."""
 _LEFT_OVER: Final = (DELETED, TEMPORARY)
 _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
@@ -193,6 +196,7 @@ def load_producers(
             break
         try:
             state, start = decode_snapshot(disk.read_file(path), path), offset
+            _recall(state, segments, start)
         except StorageError as error:
             _logger.warning("%s; an older one is used", error)
             disk.remove(path)
@@ -204,6 +208,31 @@ def load_producers(
                 state.replay(header, _marker(segment, position, header))
             segment.close()
     return state
+
+
+def _recall(state: ProducerState, segments: Sequence[Segment], end: int) -> None:
+    """Add the batches before `end` that a snapshot leaves out, which has one of each producer.
+
+    Any of the last five may be sent again, by who got no answer before the broker stopped. (Kafka takes those for out
+    of order; a client then sends them as new ones, and they are there twice.)
+    """
+    holding = [segment for segment in segments if segment.base_offset < end]
+    if not holding or not state.entries:
+        return
+    found = ProducerState()
+    # Two: the last one may have begun a moment ago.
+    for segment in holding[-2:]:
+        with suppress(CorruptBatchError):  # nobody asked whether it is sound; what follows it is enough
+            for _, header in segment.scan(segment.offset_index.position_before(end, entries=_RECALLED_ENTRIES)):
+                if header.base_offset >= end:
+                    break
+                if not header.is_control:
+                    found.replay(header, None)
+        segment.close()
+    for producer_id, recalled in found.entries.items():
+        entry = state.entries.get(producer_id)
+        if entry and entry.batches and entry.epoch == recalled.epoch and entry.batches[-1] == recalled.batches[-1]:
+            entry.batches = recalled.batches
 
 
 def _marker(segment: Segment, position: int, header: BatchHeader) -> EndTransactionMarker | None:

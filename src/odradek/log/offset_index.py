@@ -42,6 +42,11 @@ class OffsetIndex:
         number = self.entries.find(offset - self._base_offset, 0)
         return self.entries[number][1] if number >= 0 else 0
 
+    def position_before(self, offset: int, *, entries: int) -> int:
+        """The beginning of a batch so many entries earlier than `position_below` would say, or of the first one."""
+        number = self.entries.find(offset - self._base_offset, 0) - entries
+        return self.entries[number][1] if number >= 0 else 0
+
     def truncate(self, size: int) -> None:
         """Forget batches that begin at `size` or later."""
         self.entries.truncate(self.entries.find(size - 1, 1) + 1)

@@ -10,7 +10,7 @@ import pytest
 from raw_connection import RawConnection
 
 from odradek.protocol.api import ApiKey
-from odradek.testing import Cluster
+from odradek.testing import Cluster, eventually
 
 DEADLINE_S = 120.0
 SESSION_MS = 6000
@@ -24,13 +24,21 @@ def three() -> Iterator[Cluster]:
 
 
 def coordinator(three: Cluster, group: str) -> int:
-    with RawConnection(three.address(three.brokers[0])) as connection:
-        while True:
-            (found,) = connection.ask(
-                ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]}
-            ).coordinators
-            if found.error_code.name == "none":
-                return int(found.node_id)
+    def found() -> tuple[int] | None:
+        with RawConnection(three.address(three.brokers[0])) as connection:
+            answer = connection.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
+        (one,) = answer.coordinators
+        return (int(one.node_id),) if one.error_code.name == "none" else None
+
+    place = eventually(found, within_s=DEADLINE_S, what=f"a coordinator of {group}")
+    assert place is not None
+    return place[0]
+
+
+def is_in_sync(three: Cluster) -> bool:
+    """Whether every replica is: whoever dies then has one that can follow."""
+    topics = three.described(three.controller()).topics.values()
+    return all(len(each.isr) == 3 for topic in topics for each in topic.partitions.values())
 
 
 def write(three: Cluster, topic: str, *values: bytes) -> None:
@@ -106,6 +114,7 @@ def test_a_member_goes_on_and_nothing_that_it_committed_is_read_again(
 
     def the_coordinator_dies() -> None:
         victim = coordinator(three, name)
+        eventually(lambda: is_in_sync(three), within_s=DEADLINE_S)
         three.kill(victim)
         write(three, name, b"three", b"four")
         assert coordinator(three, name) != victim

@@ -1,6 +1,8 @@
 """Partitions on three brokers, in virtual time (M1): what is acknowledged by all is on all, and outlives its leader."""
 
+import asyncio
 import errno
+from typing import Any
 
 import pytest
 from world import World, until
@@ -12,6 +14,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.protocol.records import encode_batch
+from odradek.replication import IsrChange
 from odradek.testing.clock import EPOCH_MS
 from odradek.wire.outgoing import Connection, open_connection
 
@@ -288,3 +291,42 @@ def test_a_partition_that_is_new_to_a_follower_does_not_wait_for_records_of_othe
         assert world.now_s - began_s < 10.0, "the fetches that wait for t would have waited for 20 s"
 
     World(seed, {"replica.fetch.wait.max.ms": "20000", "replica.lag.time.max.ms": "60000"}, brokers=2).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_was_about_to_join_when_the_fence_closed_may_have_joined(seed: int) -> None:
+    """The controller may have written it, and elect who joined; its answer and its command are not here yet."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 10)
+        number, partition = leader_of(world)
+        controller = next(each for each, broker in world.running.items() if broker.controller.is_controller)
+        joining = next(each for each in range(3) if each not in (number, controller))
+        await world.kill(joining)
+        await until(lambda: joining not in partition.isr)
+        broker, heard = world.running[number], asyncio.Event()
+        ask = broker.in_sync_sets._requests.ask
+
+        async def late(changes: dict[Any, IsrChange]) -> Any:
+            await heard.wait()
+            return await ask(changes)
+
+        broker.in_sync_sets._requests.ask = late  # type: ignore[method-assign,assignment]
+        await world.start(joining)
+        await until(lambda: joining in partition.replication.maximal_isr)
+        members = []
+        broker.partitions.on_leadership(
+            lambda _, led: None if led is None or led is partition else members.append(led.replication.maximal_isr)
+        )
+        broker.fence.close()
+        await until(lambda: bool(members))
+        assert joining in members[0]
+        heard.set()
+        await until(lambda: len(leader_of(world)[1].isr) == 3)
+        assert leader_of(world)[0] == number
+        image = broker.image.partition(T0)
+        assert image is not None
+        assert joining in image.isr
+
+    World(seed, brokers=3).play(scene)

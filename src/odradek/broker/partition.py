@@ -46,7 +46,8 @@ class Partition:
     """See the module; in one leader epoch after the other, for as long as this broker leads.
 
     Consumers get what is before `high_watermark`; those that read nothing but committed transactions, what is before
-    `last_stable_offset`. `traffic` counts what goes in and out of all partitions of the topic.
+    `last_stable_offset`. `traffic` counts what goes in and out of all partitions of the topic. `before` is what was
+    known of the followers when this broker stopped leading the partition, maybe in this very epoch.
     """
 
     __slots__ = (
@@ -81,6 +82,7 @@ class Partition:
         writer: "Writer",
         in_sync_sets: "InSyncSets",
         traffic: TopicTraffic | None = None,
+        before: LeaderReplication | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -100,7 +102,7 @@ class Partition:
         self._resigned: KafkaError | None = None
         self._is_over = False
         self._patient_until_ms = 0
-        self.replication = self._begin(image)
+        self.replication = self._begin(image, before)
         if log.written_offset < log.log_end_offset:
             writer.mark(self)  # a follower has appended it, and nobody would be told
 
@@ -218,8 +220,8 @@ class Partition:
 
     # Leading
 
-    def _begin(self, image: PartitionImage) -> LeaderReplication:
-        """Lead in a new epoch: followers are to be heard of anew."""
+    def _begin(self, image: PartitionImage, before: LeaderReplication | None = None) -> LeaderReplication:
+        """Lead in a new epoch, or again in that of `before`: followers are to be heard of anew."""
         log, sets = self.log, self._in_sync_sets
         now_ms = sets.now_ms()
         self.leader_epoch = image.leader_epoch
@@ -236,6 +238,8 @@ class Partition:
             now_ms=now_ms,
         )
         self.replication.log_end_offset = log.written_offset
+        if before is not None:
+            self._wish(self.replication.resume(before))
         self._advance()
         log.producers.committed(self.high_watermark)
         return self.replication

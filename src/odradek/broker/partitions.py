@@ -28,6 +28,7 @@ from odradek.log.manager import LogManager
 from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, StorageError, TopicPartition
+from odradek.replication import LeaderReplication
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
@@ -67,6 +68,8 @@ class Partitions:
         self._image = ClusterImage()
         self._last_log_config: _MadeConfig | None = None
         self._is_fenced = False
+        self._fenced: dict[TopicPartition, LeaderReplication] = {}
+        """What was led when the fence closed, and is not led again yet."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
         self._offline: dict[TopicPartition, StorageError] = {}
@@ -192,6 +195,7 @@ class Partitions:
         """Lead nothing, whatever the image says, until `unfence`: this broker may have been taken for dead."""
         self._is_fenced = True
         for partition in tuple(self):
+            self._fenced[partition.topic_partition] = partition.replication
             self._resign(partition.topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
 
     def unfence(self) -> None:
@@ -291,6 +295,7 @@ class Partitions:
             writer=self.writer,
             in_sync_sets=self._in_sync_sets,
             traffic=self.traffic.setdefault(topic.name, TopicTraffic()),
+            before=self._fenced.pop(key, None),
         )
         self._by_topic.setdefault(topic.name, {})[key.partition] = partition
         for callback in self._callbacks:
@@ -359,6 +364,7 @@ class Partitions:
         self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
         self._unfollow(topic_partition)
         self._offline.pop(topic_partition, None)
+        self._fenced.pop(topic_partition, None)
         if delete:
             try:
                 self._logs.delete(topic_partition, self._runtime.clock.now_ms())

@@ -104,6 +104,16 @@ class LeaderReplication:
                 caught_up_ms = now_ms if replica in self.isr else NEVER_MS
                 self.remotes[replica] = RemoteReplica(last_caught_up_ms=caught_up_ms)
 
+    def resume(self, before: "LeaderReplication") -> IsrChange | None:
+        """Go on where this broker stopped leading in the same epoch; the change that was pending then, if it still is.
+
+        The controller may have written more than this leader was created with: what it answered, or was just asked for.
+        """
+        if before.leader_epoch != self.leader_epoch or before.partition_epoch < self.partition_epoch:
+            return None
+        self.isr, self.partition_epoch, self.pending = before.isr, before.partition_epoch, before.pending
+        return self.pending
+
     @property
     def maximal_isr(self) -> tuple[int, ...]:
         """The in-sync set, and who would be in it if the pending change is made."""

@@ -330,3 +330,34 @@ def test_who_was_about_to_join_when_the_fence_closed_may_have_joined(seed: int) 
         assert joining in image.isr
 
     World(seed, brokers=3).play(scene)
+
+
+def test_who_waits_when_a_death_leaves_too_few_in_sync_is_told_at_once() -> None:
+    """The controller takes the dead out of the in-sync set, in another leader epoch."""
+
+    async def scene(world: World) -> None:
+        await create(world, min_insync_replicas="3")
+        leader, partition = leader_of(world)
+        connection = await open_connection(
+            world.simulation.runtime("writer"),
+            world.hosts[leader],
+            9092,
+            client_id="writer",
+            request_timeout_ms=600_000,
+            setup_timeout_ms=10_000,
+            max_response_bytes=1 << 20,
+        )
+        epoch, dies = partition.leader_epoch, partition.isr[1]
+        world.simulation.network.partition(
+            [world.hosts[dies]], [each for each in world.hosts if each != world.hosts[dies]]
+        )
+        producing = asyncio.create_task(produce(connection, b"1", timeout_ms=500_000))
+        await until(lambda: partition.log.written_offset == 1)
+        await world.kill(dies)
+        await until(lambda: partition.leader_epoch > epoch)
+        began_s = world.now_s
+        assert await producing is ErrorCode.not_enough_replicas_after_append
+        assert world.now_s - began_s < 1
+        connection.close()
+
+    World(5, brokers=3).play(scene)

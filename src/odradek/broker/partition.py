@@ -250,6 +250,7 @@ class Partition:
             self._begin(image)
             for reader in tuple(self._followers):
                 reader.interrupted()  # they know of the epoch before
+            self._isr_changed()
             return
         now_ms = self._in_sync_sets.now_ms()
         self.replication.assigned(image.replicas, now_ms=now_ms)

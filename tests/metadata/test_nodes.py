@@ -17,6 +17,7 @@ from odradek.metadata.nodes import (
     ConsumerNode,
     ControllerNode,
     DeleteTopicsNode,
+    LogDirEventNode,
     PartitionStateNode,
     PreferredReplicaElectionNode,
     ProducerIdBlockNode,
@@ -95,6 +96,12 @@ NODES = [
         "/admin/delete_topics",
         DeleteTopicsNode(topics=("flights",)),
         {"version": 1, "topics": ["flights"]},
+    ),
+    (
+        paths.log_dir_event() + "0000000003",
+        "/log_dir_event_notification/log_dir_event_0000000003",
+        LogDirEventNode(broker_id=2),
+        {"version": 1, "broker": 2, "event": 1},
     ),
     (
         paths.topic_config("flights"),

@@ -24,6 +24,7 @@ from odradek.broker.controlled_shutdown import ControlledShutdown
 from odradek.broker.controller_shell import ControllerShell
 from odradek.broker.counted_store import CountedStore
 from odradek.broker.dispatch import Dispatcher
+from odradek.broker.failed_logs import FailedLogs
 from odradek.broker.fencing import Fence
 from odradek.broker.fetch_sessions import FetchSessions
 from odradek.broker.group_coordinator import GroupCoordinator
@@ -92,6 +93,7 @@ class Broker:
             most_partitions=config.most_session_partitions,
             entropy=runtime.entropy,
         )
+        self.failed_logs = FailedLogs(self.tree, config.broker_id)
         self.logs = LogManager(
             runtime.disk,
             config.log_dirs,
@@ -100,11 +102,19 @@ class Broker:
             config_for=lambda topic: self.partitions.log_config(topic),
             max_open_files=max(runtime.disk.open_files_limit() // 2, _FEWEST_OPEN_FILES),
             note=note,
+            when_log_stopped=self.failed_logs.notice,
         )
         self.peers = Peers(runtime, config.broker_id)
         self.in_sync_sets = InSyncSets(self)
         self.fetchers = ReplicaFetchers(self)
-        self.partitions = Partitions(config, runtime, self.logs, in_sync_sets=self.in_sync_sets, fetchers=self.fetchers)
+        self.partitions = Partitions(
+            config,
+            runtime,
+            self.logs,
+            in_sync_sets=self.in_sync_sets,
+            fetchers=self.fetchers,
+            when_log_failed=self.failed_logs.notice,
+        )
         self.fence = Fence(store, runtime.clock)
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
         self.partitions.writer.before_telling = self.fence.check
@@ -215,6 +225,7 @@ class Broker:
         await self.groups.stop()
         await self.cleaning.stop()
         self.fetchers.stop()
+        self.failed_logs.stop()
         self.in_sync_sets.stop()
         await self.partitions.stop()
         await self.dispatcher.stop()
@@ -235,6 +246,7 @@ class Broker:
         self.groups.kill()
         self.cleaning.kill()
         self.fetchers.stop()
+        self.failed_logs.stop()
         self.in_sync_sets.stop()
         self.partitions.kill()
         self.dispatcher.kill()

@@ -58,10 +58,12 @@ class Partitions:
         *,
         in_sync_sets: InSyncSets,
         fetchers: ReplicaFetchers,
+        when_log_failed: Callable[[], None],
     ) -> None:
         self.writer = Writer(runtime.disk, runtime.clock)
         self._in_sync_sets = in_sync_sets
         self._fetchers = fetchers
+        self._when_log_failed = when_log_failed
         self._config = config
         self._runtime = runtime
         self._logs = logs
@@ -110,7 +112,8 @@ class Partitions:
     @property
     def offline_count(self) -> int:
         """How many this broker should have and can't, because their logs can't be opened or have stopped."""
-        return len(self._offline) + sum(partition.log.failure is not None for partition in self)
+        logs = (each.log for each in (*self, *self._followers.values()))
+        return len(self._offline) + sum(log.failure is not None for log in logs)
 
     @property
     def followers(self) -> Mapping[TopicPartition, Follower]:
@@ -324,6 +327,7 @@ class Partitions:
         _log.error("%s is offline: %s", follower.topic_partition, error)
         self._unfollow(follower.topic_partition)
         self._offline[follower.topic_partition] = error
+        self._when_log_failed()
 
     def _is_leader(self, image: PartitionImage) -> bool:
         return image.leader == self._config.broker_id and not self._is_fenced
@@ -373,8 +377,8 @@ class Partitions:
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Whether the log of a replica can't be opened, or has stopped."""
-        partition = self.get(topic_partition)
-        return topic_partition in self._offline or (partition is not None and partition.log.failure is not None)
+        log = self._logs.get(topic_partition)
+        return topic_partition in self._offline or (log is not None and log.failure is not None)
 
     def report_strays(self) -> None:
         """Name the logs of topics that the image does not know, once it is known."""

@@ -6,6 +6,7 @@ from odradek.broker.active_controller import ActiveController
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.duties import Duty
 from odradek.broker.duties.deletion import DeletionDuty
+from odradek.broker.duties.failed_logs import FailedLogsDuty
 from odradek.broker.duties.leadership import LeadershipDuty
 from odradek.broker.duties.preferred_election import PreferredElectionDuty
 from odradek.broker.duties.reassignment import ReassignmentDuty
@@ -14,6 +15,7 @@ from odradek.metadata.image import ClusterImage
 
 DUTIES: Final[tuple[type[Duty], ...]] = (
     DeletionDuty,
+    FailedLogsDuty,
     LeadershipDuty,
     PreferredElectionDuty,
     ReassignmentDuty,

@@ -164,6 +164,8 @@ class AppendableLog(LogView):
         return segment
 
     def _stop(self, message: str) -> NoReturn:
-        self._failure = message
+        is_first, self._failure = self._failure is None, message
         _logger.error("%s; the log takes no more until it is recovered", message)
+        if is_first and self.when_stopped is not None:
+            self.when_stopped()
         raise LogStorageError(message)

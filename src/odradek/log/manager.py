@@ -56,14 +56,19 @@ class LogManager:
         config_for: ConfigFor = lambda topic: LogConfig(),
         max_open_files: int = DEFAULT_OPEN_FILES,
         note: str = "odradek serve",
+        when_log_stopped: Callable[[], None] | None = None,
     ) -> None:
-        """`config_for` tells a topic's configuration; `note` is what a second broker is told about this one."""
+        """`config_for` tells a topic's configuration; `note` is what a second broker is told about this one.
+
+        `when_log_stopped` is called for each log that the disk's fault has stopped.
+        """
         self.directories = list(directories)
         self.broker_id = broker_id
         self.pool = FilePool(disk, max_open_files)
         self._disk = disk
         self._entropy = entropy
         self._config_for = config_for
+        self._when_log_stopped = when_log_stopped
         self._ownership = Ownership(
             disk, self.directories, broker_id=broker_id, cluster_id=cluster_id, entropy=entropy, note=note
         )
@@ -172,6 +177,7 @@ class LogManager:
             return
         del self._unopened[opened.found.folder]
         self._logs[partition] = opened.log
+        opened.log.when_stopped = self._when_log_stopped
         self._counts[parent_of(opened.found.folder)] += 1
         opened.log.producers.committed(min(opened.found.high_watermark, opened.log.written_offset))
         if opened.topic_id is not None:
@@ -220,6 +226,7 @@ class LogManager:
             folder = f"{directory}/{partition}"
             log = Log.open(self.pool, folder, self._config_for(partition.topic), now_ms=now_ms, clean=True)
             self._logs[partition] = log
+            log.when_stopped = self._when_log_stopped
             self._counts[directory] += 1
         if topic_id is not None and partition not in self._topic_ids:
             path = f"{log.directory}/{identity.PARTITION_METADATA}"

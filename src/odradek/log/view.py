@@ -1,6 +1,6 @@
 """The half of a log that changes nothing: where it begins and ends, what is in it, and where a time is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odradek.log.durability import Durability
 from odradek.log.errors import LogStorageError
@@ -44,6 +44,8 @@ class LogView:
         self._pending = PendingWrites()
         self._write: WriteJob | None = None
         self._failure: str | None = None
+        self.when_stopped: Callable[[], None] | None = None
+        """Called once, when the log has stopped."""
         self._trash = Trash()
 
     @property

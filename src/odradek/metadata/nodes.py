@@ -238,6 +238,22 @@ class ProducerIdBlockNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirEventNode:
+    """`/log_dir_event_notification/log_dir_event_{number}`: a broker can't use some of its logs any more (KIP-112)."""
+
+    broker_id: int
+
+    def encode(self) -> bytes:
+        """Kafka's version 1. It has one kind of event, 1: a log directory has failed."""
+        return _encode({"version": 1, "broker": self.broker_id, "event": 1})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "LogDirEventNode":
+        """Version 1."""
+        return cls(broker_id=_Fields(path, data).integer("broker"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsNode:
     """`/admin/delete_topics`, the old form of a deletion: a list in the parent's data."""
 

@@ -25,6 +25,7 @@ BROKER_CONFIGS: Final = "/config/brokers"
 CLIENT_CONFIGS: Final = "/config/clients"
 USER_CONFIGS: Final = "/config/users"
 ISR_CHANGE_NOTIFICATION: Final = "/isr_change_notification"
+LOG_DIR_EVENT_NOTIFICATION: Final = "/log_dir_event_notification"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 PERSISTENT_ROOTS: Final = (
@@ -43,6 +44,7 @@ PERSISTENT_ROOTS: Final = (
     CLIENT_CONFIGS,
     USER_CONFIGS,
     ISR_CHANGE_NOTIFICATION,
+    LOG_DIR_EVENT_NOTIFICATION,
     LATEST_PRODUCER_ID_BLOCK,
 )
 """What a broker creates empty in a new tree, parents first, so that everything else has a parent."""
@@ -86,6 +88,11 @@ def broker_config(broker_id: int | None) -> str:
 def delete_topic(name: str) -> str:
     """The wish to delete a topic."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+def log_dir_event() -> str:
+    """The beginning of the name of a broker's notice that logs can't be used any more; a number follows."""
+    return f"{LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
 
 
 def consumer_id(group: str, consumer: str) -> str:

@@ -6,19 +6,22 @@ anything.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from odradek.broker.availability import Availability
 from odradek.broker.cluster_view import ClusterView
 from odradek.broker.commands.channel import Channel
 from odradek.broker.commands.messages import Sender, partitions_of
-from odradek.broker.commands.outbox import Stop, change_between
+from odradek.broker.commands.outbox import Change, Stop, change_between
 from odradek.broker.turns import in_turns
 from odradek.controller import StopReplicas
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.broker")
 
 
 class Replicas(Protocol):
@@ -74,7 +77,23 @@ class Commander:
         for broker_id, broker in new.brokers.items():
             if broker_id != self.sender.broker_id and broker_id not in self._channels:
                 self._channels[broker_id] = Channel(self, broker, self._runtime)
-        self._unchecked.update(change.partitions)
+        self._check_later(change.partitions)
+
+    async def ask_for_logs(self, broker_id: int) -> None:
+        """Have a broker say of all its replicas which logs can't be used; nobody is asked if it is not registered."""
+        replicas: dict[str, frozenset[int]] = {}
+        async for topic in in_turns(tuple(self.image.topics.values())):
+            own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
+            if own:
+                replicas[topic.name] = own
+        if broker_id == self.sender.broker_id:
+            self._check_later(replicas)
+        elif (channel := self._channels.get(broker_id)) is not None:
+            channel.outbox.add(Change(brokers=False, partitions=replicas, gone={}))
+            channel.wake()
+
+    def _check_later(self, topics: Iterable[str]) -> None:
+        self._unchecked.update(topics)
         if self._unchecked and self._checking is None:
             name = "checking the controller's own logs"
             self._checking = asyncio.get_running_loop().create_task(self._check_own_logs(), name=name)
@@ -91,7 +110,7 @@ class Commander:
                     continue
                 own = {TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas}
                 broken = {key for key in own if self._replicas.is_offline(key)}
-                is_news |= self.availability.told(broker, broken, own - broken)
+                is_news |= self._told(broker, broken, own - broken)
             if is_news:
                 self._heed()
         self._checking = None
@@ -169,8 +188,16 @@ class Commander:
             for each in topic.partition_errors
             if each.error_code is ErrorCode.kafka_storage_error
         }
-        if self.availability.told(broker, broken, partitions_of(message) - broken):
+        if self._told(broker, broken, partitions_of(message) - broken):
             self._heed()
+
+    def _told(self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]) -> bool:
+        """Know what a broker says of its logs; whether that is news."""
+        is_news = self.availability.told(broker, broken, sound)
+        if is_news:
+            count = len(self.availability.offline.get(broker.broker_id, ()))
+            _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, count)
+        return is_news
 
     def stops_told(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:
         """A broker has answered a StopReplica: what it does not delete, as it knows better, is not its any more."""

@@ -1,0 +1,226 @@
+"""Disks that fail under partitions on three brokers, in virtual time (M1): others lead on, and nothing is lost."""
+
+import errno
+import logging
+
+import pytest
+from world import World, until
+
+from odradek.broker.failed_logs import FailedLogs
+from odradek.clients import Admin
+from odradek.metadata import paths
+from odradek.metadata.image import PartitionImage
+from odradek.metadata.nodes import NO_LEADER, LogDirEventNode
+from odradek.metadata.store import SessionExpired
+from odradek.model import KafkaError, TopicPartition, UnavailableError
+
+T0 = TopicPartition("t", 0)
+
+
+async def create(world: World, *, partitions: int = 1) -> None:
+    await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=partitions, replication_factor=3)
+    await until(lambda: all(len(broker.logs.logs) == partitions for broker in world.running.values()))
+
+
+async def fill(world: World, count: int, *, first: int = 0, partition: int = 0) -> None:
+    async with world.producer("writer") as producer:
+        for value in range(first, first + count):
+            await producer.send("t", b"%d" % value, partition=partition)
+
+
+def controller(world: World) -> int:
+    (found,) = (number for number, broker in world.running.items() if broker.controller.is_controller)
+    return found
+
+
+def image(world: World, number: int | None = None, key: TopicPartition = T0) -> PartitionImage:
+    """What a broker knows of the partition; if none is named, the controller."""
+    found = world.running[controller(world) if number is None else number].image.partition(key)
+    assert found is not None
+    return found
+
+
+def break_disk(world: World, number: int, *, partition: int = 0) -> None:
+    """Let the next write to the log of a partition fail there."""
+    disk = world.simulation.disk(world.hosts[number])
+    disk.fail_next("append", errno.EIO, path_end=f"t-{partition}/00000000000000000000.log")
+
+
+def notices(world: World) -> list[str]:
+    return world.tree.names(paths.LOG_DIR_EVENT_NOTIFICATION)
+
+
+@pytest.mark.parametrize("is_controller", [False, True], ids=["another broker's", "the controller's own"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leader_s_disk_fails_and_another_leads(seed: int, is_controller: bool) -> None:
+    """M1: producers go on, and the broker is in sync again when it has restarted over a disk that works."""
+
+    async def scene(world: World) -> None:
+        await create(world, partitions=3)
+        commander = controller(world)
+        key = next(
+            key
+            for key in (TopicPartition("t", number) for number in range(3))
+            if (image(world, key=key).leader == commander) == is_controller
+        )
+        await fill(world, 50, partition=key.partition)
+        broken = image(world, key=key).leader
+        break_disk(world, broken, partition=key.partition)
+        await fill(world, 50, first=50, partition=key.partition)
+        leader = image(world, key=key).leader
+        assert leader not in (broken, NO_LEADER)
+        assert sorted(image(world, key=key).isr) == sorted({0, 1, 2} - {broken})
+        assert controller(world) == commander, "nobody was taken for dead"
+        assert world.running[broken].partitions.offline_count == 1
+        assert (await world.read("t", 3))[key.partition] == [b"%d" % value for value in range(100)]
+        assert len({image(world, key=TopicPartition("t", number)).leader for number in range(3)} - {broken}) >= 1
+        others = [image(world, key=TopicPartition("t", number)) for number in range(3) if number != key.partition]
+        assert all(len(each.isr) == 3 for each in others), "it does what its other logs are needed for"
+        assert not notices(world)
+        await world.stop(broken)
+        await world.start(broken)
+        await until(lambda: len(image(world, key=key).isr) == 3)
+        assert world.running[broken].partitions.offline_count == 0
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_follower_whose_disk_fails_is_in_sync_no_longer_at_once() -> None:
+    """M1: nobody waits for `replica.lag.time.max.ms`."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        follower = next(each for each in image(world).isr if each not in (image(world).leader, controller(world)))
+        leader = image(world).leader
+        break_disk(world, follower)
+        began = world.now_s
+        await fill(world, 10)
+        assert world.now_s - began < 5
+        assert (image(world).leader, sorted(image(world).isr)) == (leader, sorted({0, 1, 2} - {follower}))
+
+    World(1, {"replica.lag.time.max.ms": "60000"}, brokers=3).play(scene)
+
+
+def test_when_all_disks_have_failed_the_partition_is_offline_and_the_cluster_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """M1."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 10)
+        for number in world.running:
+            break_disk(world, number)
+        async with world.producer("unlucky", delivery_timeout_ms=40_000) as producer:
+            with pytest.raises(KafkaError):
+                await (await producer.send("t", b"for nobody", partition=0))
+        await until(lambda: all(image(world, number).leader == NO_LEADER for number in world.running))
+        assert len(image(world).isr) == 1, "who was in sync last is waited for"
+        assert [broker.partitions.offline_count for broker in world.running.values()] == [1, 1, 1]
+        said = [record.getMessage() for record in caplog.records]
+        assert {f"broker {number} can't use the logs of 1 partitions" for number in range(3)} <= set(said)
+        last = image(world).isr[0]
+        await world.stop(last)
+        await world.start(last)
+        await until(lambda: image(world).leader == last)
+        assert (await world.read("t", 1))[0] == [b"%d" % value for value in range(10)]
+
+    with caplog.at_level(logging.INFO, "odradek"):
+        World(2, brokers=3).play(scene)
+
+
+def test_many_logs_that_fail_together_are_few_nodes_of_the_tree() -> None:
+    async def scene(world: World) -> None:
+        await create(world, partitions=20)
+        broken = next(number for number in world.running if number != controller(world))
+        keys = [TopicPartition("t", number) for number in range(20)]
+        led = [key for key in keys if image(world, key=key).leader == broken]
+        for key in led:
+            break_disk(world, broken, partition=key.partition)
+        before = world.running[broken].tree.counts["Create"]
+        async with world.producer("writer") as producer:
+            for key in keys:
+                await producer.send("t", b"one", partition=key.partition)
+        assert len(led) > 3
+        assert all(image(world, key=key).leader not in (broken, NO_LEADER) for key in led)
+        assert world.running[broken].tree.counts["Create"] - before <= 2
+        assert all(len(each) == 1 for each in (await world.read("t", 20)).values())
+
+    World(3, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_controller_that_dies_leaves_the_failure_to_the_next_one(seed: int) -> None:
+    """M1: it dies somewhere between the failure and the election."""
+
+    async def scene(world: World) -> None:
+        await create(world, partitions=3)
+        dying = controller(world)
+        keys = [TopicPartition("t", number) for number in range(3)]
+        key = next(key for key in keys if image(world, key=key).leader != dying)
+        await fill(world, 10, partition=key.partition)
+        broken = image(world, key=key).leader
+        break_disk(world, broken, partition=key.partition)
+        async with world.producer("writer", acks=1, retries=0) as producer:
+            with pytest.raises(KafkaError):
+                await (await producer.send("t", b"lost, and said so", partition=key.partition))
+        await world.kill(dying)
+        (survivor,) = {0, 1, 2} - {dying, broken}
+        await until(lambda: image(world, survivor, key).leader == survivor)
+        await fill(world, 10, first=10, partition=key.partition)
+        assert (await world.read("t", 3))[key.partition] == [b"%d" % value for value in range(20)]
+        await until(lambda: not notices(world))
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_notice_that_nobody_can_read_is_left_alone_and_hinders_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """M9."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        store = world.store(0)
+        path = await store.create(paths.log_dir_event(), b"{", sequence=True)
+        await store.create(paths.log_dir_event(), LogDirEventNode(broker_id=77).encode(), sequence=True)
+        await until(lambda: notices(world) == [paths.name_of(path)])
+        broken = image(world).leader
+        break_disk(world, broken)
+        await fill(world, 10)
+        assert image(world).leader != broken
+        assert sum(path in record.getMessage() for record in caplog.records) == 1
+        await store.delete(path)
+
+    with caplog.at_level(logging.INFO, "odradek"):
+        World(4, brokers=3).play(scene)
+
+
+def test_what_the_tree_did_not_take_is_told_again() -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        broken = next(number for number in world.running if number != controller(world))
+        store = world.store(broken)
+        refusals = iter([UnavailableError("not now"), SessionExpired()])
+        create_node = store.create
+
+        async def reluctant(path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
+            for refusal in refusals:
+                raise refusal
+            return await create_node(path, data, ephemeral=ephemeral, sequence=sequence)
+
+        failed = FailedLogs(store, broken)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "create", reluctant)
+            failed.notice()
+            failed.notice()
+            written: list[str] = []
+            watch = store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, lambda: written.extend(notices(world)))
+            await until(lambda: bool(written))
+        await until(lambda: not notices(world))
+        watch.cancel()
+        failed.stop()
+        failed.notice()
+        assert len(set(written)) == 1, "both at once, and nothing when it has stopped"
+
+    World(5, brokers=3).play(scene)

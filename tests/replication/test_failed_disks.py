@@ -224,3 +224,26 @@ def test_what_the_tree_did_not_take_is_told_again() -> None:
         assert len(set(written)) == 1, "both at once, and nothing when it has stopped"
 
     World(5, brokers=3).play(scene)
+
+
+def test_a_disk_that_fails_while_there_is_no_controller_is_the_next_one_s_business() -> None:
+    """M1: the node waits in the tree."""
+
+    async def scene(world: World) -> None:
+        await create(world, partitions=3)
+        dying = controller(world)
+        keys = [TopicPartition("t", number) for number in range(3)]
+        key = next(key for key in keys if image(world, key=key).leader != dying)
+        broken = image(world, key=key).leader
+        await world.kill(dying)
+        break_disk(world, broken, partition=key.partition)
+        async with world.producer("writer", acks=1, retries=0) as producer:
+            with pytest.raises(KafkaError):
+                await (await producer.send("t", b"lost, and said so", partition=key.partition))
+        await until(lambda: bool(notices(world)))
+        (survivor,) = {0, 1, 2} - {dying, broken}
+        await until(lambda: image(world, survivor, key).leader == survivor)
+        await until(lambda: not notices(world))
+        await fill(world, 10, partition=key.partition)
+
+    World(6, brokers=3, noticed_at_once=False).play(scene)

@@ -1,8 +1,10 @@
 """Several brokers, of which one is out of touch with the tree for a while: who it is when it comes back (M1, M9)."""
 
+import asyncio
 import math
 
 from odradek.controller import NewTopic
+from odradek.metadata.store import Node
 from odradek.stores import MemoryStore
 
 
@@ -14,6 +16,18 @@ class LateStore(MemoryStore):
     @property
     def alive_until(self) -> float:
         return -math.inf if self.late else super().alive_until
+
+
+class UnsteadyStore(LateStore):
+    """Of one that was late: it is late again while the tree is read, for less time than a fence looks away."""
+
+    was_late = False
+
+    async def get(self, path: str) -> Node | None:
+        if self.was_late and not self.late:
+            self.was_late, self.late = False, True
+            asyncio.get_running_loop().call_later(0.05, setattr, self, "late", False)
+        return await super().get(path)
 
 
 def test_a_controller_that_is_cut_off_is_followed_by_another_and_steps_down(play) -> None:
@@ -81,5 +95,24 @@ def test_a_broker_that_was_late_leads_nothing_before_a_new_controller_has_told_i
         assert two.store.session_id == session
         await two.stop()
         await three.stop()
+
+    play(scenario)
+
+
+def test_a_session_that_is_late_again_while_the_tree_is_read_does_not_leave_the_fence_closed(play) -> None:
+    """A tree that takes long to read, or answers that trickle in: nothing else may ever wake the broker."""
+
+    async def scenario(world) -> None:
+        one = await world.started(1)
+        two = await world.started(2, store=UnsteadyStore(world.tree))
+        two.store.late = True
+        await world.until(lambda: two._fence.is_closed)
+        await world.pass_time(1)
+        two.store.was_late, two.store.late = True, False
+        await world.pass_time(60)
+        assert not two.store.was_late, "it was read"
+        assert not two._fence.is_closed
+        await two.stop()
+        await one.stop()
 
     play(scenario)

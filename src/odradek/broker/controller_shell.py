@@ -373,8 +373,7 @@ class ControllerShell:
         if self._term is not None:
             self._term.notice(old, view.image)
         if self._term is not None or self.obedience.informed:
-            if is_alive:
-                self._fence.open_for(session)
+            self._fence.open_for(session, was_alive=is_alive)
             self._joined.set()
 
     async def _elect(self) -> None:

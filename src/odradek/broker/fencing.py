@@ -100,9 +100,15 @@ class Fence:
         """Whether the store has this session still, and it surely lives."""
         return session == self._store.session_id and self._clock.monotonic() < self._store.alive_until
 
-    def open_for(self, session: int) -> None:
-        """Say that the broker is registered by `session`, and its image was read while that was alive; it may open."""
-        if not self._is_closed or self._has_stopped or not self.is_alive(session):
+    def open_for(self, session: int, *, was_alive: bool) -> None:
+        """Say that the broker is registered by `session`, and has read its image; it opens if that session is alive.
+
+        `was_alive`: also before the image was read. If not, it is to be read again.
+        """
+        if not self._is_closed or self._has_stopped:
+            return
+        if not was_alive or not self.is_alive(session):
+            self._has_told = False
             return
         self._session, self._is_closed = session, False
         self._alive_again.clear()

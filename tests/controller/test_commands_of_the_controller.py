@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.commands.messages import ALL, SOME
-from odradek.controller import NewPartitions, NewTopic
+from odradek.controller import IsrWish, NewPartitions, NewTopic, StopReplicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages import decode_request, encode_request
@@ -321,6 +321,35 @@ def test_a_deletion_that_a_live_broker_does_not_answer_is_late(play) -> None:
         world.simulation.network.heal()
         await world.until(lambda: not shells[0].image.deleting)
         assert await world.everything() == ["/brokers/topics"]
+        await stop(*shells)
+
+    play(scenario)
+
+
+def test_a_replica_that_was_stopped_and_is_told_of_a_new_in_sync_set_is_stopped_again(play) -> None:
+    """It follows again by that, while another one has not answered yet; it would be left behind (M1)."""
+
+    async def scenario(world) -> None:
+        shells = await three(world)
+        commands, key = shells[0]._term.controller.commands, TopicPartition("t", 0)
+        partition = shells[0].image.partition(key)
+        assert partition.replicas == (1, 2)
+        world.simulation.network.partition(["broker-0"], ["broker-1"])
+        stops = [StopReplicas(partition=key, brokers=(1, 2), leader_epoch=partition.leader_epoch)]
+        stopped = shells[2].replicas.stopped
+        assert not commands.stopped(stops)
+        await world.until(lambda: stopped == [(key, True)])
+        wish = IsrWish(
+            isr={partition.leader: -1}, leader_epoch=partition.leader_epoch, partition_epoch=partition.state_version
+        )
+        epoch = shells[0].image.brokers[partition.leader].epoch
+        await shells[0].change_isrs(partition.leader, epoch, {key: wish})
+        await world.until(lambda: 2 in shells[2].image.partition(key).replicas)
+        world.simulation.network.heal()
+        while not commands.stopped(stops):
+            await world.pass_time(0.1)
+        assert 2 not in shells[2].image.partition(key).replicas
+        assert stopped == [(key, True)] * 2
         await stop(*shells)
 
     play(scenario)

@@ -72,8 +72,7 @@ class Commander:
             self._channels.pop(broker_id).end()
         for channel in self._channels.values():
             if change:
-                channel.outbox.add(change)
-                channel.wake()
+                self._tell(channel, change)
         for broker_id, broker in new.brokers.items():
             if broker_id != self.sender.broker_id and broker_id not in self._channels:
                 self._channels[broker_id] = Channel(self, broker, self._runtime)
@@ -89,8 +88,15 @@ class Commander:
         if broker_id == self.sender.broker_id:
             self._check_later(replicas)
         elif (channel := self._channels.get(broker_id)) is not None:
-            channel.outbox.add(Change(brokers=False, partitions=replicas, gone={}))
-            channel.wake()
+            self._tell(channel, Change(brokers=False, partitions=replicas, gone={}))
+
+    def _tell(self, channel: Channel, change: Change) -> None:
+        """Who is told of a partition again follows it again, if it is a replica still: it has not stopped."""
+        channel.outbox.add(change)
+        channel.wake()
+        answers = self._answers(channel.broker)
+        for key in [key for key in answers if key.partition in change.partitions.get(key.topic, ())]:
+            del answers[key]
 
     def _check_later(self, topics: Iterable[str]) -> None:
         self._unchecked.update(topics)
@@ -202,5 +208,9 @@ class Commander:
     def stops_told(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:
         """A broker has answered a StopReplica: what it does not delete, as it knows better, is not its any more."""
         del answer
-        self._answers(broker).update(stops)
+        channel = self._channels.get(broker.broker_id)
+        told_again = {} if channel is None else channel.outbox.partitions
+        self._answers(broker).update(
+            {key: each for key, each in stops.items() if key.partition not in told_again.get(key.topic, ())}
+        )
         self._heed()

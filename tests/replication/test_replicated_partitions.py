@@ -2,11 +2,14 @@
 
 import asyncio
 import errno
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from world import World, until
 
+from odradek.broker.fetcher_session import FetcherSession, SessionRequest
+from odradek.broker.follower import FetchPosition
 from odradek.broker.lifecycle import Broker
 from odradek.broker.partition import Partition
 from odradek.clients import Admin
@@ -361,3 +364,29 @@ def test_who_waits_when_a_death_leaves_too_few_in_sync_is_told_at_once() -> None
         connection.close()
 
     World(5, brokers=3).play(scene)
+
+
+def test_partitions_that_come_one_after_the_other_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are many: each fetch costs a look at all of the session's, and creating thousands took minutes."""
+    sizes: list[int] = []
+    request = FetcherSession.request
+
+    def counted(self: FetcherSession, wanted: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
+        sizes.append(len(wanted))
+        return request(self, wanted)
+
+    async def scene(world: World) -> None:
+        await create(world, replicas=2, partitions=400)
+        await fill(world, 1)
+        sizes.clear()
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            for number in range(100):
+                await admin.create_topic(f"u{number}", partitions=2, replication_factor=2)
+        async with world.producer("writer") as producer:
+            await (await producer.send("u99", b"soon", partition=0))
+            await (await producer.send("u99", b"soon", partition=1))
+        assert max(sizes) == 300, "of one broker's fetches: 200 and 100 are led by the other"
+        assert len(sizes) < 150, "there were 286 when each that came was asked for at once"
+
+    monkeypatch.setattr(FetcherSession, "request", counted)
+    World(1, brokers=2).play(scene)

@@ -36,8 +36,8 @@ TopicKey = str | UUID
 class Waiting(Protocol):
     """A fetch that waits for records."""
 
-    def interrupted(self) -> None:
-        """Answer with what there is."""
+    def overtaken(self) -> None:
+        """Answer: the session's next fetch has come, and finds what there is."""
 
 
 class PartitionKey(NamedTuple):
@@ -170,7 +170,7 @@ class FetchSessions:
         if session.next_epoch != epoch:
             raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
         if session.waiting is not None:
-            session.waiting.interrupted()  # nobody who asks for more waits on
+            session.waiting.overtaken()  # nobody who asks for more waits on
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error)
         before = len(session.targets)

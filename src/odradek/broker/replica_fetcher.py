@@ -7,7 +7,9 @@ positions of all followers ──► Fetch ──► each takes its answer ─�
                                           └─ anything else: later, or when there is another image
 ```
 While the leader waits for records, other partitions may come: the next fetch of the session then overtakes the wait,
-since whoever produces to a new leader waits for its followers.
+since whoever produces to a new leader waits for its followers. Each fetch costs a look at all partitions of the
+session, here and there: where they are many, fetches that bring no records keep a distance, so that thousands of
+partitions which come one after the other are asked for by the hundred.
 Which partitions there are to be followed `partitions` says. A disk that fails takes its partitions only.
 """
 
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("odradek.broker")
 _FIRST_RETRY_S: Final = 0.02
 """Brokers hear of a new leader one after the other: most refusals are over soon."""
+_DISTANCE_FROM: Final = 100
+"""Of so many partitions on, fetches that bring no records keep their distance, which grows with the partitions:"""
+_DISTANCE_S: Final = 150e-6
+"""for each of them several times what a fetch of it costs both sides; `replica.fetch.wait.max.ms` at most."""
 _NOW: Final = float("-inf")
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -108,6 +114,9 @@ class ReplicaFetcher:
         self._retries: dict[TopicPartition, tuple[float, float]] = {}
         """When partitions are fetched again, `_NOW` while they are, and how long they waited for that."""
         self._retry_s = 0.0
+        self._sent_at = _NOW
+        self._has_got_records = False
+        """With the last answer."""
         self._changed = asyncio.Event()
         self._overtaking: asyncio.Future[None] | None = None
         """Done when a fetch that waits is to be overtaken."""
@@ -143,6 +152,8 @@ class ReplicaFetcher:
                 if wanted:
                     await self._fetch(wanted)
                     self._retry_s = 0.0
+                    if not self._has_got_records and (distance_s := self._distance_s()):
+                        await asyncio.sleep(distance_s)
                 else:
                     await self._wait(self._next_retry_s())
                 continue
@@ -223,9 +234,19 @@ class ReplicaFetcher:
         try:
             timeout_s = self._next_retry_s()
             await asyncio.wait((reply, self._overtaking), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done() and (distance_s := self._distance_s()):
+                await asyncio.wait((reply,), timeout=distance_s)
             return not reply.done()
         finally:
             self._overtaking = None
+
+    def _distance_s(self) -> float:
+        """How long to wait with a fetch that is for other partitions than those that bring records."""
+        broker, count = self._broker, len(self.followers)
+        if count < _DISTANCE_FROM:
+            return 0.0
+        distance_s = min(count * _DISTANCE_S, broker.config.replica_fetch_wait_max_ms / 1000)
+        return max(self._sent_at + distance_s - broker.runtime.clock.monotonic(), 0.0)
 
     async def _receive(self, wanted: dict[TopicPartition, FetchPosition], response: FetchResponse) -> None:
         """Have every partition take its answer; return when all of it is written."""
@@ -233,6 +254,7 @@ class ReplicaFetcher:
             self._session.reset()
             raise KafkaError(ErrorCode(response.error_code))
         self._session.answered(response.session_id)
+        self._has_got_records = any(each.records for topic in response.topics for each in topic.partitions)
         names = {position.topic_id: key.topic for key, position in wanted.items()}
         unwritten: dict[asyncio.Future[KafkaError | None], TopicPartition] = {}
         for topic in response.topics:
@@ -254,6 +276,7 @@ class ReplicaFetcher:
         """Ask for these partitions; the version, and the answer to come."""
         request = self._session.request(wanted)
         config = self._broker.config
+        self._sent_at = self._broker.runtime.clock.monotonic()
         version = connection.version(ApiKey.FETCH)
         if version < TOPIC_IDS_FROM:
             raise KafkaError(ErrorCode.unsupported_version, f"broker {self._leader} knows no topic ids")

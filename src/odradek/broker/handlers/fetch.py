@@ -140,6 +140,14 @@ class _Fetch(PendingReply):
         self._release()
         self.expire()
 
+    def overtaken(self) -> None:
+        """The session's next fetch has come: that one looks at everything, and tells what is new."""
+        if self._fetched.incremental:
+            self._release()
+            self.complete(self._encode([]))
+        else:
+            self.interrupted()
+
     def expire(self) -> None:
         """The time is up: answer with what there is."""
         self._unsubscribe()

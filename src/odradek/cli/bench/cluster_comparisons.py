@@ -96,7 +96,8 @@ def _fail_over(cluster: ProcessCluster, sign: signal.Signals, *, hits_controller
             figures = run_client("fail_over", {**where, **fault, "hits_controller": hits_controller})
         finally:
             cluster.revive()
-        run_client("await_in_sync", {**where, "brokers": BROKERS})
+        in_sync = {"bootstrap_servers": cluster.bootstrap_servers, "topics": [where["topic"]], "brokers": BROKERS}
+        run_client("await_in_sync", in_sync)
         run_client("delete_topic", where)
         return figures
 
@@ -186,8 +187,7 @@ def _create_and_kill(cluster: ProcessCluster, partitions: int, replicas: int) ->
                 figures[f"transactions for that after {what} died"] = asked[MULTI]
             began = time.perf_counter()
             cluster.revive()
-            for topic in topics:
-                run_client("await_in_sync", {**where, "topic": topic, "brokers": replicas})
+            run_client("await_in_sync", {**where, "topics": topics, "brokers": replicas})
             figures[f"in sync again after {what} died"] = time.perf_counter() - began
         figures["memory of a broker, after that"] = _memory(cluster)
         return figures

@@ -102,13 +102,14 @@ class _SteadyWriter:
         self.sent += 1
 
 
-def await_in_sync(bootstrap_servers: str, *, topic: str, brokers: int) -> Figures:
-    """Wait until every broker is there, and in sync for all partitions of a topic; how many seconds that took."""
+def await_in_sync(bootstrap_servers: str, *, topics: Sequence[str], brokers: int) -> Figures:
+    """Wait until every broker is there, and in sync for all partitions of the topics; how many seconds that took."""
     from confluent_kafka.admin import AdminClient
 
     began = time.perf_counter()
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, **_IMPATIENT})
-    await_leaders(admin, topic, brokers, within_s=_PATIENCE_S)
+    for topic in topics:
+        await_leaders(admin, topic, brokers, within_s=_PATIENCE_S)
     return {"seconds": time.perf_counter() - began}
 
 

@@ -45,3 +45,24 @@ def test_who_comes_back_is_in_sync_again_with_every_leader(seed: int) -> None:
                 assert number in image.replicas
 
     World(seed, {"replica.lag.time.max.ms": str(MAX_LAG_S * 1000)}, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_stops_holds_nobody_up(seed: int) -> None:
+    """The broker that stops follows until the end, and is refused when its leader would have it back in sync."""
+
+    async def scene(world: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=6, replication_factor=3)
+        async with world.producer("writer", delivery_timeout_ms=20_000, request_timeout_ms=10_000) as producer:
+            for round_ in range(3):
+                stopping = asyncio.create_task(world.stop((seed + round_) % 3))
+                for value in range(60):
+                    await (await producer.send("t", b"%d" % value, partition=value % 6))
+                await stopping
+                for partition in range(6):
+                    await (await producer.send("t", b"stopped", partition=partition))
+                await world.start((seed + round_) % 3)
+        assert sum(len(values) for values in (await world.read("t", 6)).values()) == 3 * 66
+
+    World(seed, brokers=3).play(scene)

@@ -55,6 +55,24 @@ def test_a_follower_that_is_about_to_join_counts_already() -> None:
     assert fetch(machine, 3, 105, now_ms=2) == 105
 
 
+def test_a_follower_that_can_not_join_holds_nobody_up() -> None:
+    """It was caught up a moment ago, and is about to stop, or is dead."""
+    machine = leader(isr=(1, 2), end=100)
+    fetch(machine, 3, 100)
+    change = machine.propose_join(3)
+    assert change is not None
+    machine.appended(110, now_ms=1, max_lag_ms=LAG_MS, min_isr=1)
+    assert fetch(machine, 2, 110, now_ms=1) == 100, "it may have joined"
+    machine.refused(change)
+    assert advance(machine, now_ms=2) == 110
+    machine.updated(replicas=(1, 2, 3), isr=(1, 2), partition_epoch=8, now_ms=3)
+    fetch(machine, 3, 110, now_ms=3)
+    machine.appended(120, now_ms=4, max_lag_ms=LAG_MS, min_isr=1)
+    assert fetch(machine, 2, 120, now_ms=4) == 110, "it may join now"
+    assert machine.advance(now_ms=5, max_lag_ms=LAG_MS, min_isr=1, live={1, 2})
+    assert machine.high_watermark == 120
+
+
 def test_a_follower_that_fell_behind_what_is_committed_holds_nobody_up() -> None:
     machine = leader(isr=(1, 2), end=100)
     fetch(machine, 3, 100)

@@ -6,7 +6,7 @@ sent again, because nobody knows whether it was heard, until the controller answ
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.isr_requests import IsrRequests, WrittenIsr
@@ -52,6 +52,11 @@ class InSyncSets:
     def now_ms(self) -> int:
         """The clock of followers' progress, which only goes forward."""
         return int(self._clock.monotonic() * 1000)
+
+    @property
+    def live(self) -> Container[int]:
+        """Brokers that are alive."""
+        return self._broker.image.brokers
 
     # ---- who lags -----------------------------------------------------------------------------------------------
 

@@ -274,6 +274,11 @@ class Partition:
         if replica not in replication.isr and self._in_sync_sets.now_ms() >= self._patient_until_ms:
             self._wish(replication.propose_join(replica))
 
+    def brokers_changed(self) -> None:
+        """A follower that is gone holds nothing up any more, if it is no member."""
+        if self.replication.remotes:
+            self._advance()
+
     def check_lag(self) -> None:
         """Have members of the in-sync set removed that lag."""
         sets = self._in_sync_sets
@@ -314,7 +319,9 @@ class Partition:
         """Let the high watermark follow the followers."""
         replication, sets = self.replication, self._in_sync_sets
         before = replication.high_watermark
-        if replication.advance(now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms, min_isr=self.min_insync_replicas):
+        if replication.advance(
+            now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms, min_isr=self.min_insync_replicas, live=sets.live
+        ):
             self._commit(before)
 
     # What the writer says

@@ -191,6 +191,9 @@ class Partitions:
                 self._end_topic(before, delete=after is not None)
             if after is not None:
                 self._apply_topic(after)
+        if old.brokers.keys() - new.brokers.keys():
+            for partition in tuple(self):
+                partition.brokers_changed()
         if self._to_begin:
             self._begin_some()
 

@@ -11,7 +11,7 @@ the two, so that whichever of them the controller goes by, a committed record is
     a follower has not had all that there is for `replica.lag.time.max.ms`                  it must leave
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,8 @@ class RemoteReplica:
     last_fetch_ms: int = NEVER_MS
     end_offset_at_last_fetch: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
+    is_refused: bool = False
+    """The controller does not let it join, as it is about to stop: nothing waits for it."""
 
     def fetched(
         self, offset: int, *, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
@@ -123,10 +125,12 @@ class LeaderReplication:
 
     # ---- what happens -------------------------------------------------------------------------------------------
 
-    def appended(self, log_end_offset: int, *, now_ms: int, max_lag_ms: int, min_isr: int) -> bool:
+    def appended(
+        self, log_end_offset: int, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None
+    ) -> bool:
         """The leader's own log ends at `log_end_offset` now; whether the high watermark moved."""
         self.log_end_offset = log_end_offset
-        return self.advance(now_ms=now_ms, max_lag_ms=max_lag_ms, min_isr=min_isr)
+        return self.advance(now_ms=now_ms, max_lag_ms=max_lag_ms, min_isr=min_isr, live=live)
 
     def appended_alone(self, log_end_offset: int) -> bool:
         """The same where there are no followers: what the leader has is committed."""
@@ -150,11 +154,12 @@ class LeaderReplication:
                 now_ms=now_ms,
             )
 
-    def advance(self, *, now_ms: int, max_lag_ms: int, min_isr: int) -> bool:
+    def advance(self, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None) -> bool:
         """Move the high watermark to what every member has; whether it moved. It never goes back.
 
-        A follower that is about to join counts already, else it would never have all that is committed. While there
-        are fewer than `min_isr` members nothing is committed (KIP-966); no set needs more than all replicas.
+        A follower that is about to join counts already, else it would never have all that is committed; but not one
+        that can't: it is none of the `live` brokers (`None`: not known), or the controller refused it. While there are
+        fewer than `min_isr` members nothing is committed (KIP-966); no set needs more than all replicas.
         """
         if len(self.isr) < min(min_isr, len(self.remotes) + 1):
             return False
@@ -163,7 +168,12 @@ class LeaderReplication:
         for replica, remote in self.remotes.items():
             end = remote.log_end_offset
             if end < committed and (
-                replica in members or (end >= self.high_watermark and self._is_joining(remote, now_ms, max_lag_ms))
+                replica in members
+                or (
+                    end >= self.high_watermark
+                    and (live is None or replica in live)
+                    and self._is_joining(remote, now_ms, max_lag_ms)
+                )
             ):
                 committed = end
         if committed <= self.high_watermark:
@@ -172,7 +182,8 @@ class LeaderReplication:
         return True
 
     def _is_joining(self, remote: RemoteReplica, now_ms: int, max_lag_ms: int) -> bool:
-        return remote.last_caught_up_ms != NEVER_MS and now_ms - remote.last_caught_up_ms <= max_lag_ms
+        was_caught_up = remote.last_caught_up_ms != NEVER_MS and now_ms - remote.last_caught_up_ms <= max_lag_ms
+        return was_caught_up and not remote.is_refused
 
     # ---- the in-sync set ----------------------------------------------------------------------------------------
 
@@ -216,21 +227,32 @@ class LeaderReplication:
     def accepted(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> bool:
         """The controller has written `isr`; whether this is still news: an answer to an older wish is not."""
         if partition_epoch <= self.partition_epoch:
-            self.refused(change)
+            self._drop(change)
             return False
-        self.isr, self.partition_epoch, self.pending = tuple(isr), partition_epoch, None
+        self._adopt(isr, partition_epoch)
         return True
 
     def refused(self, change: IsrChange) -> None:
-        """The controller did not write the change, and never will."""
+        """The controller did not write the change, and never will: who would have joined can't, for now."""
+        self._drop(change)
+        for replica in change.isr:
+            if replica in self.remotes and replica not in self.isr:
+                self.remotes[replica].is_refused = True
+
+    def _drop(self, change: IsrChange) -> None:
         if self.pending is change:
             self.pending = None
+
+    def _adopt(self, isr: Sequence[int], partition_epoch: int) -> None:
+        self.isr, self.partition_epoch, self.pending = tuple(isr), partition_epoch, None
+        for remote in self.remotes.values():
+            remote.is_refused = False
 
     def updated(self, *, replicas: Sequence[int], isr: Sequence[int], partition_epoch: int, now_ms: int) -> bool:
         """The controller says, unasked, what the partition looks like; whether this is news. The leader is the same."""
         if partition_epoch <= self.partition_epoch:
             return False
-        self.isr, self.partition_epoch, self.pending = tuple(isr), partition_epoch, None
+        self._adopt(isr, partition_epoch)
         self.assigned(replicas, now_ms=now_ms)
         return True
 

@@ -111,6 +111,10 @@ class InSyncSets:
             except OdradekError as error:
                 _log.info("the controller did not change %d in-sync sets yet: %s", len(wishes), error)
                 results = {}
+            except Exception:
+                # Wishes that nobody asks for any more would be pending for ever.
+                _log.exception("asking for %d in-sync sets failed", len(wishes))
+                results = {}
             self._broker.fence.check()  # what a smaller set has may be acknowledged
             written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
             self.expansions += len(written & growing)

@@ -75,14 +75,18 @@ class Channel:
                 self._in_flight = Outbox()
                 delay_s = _FIRST_RETRY_S
                 self._woken.set()
+                continue
             except (KafkaError, UnavailableError) as error:
                 level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
                 _log.log(level, "broker %d has not heard the controller: %s", self.broker.broker_id, error)
-                self.outbox.put_back(batch)
-                self._in_flight = Outbox()
-                self._woken.set()
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
+            except Exception:
+                # A broker that is told nothing any more would be worse than one that is told it again.
+                _log.exception("telling broker %d failed", self.broker.broker_id)
+            self.outbox.put_back(batch)
+            self._in_flight = Outbox()
+            self._woken.set()
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
 
     async def _tell(self, batch: Outbox) -> None:
         """Say all of it, by the image of this moment. Raises `KafkaError` or `UnavailableError` if that fails."""

@@ -21,9 +21,22 @@ _ID = UUID(int=5)
 _SIZES = (1, 0x7E, 0x7F, 300)
 
 
+_TIMEOUT_MS = 1000
+
+
 class _Clock:
     def now_ms(self) -> int:
         return 5
+
+
+class _Runtime:
+    clock = _Clock()
+
+
+class _Broker:
+    runtime = _Runtime()
+    counters = BrokerCounters()
+    purgatory = None
 
 
 class _Partition:
@@ -31,6 +44,7 @@ class _Partition:
 
     topic_partition = TopicPartition("t", 3)
     topic_id = _ID
+    has_followers = False
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
@@ -45,7 +59,7 @@ class _Partition:
 
 def _frame(version: int, acks: int, records: bytes) -> bytes:
     topic = ProduceTopic("t", _ID, [(3, records)])
-    body = encode_produce_request(version, [topic], acks=acks, timeout_ms=1000)
+    body = encode_produce_request(version, [topic], acks=acks, timeout_ms=_TIMEOUT_MS)
     return encode_request_header(ApiKey.PRODUCE, version, 77, "c") + b"".join(body)
 
 
@@ -55,14 +69,14 @@ def check_shortcut(data: bytes) -> None:
         return
     version, acks = VERSIONS[data[0] % len(VERSIONS)], (1, -1)[data[1] & 1]
     partition: Any = _Partition()
-    clock: Any = _Clock()
-    road = ProduceShortcut(clock, BrokerCounters())
+    broker: Any = _Broker()
+    road = ProduceShortcut(broker)
     for size in _SIZES:
         learned = memoryview(_frame(version, acks, b"r" * size))
         header = decode_request_header(learned)
         context: Any = type("Context", (), {"header": header})
         records = decode_produce_request(version, learned, header.body_offset).topics[0].partitions[0][1]
-        road.learn(learned, context, partition, records, acks)
+        road.learn(learned, context, partition, records, acks, _TIMEOUT_MS)
     frame = memoryview(data)[2:]
     reply = road(frame)
     if reply is None:

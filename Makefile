@@ -5,6 +5,9 @@ ARGS ?=
 TARGET ?= messages
 RUNS ?= 100000
 
+# Where it is set, every process of the many would compile the whole project anew: half of a broker's start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check bench fuzz soak
 .DELETE_ON_ERROR:
 

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
@@ -44,6 +45,9 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
 }
 """What is not to be had everywhere, and what is in its way here; nothing if it can be used."""
 
+_HEAVY: Final = ("java", "kafka", "zookeeper")
+"""Those that keep a machine busy: Spark gives a Python worker ten seconds to start, whatever else there is to do."""
+
 # How fast a machine is decides nothing here: the first example may compile, and others may want the processor.
 settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odradek")
@@ -55,6 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(component): skip the test where the component is not installed")
     if unknown := _REQUIRED - COMPONENTS.keys():
         raise pytest.UsageError(f"ODRADEK_REQUIRE names {sorted(unknown)}; known are {sorted(COMPONENTS)}")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a shell without a terminal starts what is behind `&`. Children would inherit it, and have Ctrl-C tested.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -62,6 +69,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         for component in marker.args:
             if trouble := COMPONENTS[component]():
                 pytest.skip(f"{component} {trouble}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`, tests of one heavy server, or of one module, follow each other on one worker."""
+    for item in items:
+        heavy = [each for marker in item.iter_markers("needs") for each in marker.args if each in _HEAVY]
+        item.add_marker(pytest.mark.xdist_group(heavy[0] if heavy else item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -46,10 +46,12 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/request_faults.py": "a lock: the threads of several brokers use up one rule",
     "testing/cluster.py": "its calls have limits of real time",
     "testing/conditions.py": "waits for other processes, which live in real time",
+    "testing/ports.py": "asks which ports are free, and draws one",
     "testing/process.py": "kills a broker that a supervisor started",
     "testing/server_process.py": "starts and kills servers",
     "testing/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
     "testing/disk.py": "os.strerror: the texts of error numbers",
+    "columns/machine_code.py": "keeps compiled code as numba does, and has another process compile it",
     "log/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
     "log/progress.py": "a lock: the threads of the disk tell it how far they are",
 }
@@ -208,6 +210,20 @@ def _is_method(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute)
 
 
+# ---- the start ------------------------------------------------------------------------------------------------------
+
+
+def test_dataclasses_are_those_that_compile_nothing_where_they_are_declared():
+    standard = [
+        f"{_name(path)}: {', '.join(alias.name for alias in node.names)}"
+        for path in ROOMS
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses" and path.name != "values.py"
+        if {"dataclass", "field"} & {alias.name for alias in node.names}
+    ]
+    _report(standard, "dataclass and field come from odradek.model.values (decision 15)")
+
+
 # ---- tests ----------------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +318,18 @@ def test_the_lock_has_every_package_that_the_project_names(lock: str):
     names = {_normal(re.split(r"[\[<>=!~; ]", name)[0]) for name in wanted} - {"odradek"}
     locked = {_normal(line.partition("==")[0]) for line in lock.splitlines() if "==" in line}
     _report(sorted(names - locked), "packages that the lock lacks")
+
+
+def test_everybody_names_the_same_versions_of_python():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    prefix = "Programming Language :: Python :: "
+    classifiers = [each.removeprefix(prefix) for each in project["project"]["classifiers"] if each.startswith(prefix)]
+    (readme,) = re.findall(r"Python (\S+(?:, \S+)*) and (\S+) are\s+supported", (ROOT / "README.md").read_text())
+    assert [*readme[0].split(", "), readme[1]] == classifiers
+    lowest = classifiers[0]
+    assert project["project"]["requires-python"] == f">={lowest}"
+    assert project["tool"]["mypy"]["python_version"] == lowest
+    assert project["tool"]["ruff"]["target-version"] == f"py{lowest.replace('.', '')}"
 
 
 # ---- these checks themselves ----------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ class Client(asyncio.Protocol):
         partition_max_bytes: int = 1 << 20,
         session: tuple[int, int] = (0, -1),
         leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
         isolation_level: int = 0,
         forgotten: Sequence[tuple[Any, int]] = (),
     ) -> None:
@@ -152,6 +153,7 @@ class Client(asyncio.Protocol):
                         "fetch_offset": offset,
                         "partition_max_bytes": partition_max_bytes,
                         "current_leader_epoch": leader_epoch,
+                        "last_fetched_epoch": last_fetched_epoch,
                     }
                 ],
             }

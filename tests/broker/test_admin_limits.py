@@ -17,7 +17,7 @@ from kio.serial._introspect import (
     is_optional,
 )
 
-from odradek.broker.apis import apis
+from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.schemas import load_request_schema

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.connection_quotas import ConnectionQuotas
+from odradek.broker.serving.connection_quotas import ConnectionQuotas
 from odradek.config import BrokerConfig, parse_ip_counts
 from odradek.model import ConfigurationError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.apis import HIDDEN, apis
+from odradek.broker.serving.apis import HIDDEN, apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_response, encode_request

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 
@@ -89,6 +90,23 @@ def test_at_least_one_batch_is_given_however_large(play: Any) -> None:
         ]
         assert sorted(sizes)[-1] > 5000
         assert sum(size > 5000 for size in sizes) == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("most", [0, -1, -(2**31)])
+def test_a_limit_below_zero_is_as_small_as_zero(play: Any, most: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a"))
+        await client.produce("t", world.batch(b"b"))
+        for limits in ({"partition_max_bytes": most}, {"max_bytes": most}, {"max_bytes": most, "min_bytes": 1}):
+            client.send_fetch([("t", 0, 0)], **limits)
+            (topic,) = (await client.answer(ApiKey.FETCH, 12)).topics
+            assert topic.partitions[0].error_code == 0
+            assert world.values(topic.partitions[0].records) == [b"a"]
 
     play(scene)
 
@@ -273,6 +291,80 @@ def test_a_session_tells_only_what_is_new(play: Any) -> None:
         answer, found = await fetch((session_id, -1), ("t", 2, 0))
         assert (answer.session_id, found) == (0, {2: [b"b"]})
         assert (await fetch((session_id, 5)))[0].error_code == ErrorCode.fetch_session_id_not_found
+
+    play(scene)
+
+
+def test_an_overtaken_fetch_tells_nothing_and_takes_no_news_from_the_next_one(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, writer = await world.client(), await world.client()
+        await client.create_topic("t")
+        client.send_fetch([("t", 0, 0)], session=(0, 0))
+        session_id = (await client.answer(ApiKey.FETCH, 12)).session_id
+        client.send_fetch([], session=(session_id, 1), max_wait_ms=600_000, min_bytes=100_000)
+        await writer.produce("t", world.batch(b"a"))
+        client.send_fetch([("t", 0, 1)], session=(session_id, 2), max_wait_ms=600_000, min_bytes=100_000)
+        assert not (await client.answer(ApiKey.FETCH, 12)).topics
+        client.send_fetch([], session=(session_id, 3))
+        assert not (await client.answer(ApiKey.FETCH, 12)).topics, "the second was overtaken too"
+        ((partition,),) = [topic.partitions for topic in (await client.answer(ApiKey.FETCH, 12)).topics]
+        assert (partition.high_watermark, partition.records) == (1, b"")
+
+    play(scene)
+
+
+def test_who_is_told_where_the_logs_part_is_told_the_high_watermark_again(play: Any) -> None:
+    """It has no use for the one that comes with the place."""
+
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a"))
+        client.send_fetch([("t", 0, 9)], session=(0, 0), last_fetched_epoch=0)
+        answer = await client.answer(ApiKey.FETCH, 12)
+        assert answer.topics[0].partitions[0].diverging_epoch == (0, 1)
+        client.send_fetch([("t", 0, 1)], session=(answer.session_id, 1), last_fetched_epoch=0)
+        ((partition,),) = [topic.partitions for topic in (await client.answer(ApiKey.FETCH, 12)).topics]
+        assert (partition.high_watermark, partition.records) == (1, b"")
+
+    play(scene)
+
+
+def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_into: list[int] = []
+    check = Partition.check_leader_epoch
+
+    def note(partition: Partition, leader_epoch: int) -> None:
+        looked_into.append(partition.topic_partition.partition)
+        check(partition, leader_epoch)
+
+    monkeypatch.setattr(Partition, "check_leader_epoch", note)
+
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client, writer = await world.client(), await world.client()
+        await client.create_topic("t", partitions=6)
+        partitions = [broker.partitions.leader("t", number) for number in range(6)]
+        epoch = partitions[0].leader_epoch
+        client.send_fetch([("t", number, 0) for number in range(6)], session=(0, 0), leader_epoch=epoch)
+        session_id = (await client.answer(ApiKey.FETCH, 12)).session_id
+        client.send_fetch([], session=(session_id, 1), max_wait_ms=5000, min_bytes=100_000)
+        await world.pass_time(1)
+        looked_into.clear()
+        await writer.produce("t", world.batch(b"a"), partition=1)
+        partitions[2].replication.high_watermark = 5
+        partitions[3].log.restart(7, 0)
+        partitions[4].leader_epoch = epoch + 1
+        broker.partitions.stop_replica(partitions[5].topic_partition, delete=False)
+        answer = await client.answer(ApiKey.FETCH, 12)
+        assert sorted(looked_into) == [1, 2, 3, 4]
+        found = {each.partition: each.error_code for topic in answer.topics for each in topic.partitions}
+        fenced, gone = ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower
+        assert found == {1: 0, 2: 0, 3: ErrorCode.offset_out_of_range, 4: fenced, 5: gone}
 
     play(scene)
 

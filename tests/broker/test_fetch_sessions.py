@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from odradek.broker.fetch_sessions import FetchContext, FetchSessions, FetchTarget, PartitionKey
+from odradek.broker.serving.fetch_sessions import FetchContext, FetchSessions, FetchTarget, PartitionKey
 from odradek.model import ErrorCode, KafkaError
 
 
@@ -114,6 +114,17 @@ def test_a_request_changes_what_it_names_and_leaves_the_rest() -> None:
     again = go_on(sessions, session_id, 1, 1, changed)
     assert [(each.fetch_offset, each.max_bytes) for each in again.targets.values()] == [(0, 0), (99, 5)]
     assert again.targets[changed.key].current_leader_epoch == 3
+
+
+def test_who_knows_of_another_leader_epoch_is_told_the_high_watermark_again() -> None:
+    """What it was told of the one before may have come when it did not believe it any more."""
+    sessions = sessions_of(slots=1)
+    context = begin(sessions, 2, 0)
+    for target in context.targets.values():
+        target.high_watermark = 7
+    changed = [FetchTarget(PartitionKey("t", number), current_leader_epoch=number - 1) for number in range(2)]
+    again = go_on(sessions, context.session_id, 1, 1, *changed)
+    assert [each.high_watermark for each in again.targets.values()] == [7, -1]
 
 
 def test_a_session_that_forgets_everything_is_over() -> None:

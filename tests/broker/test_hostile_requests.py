@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schema_samples import change, sample
 
-from odradek.broker.apis import apis
+from odradek.broker.serving.apis import apis
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import encode_request_header
 from odradek.protocol.messages import encode_request

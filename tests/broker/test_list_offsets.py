@@ -90,6 +90,34 @@ def test_replicas_and_debuggers_see_what_is_not_committed(play: Any) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize(
+    ("version", "error"), [(4, ErrorCode.leader_not_available), (5, ErrorCode.offset_not_available)]
+)
+def test_a_leader_that_does_not_know_yet_what_was_committed_tells_no_end(
+    play: Any, version: int, error: ErrorCode
+) -> None:
+    """KIP-207."""
+
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        await client.produce("t", world.batch(b"a", b"b", b"c"))
+        replication = broker.partitions.leader("t", 0).replication
+        replication.high_watermark, replication.start_offset = 1, 2
+        assert (await ask(client, -1, version)).error_code == error
+        assert (await ask(client, NOW_MS + 1, version)).error_code == error, "there is a record, committed or not"
+        assert (await ask(client, NOW_MS + 9, version)).error_code == error
+        assert (await ask(client, NOW_MS, version)).offset == 0
+        assert (await ask(client, -2, version)).offset == 0
+        assert (await ask(client, -1, version, replica_id=1)).offset == 3
+        replication.high_watermark = 2
+        assert (await ask(client, -1, version)).offset == 2
+        assert (await ask(client, NOW_MS + 9, version)).offset == -1
+
+    play(scene)
+
+
 def test_an_empty_partition_begins_in_the_leaders_epoch_and_has_no_times(play: Any) -> None:
     async def scene(world: Any) -> None:
         await world.broker()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.lifecycle import Broker
-from odradek.broker.monitor import Monitor
+from odradek.broker.observing.monitor import Monitor
 from odradek.config import BrokerConfig
 from odradek.metrics import catalog
 from odradek.metrics.catalog import Kind, Metric

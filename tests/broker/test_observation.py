@@ -8,8 +8,8 @@ from typing import Any
 
 from odradek import __version__
 from odradek.broker.lifecycle import Broker, Phase
-from odradek.broker.monitor import Monitor
-from odradek.broker.observation import observe
+from odradek.broker.observing.monitor import Monitor
+from odradek.broker.observing.observation import observe
 from odradek.config import BrokerConfig
 from odradek.metrics import catalog
 from odradek.metrics.catalog import Metric

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from odradek.broker.readmission import until_out_of_sync
+from odradek.broker.cluster.readmission import until_out_of_sync
 from odradek.config import parse_listener
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.testing.conditions import eventually
+
 DEADLINE_S = 30
 PROGRAM = [sys.executable, "-c", "from odradek.cli import main; main()", "serve"]
 
@@ -57,6 +59,18 @@ def test_it_is_ready_and_ends_cleanly_on_a_signal(tmp_path: Path, number: signal
         assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+def test_a_broker_whose_standard_files_are_closed_serves_and_keeps_its_own_files_beyond_them(tmp_path: Path) -> None:
+    command = [*PROGRAM, "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command])
+    try:
+        eventually(lambda: (tmp_path / "listener.ports").exists() or process.poll() is not None)
+        numbers = {number: os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)}
+        assert numbers == dict.fromkeys(range(3), os.devnull)
+    finally:
+        process.terminate()
+        assert process.wait(timeout=DEADLINE_S) == 0
+
+
 def test_a_free_port_is_kept_by_a_restart(tmp_path: Path) -> None:
     arguments = ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
     with serving(*arguments) as (_, first):
@@ -68,6 +82,13 @@ def test_a_free_port_is_kept_by_a_restart(tmp_path: Path) -> None:
         (tmp_path / "listener.ports").write_text(f"PLAINTEXT={taken.getsockname()[1]}\n")
         with serving(*arguments) as (_, third):
             assert int(third.split(":")[1]) != taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "9" * 5000])
+def test_a_remembered_port_that_is_none_is_not_asked_for(tmp_path: Path, port: str) -> None:
+    (tmp_path / "listener.ports").write_text(f"PLAINTEXT={port}\n")
+    with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (_, address):
+        assert address != "127.0.0.1:34463"  # the last sixteen bits of 99999
 
 
 def test_a_data_directory_in_use_is_refused_naming_the_process(tmp_path: Path) -> None:
@@ -213,8 +234,10 @@ def test_a_start_that_fails_is_an_entry_of_the_log_in_json(tmp_path: Path) -> No
 
 
 def test_a_start_imports_nothing_that_only_some_brokers_need() -> None:
-    """Each of these is a tenth of a second and ten megabytes or more."""
+    """Each of these is a tenth of a second and ten megabytes, or a megabyte at least."""
     code = "import odradek.cli.serve, sys; print(*(name for name, found in sys.modules.items() if found))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert "odradek.broker.lifecycle" in done.stdout.split()
-    assert not {"numpy", "pyarrow", "numba", "kazoo", "hypothesis"} & set(done.stdout.split())
+    assert not {"numpy", "pyarrow", "numba", "kazoo", "hypothesis", "cramjam", "importlib.metadata"} & set(
+        done.stdout.split()
+    )

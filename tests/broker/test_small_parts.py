@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.purgatory import Purgatory
+from odradek.broker.serving.answer_cache import AnswerCache
+from odradek.broker.serving.purgatory import Purgatory
 from odradek.metadata.image import ClusterImage
 
 

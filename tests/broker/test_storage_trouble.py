@@ -69,23 +69,62 @@ def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses(
     play(scene)
 
 
-def test_a_failed_write_stops_that_partition_alone(play: Any) -> None:
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+def test_a_failed_write_stops_that_partition_and_a_failed_disk_all_of_its_directory(play: Any, number: int) -> None:
     """Nobody leads it then, as in Kafka: a disk that has failed is not believed for reads."""
 
     async def scene(world: Any) -> None:
-        broker = await world.broker()
+        broker = await world.broker(log_dirs=("/a", "/b"))
         client = await world.client()
-        await client.create_topic("t", partitions=2)
-        assert (await client.produce("t", world.batch(b"a"))).error_code == 0
-        world.runtime.disk.fail_next("append", errno.EIO, path_end="t-0/00000000000000000000.log")
+        await client.create_topic("t", partitions=4)
+        for partition in range(4):
+            assert (await client.produce("t", world.batch(b"a"), partition=partition)).error_code == 0
+        assert broker.logs.logs["t", 2].directory == "/a/t-2"
+        world.runtime.disk.fail_next("append", number, path_end="t-0/00000000000000000000.log")
         for _ in range(2):
             refused = await client.produce("t", world.batch(b"b"))
             assert refused.error_code == ErrorCode.kafka_storage_error
             assert refused.error_message
-        await broker.controller.view.until(lambda: not broker.image.topics["t"].partitions[0].has_leader)
-        assert (await client.fetch("t", 0)).error_code == ErrorCode.kafka_storage_error
-        assert (await client.produce("t", world.batch(b"c"), partition=1)).error_code == 0
-        assert world.values((await client.fetch("t", 0, partition=1)).records) == [b"c"]
+        dead = [0] if number == errno.EACCES else [0, 2]
+        topic = lambda: broker.image.topics["t"]  # noqa: E731
+        await broker.controller.view.until(lambda: not any(topic().partitions[each].has_leader for each in dead))
+        for partition in range(4):
+            fetched = await client.fetch("t", 0, partition=partition)
+            written = await client.produce("t", world.batch(b"c"), partition=partition)
+            expected = ErrorCode.kafka_storage_error if partition in dead else ErrorCode.none
+            assert (fetched.error_code, written.error_code) == (expected, expected), partition
+        told = {
+            each.log_dir: each.error_code
+            for each in (await client.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})).results
+        }
+        assert told == {"/a": expected_of(number), "/b": ErrorCode.none}
+        assert not broker.failed.is_set()
+
+    play(scene)
+
+
+def expected_of(number: int) -> ErrorCode:
+    """What is said of a directory in which that has happened."""
+    return ErrorCode.none if number == errno.EACCES else ErrorCode.kafka_storage_error
+
+
+def test_when_the_last_directory_has_failed_the_broker_says_that_it_can_do_nothing_more(
+    play: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(log_dirs=("/a", "/b"))
+        client = await world.client()
+        await client.create_topic("t", partitions=2)
+        for partition in range(2):
+            world.runtime.disk.fail_next("append", errno.EIO, path_end=f"t-{partition}/00000000000000000000.log")
+        assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.kafka_storage_error
+        await asyncio.sleep(1)
+        assert not broker.failed.is_set()
+        assert (await client.produce("t", world.batch(b"a"), partition=1)).error_code == ErrorCode.kafka_storage_error
+        await broker.failed.wait()
+        assert len(broker.logs.offline_directories) == 2
+        for directory in ("/a", "/b"):
+            assert caplog.text.count(f"the data directory {directory} has failed: ") == 1
 
     play(scene)
 
@@ -106,7 +145,7 @@ def test_a_partition_whose_log_can_not_be_made_is_offline_and_the_others_serve(p
     async def scene(world: Any) -> None:
         await world.broker()
         client = await world.client()
-        world.runtime.disk.fail_next("create", errno.EIO, path_end="t-0/00000000000000000000.log", count=100)
+        world.runtime.disk.fail_next("create", errno.EACCES, path_end="t-0/00000000000000000000.log", count=100)
         await client.create_topic("t", partitions=2)
         assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.kafka_storage_error
         assert (await client.produce("t", world.batch(b"a"), partition=1)).error_code == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.observation import observe
+from odradek.broker.observing.observation import observe
 from odradek.metrics import catalog
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey

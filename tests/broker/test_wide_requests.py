@@ -184,6 +184,32 @@ def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Any) -
     play(scene)
 
 
+def test_members_that_wait_for_others_hold_nobody_else_up(play: Any) -> None:
+    """What they said is the group's, which has a limit of its own: they may wait for minutes."""
+
+    async def scene(world: Any) -> None:
+        broker = await world.broker(
+            offsets_topic_num_partitions=1,
+            queued_max_request_bytes=2_000_000,
+            socket_request_max_bytes=2_000_000,
+            group_initial_rebalance_delay_ms=60_000,
+        )
+        other = await world.client()
+        await other.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        members = [await world.client() for _ in range(4)]
+        protocols = [{"name": f"{number:05}", "metadata": bytes(200)} for number in range(800)]
+        message = {**JOIN, "rebalance_timeout": 600_000, "protocols": protocols, "reason": "because"}
+        for number, member in enumerate(members):
+            body = encode_request(ApiKey.JOIN_GROUP, 8, {**message, "group_instance_id": f"{number}"})
+            member.send(ApiKey.JOIN_GROUP, 8, body)
+            await world.pass_time(1)
+            assert await other.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        assert sum(shard.size_bytes for shard in broker.groups.shards()) > 4 * 300_000
+        assert 0 < broker.server.unanswered_bytes < 100, "their reasons are kept, which the group does not count"
+
+    play(scene)
+
+
 def test_a_long_client_id_is_cut_in_the_ids_of_its_members(play: Any) -> None:
     async def scene(world: Any) -> None:
         await world.broker(offsets_topic_num_partitions=1)

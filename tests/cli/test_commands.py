@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from odradek import cli
 from odradek.testing import eventually
 
 
@@ -261,3 +264,14 @@ def test_a_progress_bar_is_for_terminals_only(shell: Any, topic: Callable[..., s
     assert process.stdout == b""
     assert f"producing to {name}"[:20].encode() in shown
     assert b"records" in shown
+
+
+def test_ctrl_c_waits_for_no_import_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, name: interrupted)
+    monkeypatch.setattr(cli, "_ours", lambda: pytest.fail("errors are imported, which takes a while"))
+    result = CliRunner().invoke(cli.main, ["topics"])
+    assert (result.exit_code, result.output) == (130, "")

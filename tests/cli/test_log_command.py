@@ -138,6 +138,19 @@ def test_a_damaged_file_is_dumped_up_to_the_damage(data: Path) -> None:
     assert shown.stdout.splitlines()[-1].startswith("damaged at byte ")
 
 
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_dumped(data: Path) -> None:
+    for path in (data / "t-0" / FIRST, data / "meta.properties"):
+        path.unlink()
+        path.mkdir()
+    result = run("dump", data)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        f"odradek: {data}/meta.properties cannot be read: Is a directory",
+        f"odradek: {data}/t-0/{FIRST} cannot be read: Is a directory",
+    ]
+    assert "baseOffset: 7" in result.stdout
+
+
 def test_what_is_no_log_is_refused_in_one_line(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("x")

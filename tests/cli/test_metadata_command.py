@@ -95,7 +95,6 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
     [
         (lambda data: (data / "meta.properties").unlink(), "is no data directory of a broker"),
         (lambda data: (data / "meta.properties").write_text("version=1\n"), "does not say whose"),
-        (lambda data: (data / "t-1" / "partition.metadata").unlink(), "does not say which topic's"),
         (lambda data: (data / "t-0").rename(data / "t-5"), "only the partitions [1, 5]"),
         (
             lambda data: (data / "t-0" / "partition.metadata").write_bytes(
@@ -105,13 +104,43 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
         ),
         (lambda data: (data / FOLDER / "00000000000000000000.log").write_bytes(b"x" * 100), "00000000000000000000.log"),
     ],
-    ids=["no identity", "half an identity", "no id", "a gap", "two ids", "damage"],
+    ids=["no identity", "half an identity", "a gap", "two ids", "damage"],
 )
 def test_what_is_not_whole_is_refused(data: Path, spoil: Any, said: str) -> None:
     spoil(data)
     result = adopt(data)
     assert result.exit_code == 1
     assert said in result.output
+
+
+@pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: ?"], ids=["missing", "empty", "damaged"])
+@pytest.mark.parametrize("source", ["neighbour", "controller", "tree"])
+def test_an_id_that_a_folder_lacks_is_what_others_know(data: Path, content: bytes | None, source: str) -> None:
+    if source == "tree":
+        assert adopt(data).exit_code == 0
+    elif source == "controller":
+        record = bytes([1, 2, 0]) + encode_string("t", flexible=True) + TOPIC_ID.bytes + b"\x00"
+        path = data / FOLDER / "00000000000000000000.log"
+        path.write_bytes(encode_batch([(1, None, record, ())]) + path.read_bytes())
+    for number in (0, 1) if source != "neighbour" else (1,):
+        path = data / f"t-{number}" / "partition.metadata"
+        path.unlink() if content is None else path.write_bytes(content)
+    assert [row["topic_id"] for row in rows(adopt(data, "--json"))] == [encode_uuid(TOPIC_ID)]
+
+
+def test_a_topic_whose_id_nobody_knows_is_left_and_the_others_are_taken_over(data: Path) -> None:
+    for number in (0, 1):
+        (data / f"u-{number}").mkdir()
+    result = adopt(data)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("t: 2 partitions")
+    assert result.stdout.count("\n") == 2
+    assert f"the topic u is left as it is: {data}/u-0/partition.metadata (and 1 more)" in result.stderr
+    assert "`topic_id: ID`" in result.stderr
+    assert not list((data / "u-0").iterdir()), "nothing is written there"
+    for number in (0, 1):
+        (data / f"u-{number}" / "partition.metadata").write_bytes(encode_partition_metadata(uuid.UUID(int=5)))
+    assert [row["name"] for row in rows(adopt(data, "--json"))] == ["t", "u"], "and once that is done, it comes too"
 
 
 def test_what_the_tree_has_otherwise_is_refused(data: Path) -> None:

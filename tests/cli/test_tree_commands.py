@@ -229,7 +229,8 @@ def test_a_tree_in_zookeeper_is_shown_and_a_chroot_that_is_not_there_is_not_made
 
 def test_a_zookeeper_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.stores.opening.READER_CONNECTION_TIMEOUT_MS", 300)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    said = odradek("ls", "--metadata", f"zookeeper://127.0.0.1:{port}", fails=1).stderr
+    with socket.socket() as bound:  # refuses, since nobody listens, and nobody else gets it meanwhile
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        said = odradek("ls", "--metadata", f"zookeeper://127.0.0.1:{port}", fails=1).stderr
     assert said == f"odradek: no ZooKeeper server answers at 127.0.0.1:{port}\n"

@@ -179,6 +179,27 @@ def test_arrow_has_what_records_have(world: World, codec: str) -> None:
     play(world, scene)
 
 
+def test_records_that_could_not_be_made_columns_are_not_skipped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async def scene() -> None:
+        async with world.consumer("reader", "t") as consumer:
+            first = await consumer.poll(max_records=2)
+            with monkeypatch.context() as patch:
+                patch.setattr("odradek.columns.decode_batches", fail)
+                with pytest.raises(MemoryError):
+                    await consumer.poll_arrow()
+            assert await consumer.position(("t", 0)) == 2
+            with pytest.raises(ValueError, match="columns are some of"):
+                await consumer.poll_arrow(columns=["nonsense"])
+            batch = await consumer.poll_arrow(columns=["offset"])
+            assert batch is not None
+            assert [record.offset for record in first] + batch.to_pydict()["offset"] == [0, 1, 2, 3, 4]
+
+    play(world, scene, count=5)
+
+
 @pytest.mark.parametrize(("reset", "found"), [("earliest", [0, 1]), ("latest", [2])])
 def test_without_a_committed_offset_the_reset_policy_says_where_to_start(
     world: World, reset: str, found: list[int]

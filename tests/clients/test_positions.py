@@ -1,6 +1,7 @@
 """Fetched record batches become records: in order, from the position on, without what was aborted (M12)."""
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -140,6 +141,24 @@ def test_raw_batches_go_on_where_records_stopped() -> None:
     assert len(rest.buffer) == len(batch(3, 2)) + len(batch(5, 1))
     assert state.take_raw() is None
     assert state.position == 6
+
+
+@pytest.mark.parametrize(("codec", "mib"), [(Codec.NONE, 3), (Codec.ZSTD, 24)])
+def test_raw_batches_come_in_pieces_whose_records_fit_the_memory_that_a_reader_means_to_use(
+    codec: Codec, mib: int
+) -> None:
+    """Eight MiB of records at once, or a batch if that has more, whatever one fetch brought."""
+    contents = Random(1).randbytes(mib << 17) * 8
+    batches = [
+        bytes(encode_batch([(1_000, None, contents, ())], base_offset=offset, leader_epoch=4, codec=codec))
+        for offset in range(5)
+    ]
+    state = state_at(0, fetched(*batches))
+    ends = []
+    while (raw := state.take_raw()) is not None:
+        assert state.position == raw.next_offset
+        ends.append(raw.next_offset)
+    assert ends == ([2, 4, 5] if codec is Codec.NONE else [1, 2, 3, 4, 5])
 
 
 @given(

@@ -1,6 +1,7 @@
 """The broker's keys: types, limits, defaults, and where they come from."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from odradek.config import (
     parse_host_port,
     parse_listener,
 )
-from odradek.config.broker import IGNORED, MOVED
+from odradek.config.foreign import IGNORED, MOVED
 from odradek.model import ConfigurationError
 
 
@@ -71,6 +72,7 @@ def test_overrides_beat_the_file(tmp_path) -> None:
         ("zookeeper.connect", "localhost:2181", "--metadata"),
         ("listeners", "PLAINTEXT//nowhere", "HOST:PORT"),
         ("listeners", "", "listeners needs a value"),
+        ("log.dirs", "a,b,a", "log.dirs names a directory twice: a, b, a"),
         ("queued.max.request.bytes", "5", "socket.request.max.bytes"),
         ("group.min.session.timeout.ms", "1800001", "group.max.session.timeout.ms"),
     ],
@@ -94,6 +96,38 @@ def test_keys_with_nothing_to_set_are_warned_of(caplog) -> None:
     known = BrokerConfig.definitions().keys()
     assert not known & IGNORED.keys()
     assert not known & MOVED.keys()
+
+
+def test_what_kafka_ships_for_zookeeper_starts_but_for_where_the_tree_is(tmp_path: Path, caplog) -> None:
+    """The keys of the last `config/server.properties` that named a ZooKeeper, Kafka 3.9's."""
+    shipped = tmp_path / "server.properties"
+    shipped.write_text(
+        """
+        broker.id=0
+        num.network.threads=3
+        num.io.threads=8
+        socket.send.buffer.bytes=102400
+        socket.receive.buffer.bytes=102400
+        socket.request.max.bytes=104857600
+        log.dirs=logs
+        num.partitions=1
+        num.recovery.threads.per.data.dir=1
+        offsets.topic.replication.factor=1
+        transaction.state.log.replication.factor=1
+        transaction.state.log.min.isr=1
+        log.retention.hours=168
+        log.retention.check.interval.ms=300000
+        zookeeper.connection.timeout.ms=18000
+        group.initial.rebalance.delay.ms=0
+        """
+    )
+    assert load(str(shipped), {}).log_dirs == ("logs",)
+    assert {line.split()[0] for line in caplog.messages} == {
+        "num.network.threads",
+        "num.io.threads",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    }
 
 
 def test_values_given_directly_are_checked_too() -> None:

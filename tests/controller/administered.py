@@ -7,7 +7,7 @@ from typing import Any
 
 from ears import HearingShell
 
-from odradek.broker import partition_jobs
+from odradek.broker.controlling import partition_jobs
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import ElectionType, IsrWish, NewTopic, StateChange, change_isr
 from odradek.metadata.image import ClusterImage, PartitionImage

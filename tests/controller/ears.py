@@ -5,9 +5,9 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.context import Session
-from odradek.broker.controller_shell import ControllerShell
-from odradek.broker.dispatch import Dispatcher
+from odradek.broker.controlling.controller_shell import ControllerShell
+from odradek.broker.serving.context import Session
+from odradek.broker.serving.dispatch import Dispatcher
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.model import TopicPartition
 from odradek.runtime import Listener, Runtime

@@ -79,6 +79,7 @@ def _with_state(before: TopicImage, number: int, state: PartitionStateNode) -> T
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         isr=state.isr,
+        leader_recovery_state=state.leader_recovery_state,
         state_version=before.partitions[number].state_version + 1,
     )
     return replace(before, partitions={**before.partitions, number: after})

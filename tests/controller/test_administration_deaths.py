@@ -135,7 +135,7 @@ def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller
 
 def test_elections_that_a_node_asks_for_are_finished_by_the_next_controller(seed, monkeypatch):
     """M9, M10."""
-    monkeypatch.setattr("odradek.broker.active_controller.STEP_OPERATIONS", 1)
+    monkeypatch.setattr("odradek.broker.controlling.active_controller.STEP_OPERATIONS", 1)
 
     async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
         await world.create((1, 2), (1, 3), (1, 2))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.commands.messages import ALL, SOME
+from odradek.broker.cluster.commands import ALL, SOME
 from odradek.controller import IsrWish, NewPartitions, NewTopic, StopReplicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey

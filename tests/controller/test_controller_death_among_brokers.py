@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from administered import Mortal
 
-from odradek.broker import active_controller
+from odradek.broker.controlling import active_controller
 from odradek.controller import NewTopic
 from odradek.testing import Simulation
 

@@ -8,7 +8,7 @@ from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import elect, elections, initial_operations, needs_initialization
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
-from odradek.metadata.nodes import PartitionStateNode
+from odradek.metadata.nodes import RECOVERED, RECOVERING, PartitionStateNode
 from odradek.model import TopicPartition
 
 
@@ -36,6 +36,22 @@ def test_the_first_replica_in_sync_and_alive_leads(leader, isr, live, unclean, d
     assert elect(partition(leader, isr), live, unclean=unclean) == decided
 
 
+@pytest.mark.parametrize(
+    ("without_log", "isr", "decided"),
+    [
+        ({1}, (1, 2, 3), (-1, (2, 3))),
+        ({1, 3}, (1, 2, 3), (-1, (2,))),
+        ({1, 2}, (1, 2), (-1, (1, 2))),
+    ],
+)
+def test_who_lives_without_a_log_is_not_waited_for_beside_others(without_log, isr, decided) -> None:
+    assert elect(partition(1, isr), set(), unclean=False, without_log=without_log) == decided
+    offline = {broker_id: {TopicPartition("a", 0)} for broker_id in without_log}
+    topics = [topic("a", [partition(1, isr)])]
+    [election] = elections(image(without_log, topics), topics, 9, BrokerConfig(), offline=offline)
+    assert (election.state.leader, election.state.isr) == decided
+
+
 def image(live, topics) -> ClusterImage:
     endpoints = (ListenerAddress("PLAINTEXT", "host", 1),)
     brokers = {broker_id: BrokerImage(broker_id=broker_id, endpoints=endpoints) for broker_id in live}
@@ -55,6 +71,23 @@ def test_an_election_raises_the_leader_epoch_and_names_the_version_it_replaces()
     assert election.state == PartitionStateNode(leader=2, leader_epoch=6, isr=(2,), controller_epoch=9)
     operation = election.operation()
     assert (operation.path, operation.version) == ("/brokers/topics/a/partitions/0/state", 8)
+
+
+def test_a_leader_that_was_not_in_sync_is_recovering_and_its_successor_out_of_the_isr_is_as_it_was() -> None:
+    """KIP-704."""
+    config = {"unclean.leader.election.enable": "true"}
+    recovering = partition(1, (1, 2), leader_recovery_state=RECOVERING)
+    topics = [topic("a", [partition(1, (1,)), partition(1, (1, 2)), recovering], config)]
+    elected = {
+        each.partition.partition: each.state for each in elections(image({2}, topics), topics, 9, BrokerConfig())
+    }
+    assert {number: (state.leader, state.leader_recovery_state) for number, state in elected.items()} == {
+        0: (2, RECOVERING),
+        1: (2, RECOVERED),
+        2: (2, RECOVERING),
+    }
+    offline = {each.state for each in elections(image(set(), topics), topics, 9, BrokerConfig())}
+    assert sorted((state.leader, state.leader_recovery_state) for state in offline) == [(-1, 0), (-1, 0), (-1, 1)]
 
 
 def test_unclean_election_is_allowed_by_the_topic_or_the_broker() -> None:

@@ -7,6 +7,7 @@ import pytest
 from partition_world import CONTROLLER_EPOCH, TOPIC_ID, image, partition, topic, with_isr, written
 
 from odradek.controller import IsrWish, advance, change_isr, check_broker_epoch, plan_reassignments, topic_of
+from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -56,6 +57,19 @@ def test_what_is_refused(asked, code):
     with pytest.raises(KafkaError) as raised:
         ask(**asked)
     assert raised.value.code is code
+
+
+def test_a_leader_that_was_elected_uncleanly_has_recovered_when_it_says_so():
+    """KIP-704."""
+    cluster = image({1, 2, 3}, topic(partition(1, 2, 3, isr=(1,), leader_recovery_state=RECOVERING)))
+    assert ask(cluster, isr=(1,), leader_recovery_state=RECOVERING) is None
+    change = ask(cluster, isr=(1,))
+    assert (change.state.isr, change.state.leader_recovery_state) == ((1,), RECOVERED)
+    assert written(cluster, [change.operation()]).topics["t"].partitions[0].leader_recovery_state == RECOVERED
+    assert ask(cluster, isr=(1, 2)).state.leader_recovery_state == RECOVERED
+    with pytest.raises(KafkaError) as raised:
+        ask(cluster, isr=(1, 2), leader_recovery_state=RECOVERING)
+    assert raised.value.code is ErrorCode.invalid_request, "nobody is in sync with a leader that recovers"
 
 
 def test_who_joins_has_to_be_the_broker_that_the_leader_heard_of():

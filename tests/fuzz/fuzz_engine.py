@@ -3,14 +3,18 @@
     python tests/fuzz/fuzz_engine.py TARGET -runs=100000 -seed=1     (or: make fuzz TARGET=… RUNS=…)
 
 libFuzzer takes over the process that it runs in, and an input that kills the interpreter must not kill the tests: so
-`fuzz` starts this file as a program, with a corpus that the target's own encoders have made. What libFuzzer found worth
-keeping is then read line by line under `reached`: a fuzzer that gets nowhere finds nothing, and looks just the same.
+`fuzz` starts this file as a program, with a corpus that the target's own encoders have made.
+
+A fuzzer that gets nowhere finds nothing, and looks just the same. What libFuzzer reaches is no measure of that:
+coverage guides it, and it takes another way each time, whatever its seed. So `reached` reads line by line what the
+`examples` run, which are the same every time, and a run of libFuzzer must have run, and learned something on its way.
 """
 
 import hashlib
 import importlib
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -41,6 +45,8 @@ MODULES: Final = {
 NOT_INSTRUMENTED: Final = ("odradek.columns.decode_kernel", "odradek.columns.encode_kernel", "odradek.columns.memory")
 """numba compiles these, and cannot compile calls of atheris."""
 
+_CHANGES: Final = 500
+_SIZES: Final = (0, 1, 1, 4)
 _SLOWEST_INPUT_S: Final = 60
 _MOST_MEMORY_MB: Final = 1024
 
@@ -51,7 +57,7 @@ class Target:
 
     `mutate(data, random)` gives another input of the same structure, or None where the bytes have none; without it
     libFuzzer's own mutations are all there is. `reaches` are modules of the product, of which at least that share of
-    lines (0 … 1) is run by what a bounded run finds.
+    lines (0 … 1) is run by `examples`.
     """
 
     check: Callable[[bytes], None]
@@ -64,11 +70,26 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run of libFuzzer: `failure` is its last words if an input broke something, else None."""
+    """A run of libFuzzer: `failure` is its last words if an input broke something, else None.
+
+    `executed` is how many inputs it tried, and `learned` how many of its own it kept because they did something new.
+    """
 
     failure: str | None
     output: str
     inputs: list[bytes]
+
+    @property
+    def executed(self) -> int:
+        return self._figure("number_of_executed_units")
+
+    @property
+    def learned(self) -> int:
+        return self._figure("new_units_added")
+
+    def _figure(self, name: str) -> int:
+        found = re.search(rf"^stat::{name}: +(\d+)$", self.output, re.MULTILINE)
+        return int(found[1]) if found else 0
 
 
 def load(name: str) -> Target:
@@ -116,6 +137,26 @@ def fuzz(name: str, *, runs: int, seed: int = 1, options: Iterable[str] = ()) ->
 
 def _without_progress(output: str) -> str:
     return "\n".join(line for line in output.splitlines() if not line.startswith(("#", "INFO", "NEW_FUNC")))
+
+
+def examples(target: Target) -> list[bytes]:
+    """Its seeds, and blind changes of them and of one another; the same ones every time."""
+    chance, found = random.Random(1), list(target.seeds())
+    for _ in range(min(target.runs, _CHANGES)):
+        data = chance.choice(found)
+        found.append((_mutated(target, data, chance) or _scratched(data, chance))[: target.longest])
+    return found
+
+
+def _mutated(target: Target, data: bytes, chance: random.Random) -> bytes | None:
+    """Changed by its own `mutate`, if it has one, and not always."""
+    return target.mutate(data, chance) if target.mutate is not None and chance.random() < 0.6 else None
+
+
+def _scratched(data: bytes, chance: random.Random) -> bytes:
+    """A few bytes are others, more or fewer."""
+    place = chance.randrange(len(data) + 1)
+    return data[:place] + chance.randbytes(chance.choice(_SIZES)) + data[place + chance.choice(_SIZES) :]
 
 
 def reached(target: Target, inputs: Iterable[bytes]) -> dict[str, float]:
@@ -175,12 +216,8 @@ def _main(name: str, flags: list[str]) -> None:
         )
 
     def mutate(data: bytes, longest: int, seed: int) -> bytes:
-        chance = random.Random(seed)
-        if target.mutate is not None and chance.random() < 0.6:
-            changed = target.mutate(data, chance)
-            if changed is not None:
-                return changed[:longest]
-        return bytes(atheris.Mutate(data, longest))
+        changed = _mutated(target, data, random.Random(seed))
+        return bytes(atheris.Mutate(data, longest)) if changed is None else changed[:longest]
 
     options = {"custom_mutator": mutate} if target.mutate is not None else {}
     atheris.Setup([name, *flags], target.check, **options)

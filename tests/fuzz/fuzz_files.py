@@ -237,6 +237,13 @@ _NODES: Final[tuple[Any, ...]] = (
     nodes.ReassignPartitionsNode(replicas={TopicPartition("a", 0): (1, 2)}),
     nodes.PreferredReplicaElectionNode(partitions=_TOPICS),
     nodes.ConsumerNode(subscription={"a": 1}, pattern="static", timestamp_ms=5),
+    nodes.LogDirEventNode(broker_id=1),
+    nodes.BrokerDirectoriesNode(
+        directories={
+            "x": nodes.KnownDirectory(path="/x"),
+            "y": nodes.KnownDirectory(path="/y", partitions=frozenset({TopicPartition("a", 0)})),
+        }
+    ),
 )
 
 

@@ -122,7 +122,7 @@ TARGETS = {
         check=check_shortcut,
         seeds=shortcut_seeds,
         mutate=mutate_end,
-        reaches={"odradek.broker.handlers.produce_shortcut": 0.8},
+        reaches={"odradek.broker.handlers.produce_shortcut": 0.75},
         runs=6000,
     )
 }

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.group_coordinator import OFFSETS_TOPIC, partition_of
-from odradek.broker.group_log import GroupLog
+from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_of
+from odradek.broker.groups.group_log import GroupLog
 from odradek.groups import Replay
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey

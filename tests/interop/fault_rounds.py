@@ -207,8 +207,7 @@ class Trial:
 
     def inflict(self, fault: Fault) -> Outcome:
         """Let one fault happen, and wait until the cluster is whole and every client has got on."""
-        before = self._tree.view()
-        broker_id = self._victim(fault.role, before)
+        broker_id = self._victim(fault.role, self._whole_view())
         broker = self._cluster.brokers[broker_id]
         began_at = CLOCK.monotonic()
         self._deeds.append(f"{fault}: broker {broker_id}")
@@ -283,6 +282,17 @@ class Trial:
                 self._cluster.logs(),
             ]
         )
+
+    def _whole_view(self) -> View:
+        """Of a cluster that is whole again: a short session may have ended by itself where the machine is busy."""
+        seen: list[View] = []
+
+        def is_whole() -> bool:
+            seen[:] = [self._tree.view()]
+            return seen[0].is_whole()
+
+        self._wait(is_whole, "the cluster is whole")
+        return seen[0]
 
     def _victim(self, role: str, view: View) -> int:
         leader = view.states[0].leader

@@ -15,9 +15,9 @@ DEADLINE_S: Final = 60.0
 class RawConnection:
     """One connection to `servers`; every call has a deadline."""
 
-    def __init__(self, servers: str, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, servers: str) -> None:
         host, _, port = servers.partition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=deadline_s)
+        self._socket = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:
@@ -32,6 +32,10 @@ class RawConnection:
             self._socket.sendall(data)
         except ConnectionError:
             return
+
+    def deadline(self, seconds: float) -> None:
+        """What every call from now on has."""
+        self._socket.settimeout(seconds)
 
     def finish(self) -> None:
         """Say that nothing more comes: what was sent is still answered, but nobody is made to wait."""

@@ -42,22 +42,27 @@ def create(servers: str, topic: str) -> None:
 
 
 def read_all(servers: str, topic: str) -> dict[int, list[int]]:
-    """The numbers in each partition, in the order of their offsets; from the earliest to the end at this moment."""
+    """The numbers in each partition, in the order of their offsets; from the earliest to the end at this moment.
+
+    A producer that tries again may be adding to it: each partition is read to its own end, however far others are.
+    """
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False, "check.crcs": True}
     )
     places = [confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
-    wanted = sum(consumer.get_watermark_offsets(place, timeout=DEADLINE_S)[1] for place in places)
+    ends = {place.partition: consumer.get_watermark_offsets(place, timeout=DEADLINE_S)[1] for place in places}
     consumer.assign(places)
-    found: list[confluent_kafka.Message] = []
-    while len(found) < wanted and (polled := consumer.consume(wanted - len(found), DEADLINE_S)):
-        found += polled
-    consumer.close()
-    assert not [message.error() for message in found if message.error()]
-    assert len(found) == wanted
     numbers: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
-    for message in sorted(found, key=lambda message: message.offset()):
-        numbers[message.partition()].append(int(message.value()))
+    next_offsets = dict.fromkeys(ends, 0)
+    while any(next_offsets[number] < end for number, end in ends.items()):
+        polled = consumer.consume(500, 0.1) or consumer.consume(1, DEADLINE_S)
+        assert polled, f"read to {next_offsets} of {ends}"
+        for message in polled:
+            assert message.error() is None
+            assert message.offset() >= next_offsets[message.partition()]
+            next_offsets[message.partition()] = message.offset() + 1
+            numbers[message.partition()].append(int(message.value()))
+    consumer.close()
     return numbers
 
 

@@ -19,7 +19,7 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 from raw_connection import RawConnection
 from test_versions import TOPIC, requests
 
-from odradek.broker.apis import apis
+from odradek.broker.serving.apis import apis
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.headers import encode_request_header, request_is_flexible

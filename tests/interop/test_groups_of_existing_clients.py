@@ -14,6 +14,11 @@ from odradek.testing import eventually
 
 PARTITIONS: Final = 6
 ALL: Final = set(range(PARTITIONS))
+OVERTAKEN: Final = frozenset(
+    {confluent_kafka.KafkaError.ILLEGAL_GENERATION, confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS}
+)
+"""What a commit gets that was on its way while the group moved on, as with Kafka's broker. A cooperative member, which
+keeps what it reads while it joins again, meets it wherever the machine is busy."""
 
 
 class Member:
@@ -38,13 +43,17 @@ class Member:
         return {place.partition for place in self._consumer.assignment()}
 
     def poll(self) -> None:
-        """Read what is there and commit it."""
+        """Read what is there and commit it; what a rebalance overtakes is not committed, and may be read again."""
         for message in self._consumer.consume(100, 0.05):
             if message.error() is not None:
                 assert message.error().code() == confluent_kafka.KafkaError._MAX_POLL_EXCEEDED
                 continue
             self.read.append(message.value().decode())
-            self._consumer.commit(message=message, asynchronous=False)
+            try:
+                self._consumer.commit(message=message, asynchronous=False)
+            except confluent_kafka.KafkaException as refused:
+                if refused.args[0].code() not in OVERTAKEN:
+                    raise
 
     def close(self) -> None:
         self._consumer.close()

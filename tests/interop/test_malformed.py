@@ -76,6 +76,8 @@ def test_random_bytes_cost_their_connection_alone(servers: str, neighbour: RawCo
     chance = random.Random(seed)
     for _ in range(30):
         body = chance.randbytes(chance.randrange(1, 300))
+        if body[:2] == struct.pack(">h", ApiKey.API_VERSIONS):
+            continue  # as in Kafka, that is answered in whatever version it is asked
         with RawConnection(servers) as broken:
             broken.send(struct.pack(">i", len(body)) + body)
             assert broken.receive() is None
@@ -96,10 +98,10 @@ def test_half_a_frame_and_silence_ends_with_the_idle_time_out_and_disturbs_nobod
     with (
         ServedBroker(tmp_path / "data", options={"connections.max.idle.ms": "1500"}) as broker,
         RawConnection(broker.bootstrap_servers) as silent,
-        RawConnection(broker.bootstrap_servers) as other,
     ):
         silent.send(silent.frame(ApiKey.API_VERSIONS, 0, {})[:-3])
-        assert metadata(other).brokers
+        with RawConnection(broker.bootstrap_servers) as other:  # idle itself, if it had waited
+            assert metadata(other).brokers
         assert silent.receive() is None
 
 

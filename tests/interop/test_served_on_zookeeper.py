@@ -171,7 +171,20 @@ def test_a_broker_that_was_killed_starts_again_when_its_session_has_ended(tmp_pa
         broker.kill()
         broker.start()
         assert read(broker.bootstrap_servers, "kept", 1) == [b"x"]
-        assert "is still registered, as after a crash" in broker.errors.read_text()
+
+
+def test_a_broker_says_that_it_waits_for_the_session_of_its_life_before_this_one(
+    broker: ServedBroker, znodes: KazooClient
+) -> None:
+    """Ours stands in for that session: its own might end before the broker has come to look."""
+    registered, _ = znodes.get("/brokers/ids/0")
+    assert broker.stop() == 0
+    znodes.create("/brokers/ids/0", registered, ephemeral=True)
+    broker.launch()
+    eventually(lambda: "is still registered, as after a crash" in broker.errors.read_text(), within_s=60)
+    znodes.delete("/brokers/ids/0")
+    broker.wait_until_ready()
+    assert znodes.get("/brokers/ids/0")[0]
 
 
 def test_a_broker_id_that_is_taken_is_one_sentence(broker: ServedBroker, url: str, serve_in_vain) -> None:

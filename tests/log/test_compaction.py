@@ -10,6 +10,8 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.records import encode_batch
 
+pytestmark = pytest.mark.usefixtures("way")
+
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 
 
@@ -146,6 +148,19 @@ def test_a_tombstone_is_kept_for_its_time_and_then_goes() -> None:
     room.roll()
     assert room.compact() == 1
     assert room.texts() == [(1, "b", "1"), (4, "c", "2")]
+
+
+def test_a_tombstone_that_is_to_stay_for_ever_does() -> None:
+    room = Room(replace(COMPACT, delete_retention_ms=(1 << 63) - 1))
+    room.append(("a", "1"), ("b", "1"), ("a", None))
+    room.append(("c", "1"), ("c", None), codec=Codec.GZIP)
+    for value in "123":
+        room.append(("d", value))
+        room.roll()
+        assert room.compact() == 1
+        room.now_ms += 1000 * 365 * DAY_MS
+        assert [text for text in room.texts() if text[1] in "ac"] == [(2, "a", None), (4, "c", None)]
+        assert {record.timestamp for record in room.records() if record.value is None} == {NOW}
 
 
 def test_a_record_without_a_key_goes() -> None:
@@ -398,7 +413,7 @@ def test_cleaned_segments_keep_the_time_that_retention_goes_by() -> None:
 
 def test_keys_that_do_not_fit_are_left_for_the_next_time_inside_a_batch_if_need_be() -> None:
     room = Room()
-    room.settings = CleanerSettings(dedupe_buffer_bytes=1, load_factor=0.02)
+    room.settings = CleanerSettings(worthwhile_bytes=room.worthwhile_bytes, dedupe_buffer_bytes=1, load_factor=0.02)
     values = [[(f"{key}", f"{value}") for key in range(30)] for value in range(3)]
     for each in values:
         room.append(*each)

@@ -23,9 +23,10 @@ class CompactionModel(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([500, 1000, 100_000]),
         interval=st.sampled_from([0, 100, 4096]),
         keys=st.sampled_from([1, 20, 1000]),
+        worthwhile_bytes=st.sampled_from([0, 1 << 62]),
         seed=st.integers(0, 999),
     )
-    def open(self, segment_bytes: int, interval: int, keys: int, seed: int) -> None:
+    def open(self, segment_bytes: int, interval: int, keys: int, worthwhile_bytes: int, seed: int) -> None:
         config = replace(
             COMPACT, segment_bytes=segment_bytes, index_interval_bytes=interval, delete_retention_ms=RETENTION_MS
         )
@@ -34,7 +35,10 @@ class CompactionModel(RuleBasedStateMachine):
         disk.sync_directory("/")
         self.room = Room(config, disk)
         self.room.settings = CleanerSettings(
-            dedupe_buffer_bytes=1, load_factor=keys / 1024, io_buffer_bytes=random.Random(seed).choice([0, 500, 10**6])
+            dedupe_buffer_bytes=1,
+            load_factor=keys / 1024,
+            io_buffer_bytes=random.Random(seed).choice([0, 500, 10**6]),
+            worthwhile_bytes=worthwhile_bytes,
         )
         self.written: dict[int, tuple[bytes, bytes | None, int]] = {}
         self.sequence = 0

@@ -3,13 +3,20 @@
 import errno
 import logging
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from compacting import COMPACT, NOW, T0, Room
 
+from odradek.columns import compaction_code
+from odradek.log import log_cleaner
+from odradek.log.compaction import Compaction
 from odradek.log.log_cleaner import CleanerSettings, Throttle
+from odradek.model import TopicPartition
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk
+
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def test_a_throttle_keeps_its_rate_and_saves_nothing_up() -> None:
@@ -69,6 +76,57 @@ def test_an_error_of_the_disk_makes_a_log_uncleanable(kind: str) -> None:
     assert [text[0] for text in room.texts()] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    "error", [OSError("no such library"), RuntimeError("LLVM IR parsing error"), AssertionError(), ImportError("old")]
+)
+def test_compiled_code_that_does_not_work_is_tried_once_and_the_plain_way_does_it(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = []
+
+    def fail() -> NoReturn:
+        calls.append(1)
+        raise error
+
+    monkeypatch.setattr(compaction_code, "compaction_code_if_ready", fail)
+    monkeypatch.setattr(log_cleaner, "_compiled_code", log_cleaner._CompiledCode())
+    room = Room()
+    room.settings = CleanerSettings(worthwhile_bytes=0)
+    for value in "12":
+        room.append(("a", value), ("a", value * 2))
+        room.roll()
+        assert room.compact() == 1
+    assert room.texts() == [(3, "a", "22")]
+    assert len(calls) == 1
+    assert caplog.text.count("its compiled code does not work here") == 1
+    assert room.manager.cleaner.uncleanable == {}
+
+
+def test_compiled_code_that_is_not_there_yet_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([None, compaction_code.compaction_code()])
+    monkeypatch.setattr(compaction_code, "compaction_code_if_ready", lambda: next(answers))
+    settings = CleanerSettings()
+    kinds = [type(log_cleaner._new_filter(1 << 30, settings, bytes(16))).__name__ for _ in range(2)]
+    assert kinds == ["PlainRecordFilter", "CompiledRecordFilter"]
+
+
+def test_an_error_that_nobody_expects_ends_the_compaction_of_one_log_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    with monkeypatch.context() as patch:
+        patch.setattr(Compaction, "_clean_chunk", lambda *_: 1 / 0)
+        assert room.compact() == 1
+    assert "division by zero" in room.manager.cleaner.uncleanable[T0]
+    assert any(record.exc_info for record in caplog.records)
+    assert not room.manager.cleaner.is_busy_with(T0), "retention waits for nothing"
+    assert not [name for name in room.names() if name.endswith(".cleaned")]
+    assert room.compact() == 0
+    assert [text[0] for text in room.texts()] == [0, 1]
+
+
 def test_an_error_while_segments_are_swapped_stops_the_log_and_recovery_completes_it() -> None:
     room = Room()
     room.append(("a", "1"), ("a", "2"))
@@ -99,6 +157,31 @@ def test_a_cut_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     assert room.checkpoint() == "0\n1\nt 0 3\n"
     assert not [name for name in room.names() if name.endswith((".cleaned", ".swap"))]
     assert not room.manager.cleaner.is_busy_with(T0)
+
+
+def test_what_is_taken_is_as_it_is_in_the_end_though_others_had_their_turn() -> None:
+    room = Room()
+    other = TopicPartition("u", 0)
+    for partition in (T0, other):
+        room.manager.get_or_create(partition, topic_id=None, now_ms=NOW)
+    for _ in range(3):
+        room.append(("a", "1"), ("a", "2"))
+        room.roll()
+    stable = {T0: 6, other: 0}
+    steps = room.manager.cleaner.begin_in_steps(NOW, room.settings, stable_offset=stable.get)
+    next(steps)
+    room.manager.truncate(T0, 2)
+    stable[T0] = 2
+    room.roll()
+    (job,) = (each for each in steps if each is not None)
+    assert job.partition == T0
+    assert job.compaction.plan.sources[-1].next_offset == 2, "what was cut is not read"
+    job.is_cancelled = True
+    room.manager.cleaner.finish_slice(job, NOW)
+    steps = room.manager.cleaner.begin_in_steps(NOW, room.settings, stable_offset=stable.get)
+    next(steps)
+    room.manager.delete(T0, NOW)
+    assert not [each for each in steps if each is not None]
 
 
 def test_a_deleted_log_leaves_nothing_for_a_new_one_of_its_name() -> None:

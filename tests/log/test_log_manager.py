@@ -211,6 +211,35 @@ def test_maintenance_retains_syncs_and_checkpoints() -> None:
     assert offsets(log) == [*range(start, log.log_end_offset)]
 
 
+def test_maintenance_goes_on_when_logs_come_and_go_between_its_steps() -> None:
+    disk = MemoryDisk()
+    manager = opened(disk)
+    logs = [manager.get_or_create(TopicPartition("t", number), topic_id=None, now_ms=NOW) for number in range(4)]
+    for log in logs:
+        append(log, 10)
+    asked: list[TopicPartition] = []
+
+    def high_watermark(partition: TopicPartition) -> int:
+        asked.append(partition)
+        return 10
+
+    begun = manager.maintenance_in_steps(NOW, high_watermark=high_watermark)
+    assert begun is not None
+    job, steps = begun
+    next(steps)
+    manager.delete(T0, NOW)
+    manager.delete(T1, NOW)
+    manager.get_or_create(T1, topic_id=None, now_ms=NOW)
+    manager.get_or_create(TopicPartition("t", 9), topic_id=None, now_ms=NOW)
+    assert len(list(steps)) == 3
+    assert asked == [T0, TopicPartition("t", 2), TopicPartition("t", 3)], "what came meanwhile has its turn next time"
+    assert [log for log, _ in job.flushes] == [logs[0], logs[2], logs[3]]
+    job.run()
+    assert manager.finish_maintenance(job) is not None
+    assert logs[2].recovery_point > 0
+    manager.kill()
+
+
 def test_the_checkpoint_never_says_more_than_a_log_that_was_cut_twice() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
@@ -268,7 +297,7 @@ def test_one_failing_log_does_not_stop_the_others() -> None:
     manager = opened(disk)
     for partition in (T0, T1):
         append(manager.get_or_create(partition, topic_id=None, now_ms=NOW), 5)
-    disk.fail_next("sync", errno.EIO, path_end="t-0/00000000000000000000.log")
+    disk.fail_next("sync", errno.EACCES, path_end="t-0/00000000000000000000.log")
     manager.maintain(NOW)
     assert manager.logs[T0].failure is not None
     assert manager.logs[T1].failure is None

@@ -269,6 +269,7 @@ def replaced_by_folder(disk: Disk) -> None:
 
 def copied_to_the_other_directory(disk: Disk) -> None:
     disk.make_directories("/data/t-1")
+    disk.replace_file(f"/data/t-1/{0:020d}.log", disk.read_file(f"/more/t-1/{0:020d}.log"))
 
 
 def damaged_in_the_middle(disk: Disk) -> None:

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from odradek.log.offset_map import SLOT_BYTES, OffsetMap
+from odradek.log.offset_map import OffsetMap
+from odradek.log.offset_table import SLOT_BYTES
 
 SECRET = bytes(range(16))
 
@@ -50,8 +51,10 @@ def test_a_key_is_refused_when_the_map_is_full_and_a_known_one_is_not() -> None:
 
 def test_a_full_table_finds_every_key_and_notices_that_another_is_not_there() -> None:
     offsets = new_map(1, load_factor=1.0)
-    assert offsets.put({b"%d" % number: number for number in range(1023)})
-    assert offsets.get([b"%d" % number for number in range(1024)]) == [*range(1023), -1]
+    assert offsets.max_keys == 960, "some slots are free, or the search for a new key would not end"
+    assert offsets.put({b"%d" % number: number for number in range(960)})
+    assert offsets.get([b"%d" % number for number in range(961)]) == [*range(960), -1]
+    assert not offsets.put({b"%d" % number: number for number in range(1024, 2048)})
 
 
 def test_keys_that_come_to_one_free_slot_at_once_all_get_a_place() -> None:

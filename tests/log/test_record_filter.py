@@ -8,17 +8,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.columns.compaction_code import compaction_code
+from odradek.log.checked_batches import Section
 from odradek.log.compiled_record_filter import CompiledRecordFilter
 from odradek.log.offset_map import OffsetMap
-from odradek.log.record_filter import Kept, PlainRecordFilter, RecordFilter, Section
+from odradek.log.record_filter import Kept, PlainRecordFilter, RecordFilter
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, read_header
 from odradek.protocol.records import Record, encode_batch, parse_records
 
 NOW_MS, HORIZON_MS = 1_800_000_000_000, 1_800_086_400_000
-BOTH: list[Callable[[], RecordFilter]] = [PlainRecordFilter, CompiledRecordFilter]
-both = pytest.mark.parametrize("new_filter", BOTH)
+SECRET = random.Random(1).randbytes(16)
 NewRecord = tuple[int, bytes | None, bytes | None]
+
+
+def plain(max_bytes: int = 1 << 20, load_factor: float = 0.9) -> PlainRecordFilter:
+    return PlainRecordFilter(OffsetMap(max_bytes, load_factor, secret=SECRET))
+
+
+def compiled(max_bytes: int = 1 << 20, load_factor: float = 0.9) -> CompiledRecordFilter:
+    return CompiledRecordFilter(compaction_code(), max_bytes, load_factor, secret=SECRET)
+
+
+NewFilter = Callable[..., PlainRecordFilter | CompiledRecordFilter]
+BOTH: list[NewFilter] = [plain, compiled]
+both = pytest.mark.parametrize("new_filter", BOTH)
 
 
 def section(records: Sequence[NewRecord], base_offset: int, *, attributes: int = 0, horizon_ms: int = 0) -> Section:
@@ -31,15 +45,21 @@ def section(records: Sequence[NewRecord], base_offset: int, *, attributes: int =
     return Section(header, bytes(data[HEADER_SIZE:]))
 
 
-def new_map(max_bytes: int = 1 << 20) -> OffsetMap:
-    return OffsetMap(max_bytes, 0.9, secret=random.Random(1).randbytes(16))
+def keep(record_filter: RecordFilter, sections: list[Section], *, now_ms: int = NOW_MS) -> list[Kept]:
+    """What stays, with bytes of its own."""
+    answers = record_filter.keep_records(sections, now_ms=now_ms, horizon_ms=HORIZON_MS, last_offsets=())
+    return [
+        each._replace(data=None if each.data is None else bytes(each.data))
+        for each in answers
+        if isinstance(each, Kept)
+    ]
 
 
-def compacted(new_filter: Callable[[], RecordFilter], sections: list[Section], *, now_ms: int = NOW_MS) -> list[Kept]:
-    record_filter, offsets = new_filter(), new_map()
-    assert not record_filter.index_keys(sections, offsets, 0)
-    assert offsets.latest_offset == sections[-1].header.last_offset
-    return record_filter.keep_records(sections, offsets, now_ms=now_ms, horizon_ms=HORIZON_MS)
+def compacted(new_filter: NewFilter, sections: list[Section], *, now_ms: int = NOW_MS) -> list[Kept]:
+    record_filter = new_filter()
+    assert not record_filter.index_keys(sections, 0)
+    assert record_filter.offsets.latest_offset == sections[-1].header.last_offset
+    return keep(record_filter, sections, now_ms=now_ms)
 
 
 def records_of(section: Section, kept: Kept) -> list[Record]:
@@ -51,7 +71,7 @@ def records_of(section: Section, kept: Kept) -> list[Record]:
 
 
 @both
-def test_only_the_last_value_of_a_key_stays_where_it_was(new_filter: Callable[[], RecordFilter]) -> None:
+def test_only_the_last_value_of_a_key_stays_where_it_was(new_filter: NewFilter) -> None:
     sections = [
         section([(NOW_MS, b"a", b"1"), (NOW_MS + 1, b"b", b"2"), (NOW_MS + 2, b"a", b"3")], 10),
         section([(NOW_MS, b"b", b"4"), (NOW_MS, b"c", b"5")], 20),
@@ -70,14 +90,14 @@ def test_only_the_last_value_of_a_key_stays_where_it_was(new_filter: Callable[[]
 
 
 @both
-def test_a_record_without_a_key_goes(new_filter: Callable[[], RecordFilter]) -> None:
+def test_a_record_without_a_key_goes(new_filter: NewFilter) -> None:
     sections = [section([(NOW_MS, None, b"1"), (NOW_MS, b"", b"2")], 0)]
     (kept,) = compacted(new_filter, sections)
     assert [record.key for record in records_of(sections[0], kept)] == [b""], "an empty key is a key"
 
 
 @both
-def test_a_tombstone_stays_until_its_horizon_and_brings_it_to_its_batch(new_filter: Callable[[], RecordFilter]) -> None:
+def test_a_tombstone_stays_until_its_horizon_and_brings_it_to_its_batch(new_filter: NewFilter) -> None:
     records = [(NOW_MS - 7, b"a", b"1"), (NOW_MS - 5, b"a", None), (NOW_MS - 200, b"b", b"2")]
     sections = [section(records, 0)]
     (kept,) = compacted(new_filter, sections)
@@ -99,7 +119,7 @@ def test_a_tombstone_stays_until_its_horizon_and_brings_it_to_its_batch(new_filt
 
 
 @both
-def test_the_time_of_the_append_stays_what_it_is(new_filter: Callable[[], RecordFilter]) -> None:
+def test_the_time_of_the_append_stays_what_it_is(new_filter: NewFilter) -> None:
     given = section([(5, b"a", b"1"), (7, b"a", None)], 0, attributes=LOG_APPEND_TIME)
     given = given._replace(header=given.header._replace(max_timestamp=NOW_MS))
     (kept,) = compacted(new_filter, [given])
@@ -108,33 +128,43 @@ def test_the_time_of_the_append_stays_what_it_is(new_filter: Callable[[], Record
 
 
 @both
-def test_what_lies_behind_the_indexed_part_stays(new_filter: Callable[[], RecordFilter]) -> None:
-    record_filter, offsets = new_filter(), new_map()
+def test_what_lies_behind_the_indexed_part_stays(new_filter: NewFilter) -> None:
+    record_filter = new_filter()
     sections = [section([(1, b"a", b"1"), (2, b"b", b"1")], 0), section([(3, b"a", b"2"), (4, None, b"2")], 2)]
-    record_filter.index_keys(sections[:1], offsets, 0)
-    kept = record_filter.keep_records(sections, offsets, now_ms=NOW_MS, horizon_ms=HORIZON_MS)
+    record_filter.index_keys(sections[:1], 0)
+    kept = keep(record_filter, sections)
     assert [each.data for each in kept] == [None, None]
 
 
 @both
-def test_what_was_indexed_before_is_not_indexed_again(new_filter: Callable[[], RecordFilter]) -> None:
-    record_filter, offsets = new_filter(), new_map()
-    record_filter.index_keys([section([(1, b"a", b"1"), (2, b"b", b"1"), (3, b"c", b"1")], 0)], offsets, 2)
-    assert (offsets.size, offsets.latest_offset) == (1, 2)
+def test_what_was_indexed_before_is_not_indexed_again(new_filter: NewFilter) -> None:
+    record_filter = new_filter()
+    record_filter.index_keys([section([(1, b"a", b"1"), (2, b"b", b"1"), (3, b"c", b"1")], 0)], 2)
+    assert (record_filter.offsets.size, record_filter.offsets.latest_offset) == (1, 2)
 
 
 @both
-def test_a_full_map_says_how_far_it_came_and_that_is_inside_a_batch(new_filter: Callable[[], RecordFilter]) -> None:
-    record_filter, offsets = new_filter(), new_map(1)
+def test_a_full_map_says_how_far_it_came_and_that_is_inside_a_batch(new_filter: NewFilter) -> None:
+    record_filter = new_filter(1)
+    offsets = record_filter.offsets
     sections = [
         section([(1, b"%d" % number, b"") for number in [*range(100 * n, 100 * n + 100), 0]], n * 101)
         for n in range(10)
     ]
-    assert record_filter.index_keys(sections, offsets, 0)
+    assert record_filter.index_keys(sections, 0)
     assert offsets.size == offsets.max_keys == 921
     assert offsets.latest_offset == 9 * 101 + 20
-    kept = record_filter.keep_records(sections, offsets, now_ms=NOW_MS, horizon_ms=HORIZON_MS)
+    kept = keep(record_filter, sections)
     assert [each.record_count for each in kept] == [99, *[100] * 7, 101, 101]
+
+
+@both
+def test_a_map_that_may_be_filled_to_the_last_slot_is_full_before_that(new_filter: NewFilter) -> None:
+    """A new key is looked for until a free slot is found."""
+    record_filter = new_filter(1, 1.0)
+    assert record_filter.index_keys([section([(1, b"%d" % number, b"") for number in range(1500)], 0)], 0)
+    assert (record_filter.offsets.size, record_filter.offsets.latest_offset) in {(960, 959), (0, -1)}
+    assert record_filter.offsets.max_keys == 960
 
 
 @both
@@ -152,11 +182,11 @@ def test_a_full_map_says_how_far_it_came_and_that_is_inside_a_batch(new_filter: 
     ],
     ids=["nothing", "cut", "more", "too long", "no headers", "key to the end", "endless length", "endless number"],
 )
-def test_a_malformed_record_is_an_error(new_filter: Callable[[], RecordFilter], data: bytes) -> None:
+def test_a_malformed_record_is_an_error(new_filter: NewFilter, data: bytes) -> None:
     given = Section(section([(1, b"", b"")], 7).header, data)
     for ask in (
-        lambda: new_filter().index_keys([given], new_map(), 0),
-        lambda: new_filter().keep_records([given], new_map(), now_ms=0, horizon_ms=0),
+        lambda: new_filter().index_keys([given], 0),
+        lambda: keep(new_filter(), [given]),
     ):
         with pytest.raises(CorruptBatchError, match="offset 7"):
             ask()
@@ -164,11 +194,11 @@ def test_a_malformed_record_is_an_error(new_filter: Callable[[], RecordFilter], 
 
 @both
 @pytest.mark.parametrize("count", [2**31 - 1, -1])
-def test_a_number_of_records_that_lies_asks_for_no_memory(new_filter: Callable[[], RecordFilter], count: int) -> None:
+def test_a_number_of_records_that_lies_asks_for_no_memory(new_filter: NewFilter, count: int) -> None:
     given = section([(1, b"a", b"")], 0)
     given = given._replace(header=given.header._replace(record_count=count))
     with pytest.raises(CorruptBatchError):
-        new_filter().index_keys([given], new_map(), 0)
+        new_filter().index_keys([given], 0)
 
 
 class Batch(NamedTuple):
@@ -203,10 +233,9 @@ def test_both_ways_answer_as_the_rules_say(given: list[Batch], from_offset: int,
     indexed = sections[: max(len(sections) - not_indexed, 1)]
     answers = []
     for new_filter in BOTH:
-        record_filter, offsets = new_filter(), new_map()
-        record_filter.index_keys(indexed, offsets, from_offset)
-        kept = record_filter.keep_records(sections, offsets, now_ms=NOW_MS, horizon_ms=HORIZON_MS)
-        answers.append([each._replace(data=each.data and bytes(each.data)) for each in kept])
+        record_filter = new_filter()
+        record_filter.index_keys(indexed, from_offset)
+        answers.append(keep(record_filter, sections))
     assert answers[0] == answers[1]
     last: dict[bytes | None, int] = {}
     for each in indexed:

@@ -131,6 +131,20 @@ def test_the_background_thread_does_not_hold_up_the_writer(tmp_path: Path) -> No
     assert asyncio.run(main()) == ["writer", "background"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a priority of their own on Linux only")
+def test_the_writer_gives_way_to_the_event_loop() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    async def main() -> tuple[int, int, int]:
+        disk = SystemDisk()
+        return niceness(), await disk.submit(niceness), await disk.submit(niceness, background=True)
+
+    loop, writer, background = asyncio.run(main())
+    assert loop < 19
+    assert writer > loop == background
+
+
 def test_a_directory_s_room_and_path_are_the_system_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total, usable = SystemDisk().space(str(tmp_path))
     assert 0 <= usable <= total

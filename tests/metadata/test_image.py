@@ -30,6 +30,19 @@ def test_only_what_changed_is_told() -> None:
     assert UUID(int=1) not in new.topic_names
 
 
+def test_partitions_that_are_read_again_as_they_were_are_the_same_objects() -> None:
+    def read(leader: int) -> TopicImage:
+        some = {number: topic("a", 1, leader=leader if number == 1 else 0).partitions[0] for number in range(3)}
+        return TopicImage(name="a", topic_id=UUID(int=1), partitions=some)
+
+    old = ClusterImage().with_topics({"a": read(leader=0)})
+    again, new = old.with_topics({"a": read(leader=0)}), old.with_topics({"a": read(leader=1)})
+    assert again.topics["a"] is old.topics["a"]
+    before, after = old.topics["a"].partitions, new.topics["a"].partitions
+    assert [after[number] is before[number] for number in range(3)] == [True, False, True]
+    assert after[1].leader == 1
+
+
 def test_a_topic_made_again_under_its_name_has_only_its_new_id() -> None:
     old = ClusterImage().with_topics({"a": topic("a", 1)})
     new = old.with_topics({"a": topic("a", 2)})

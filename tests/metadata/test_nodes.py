@@ -1,6 +1,7 @@
 """The nodes' JSON against the table of SPEC 8 (M9), and against whatever else may be in a node."""
 
 import json
+import random
 from uuid import UUID
 
 import pytest
@@ -11,12 +12,14 @@ from odradek.config import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.nodes import (
     BrokenNodeError,
+    BrokerDirectoriesNode,
     BrokerNode,
     ClusterIdNode,
     ConfigNode,
     ConsumerNode,
     ControllerNode,
     DeleteTopicsNode,
+    KnownDirectory,
     LogDirEventNode,
     PartitionStateNode,
     PreferredReplicaElectionNode,
@@ -29,6 +32,7 @@ from odradek.metadata.nodes import (
     encode_topic_id,
 )
 from odradek.model import TopicPartition
+from odradek.runtime import new_id, uuid4
 
 ONE = TopicPartition("flights", 1)
 TOPIC_ID = UUID("6ba7b810-9dad-41d1-80b4-00c04fd430c8")
@@ -108,6 +112,17 @@ NODES = [
         "/config/topics/flights",
         ConfigNode(config={"retention.ms": "5"}),
         {"version": 1, "config": {"retention.ms": "5"}},
+    ),
+    (
+        paths.broker_directories(2),
+        "/brokers/log_dirs/2",
+        BrokerDirectoriesNode(
+            directories={
+                "aaa": KnownDirectory(path="/a"),
+                "bbb": KnownDirectory(path="/b", partitions=frozenset({ONE})),
+            }
+        ),
+        {"version": 1, "directories": {"aaa": {"path": "/a"}, "bbb": {"path": "/b", "partitions": {"flights": [1]}}}},
     ),
     (paths.CLUSTER_ID, "/cluster/id", ClusterIdNode(cluster_id="abc"), {"version": "1", "id": "abc"}),
     (
@@ -215,3 +230,10 @@ def test_integers_are_plain_decimal() -> None:
     assert decode_integer("/controller_epoch", b"12") == 12
     with pytest.raises(BrokenNodeError, match="/controller_epoch"):
         decode_integer("/controller_epoch", b"twelve")
+
+
+def test_an_id_that_is_made_begins_with_no_dash() -> None:
+    entropy = random.Random(1)
+    assert any(encode_topic_id(uuid4(entropy)).startswith("-") for _ in range(200))
+    entropy = random.Random(1)
+    assert not any(encode_topic_id(new_id(entropy)).startswith("-") for _ in range(200))

@@ -6,6 +6,7 @@ stopped and when it was killed; then it is adopted and served by ours.
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -260,9 +261,11 @@ def test_our_broker_goes_on_with_kafka_s_directory_and_kafka_after_that(kafka: K
     kafka.stop()
     findings = verify(kafka.data_dir)
     assert {Path(finding["path"]).name for finding in findings} <= {"leader-epoch-checkpoint"}
-    assert {finding["reason"].partition(" is of ")[2] for finding in findings} <= {
-        "leader epoch 3, and its batch is of 4"
-    }
+    # Which epochs they are depends on how often Kafka fenced itself: it does where the machine is busy.
+    for finding in findings:
+        told = re.search(r" is of leader epoch (\d+), and its batch is of (\d+)$", finding["reason"])
+        assert told, finding
+        assert int(told[1]) < int(told[2])
 
     assert "known already" in adopt(kafka.data_dir)
     ours.start()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from raw_connection import RawConnection
+from raw_connection import DEADLINE_S, RawConnection
 
 from odradek.cli.bench.kafka_peer import KafkaBroker
 from odradek.protocol.api import ApiKey
@@ -24,14 +24,16 @@ from odradek.testing.process import ServedBroker
 
 CLOSED: Final = "the connection was closed"
 SILENT: Final = "there was no answer"
-PATIENCE_S: Final = 3.0
-"""Kafka answers some bad batches with silence."""
+SILENCE_S: Final = 3.0
+"""How long nothing must come for it to be silence; asked only of who is known to say nothing."""
 OPTIONS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.ms": "-1",
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "offsets.topic.num.partitions": "2",
     "auto.create.topics.enable": "false",
+    "connections.max.idle.ms": "-1",  # other tests may run for longer between two that ask
+    "transaction.partition.verification.enable": "false",
 }
 OUR_OPTIONS: Final = {"broker.id": "0", "log.validate.records": "all"}
 """Kafka looks into every record; ours where a rule of the topic asks for it, unless it is told to (decision 5)."""
@@ -54,7 +56,7 @@ class Request:
     """One request, for both.
 
     `settles`: Kafka's controller has answered before its broker knows, so it is asked until it agrees. `is_unordered`:
-    the order of what is in the answer means nothing.
+    the order of what is in the answer means nothing. `kafka_is_silent`: it answers some bad batches with nothing.
     """
 
     api: ApiKey
@@ -62,6 +64,7 @@ class Request:
     message: Mapping[str, Any]
     settles: bool = False
     is_unordered: bool = False
+    kafka_is_silent: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +100,9 @@ class Twins:
         """Our answer and Kafka's."""
         if request.settles:
             with contextlib.suppress(TimeoutError):
-                return eventually(lambda: self._same_answers(request), within_s=PATIENCE_S)
-        servers = self.ours.bootstrap_servers, self.kafka.bootstrap_servers
-        ours, kafkas = (self._ask(each, request) for each in servers)
-        return ours, kafkas
+                return eventually(lambda: self._same_answers(request))
+        ours = self._ask(self.ours.bootstrap_servers, request)
+        return ours, self._ask(self.kafka.bootstrap_servers, request, is_silent=request.kafka_is_silent)
 
     def _same_answers(self, request: Request) -> tuple[Any, Any] | None:
         ours, kafkas = self.ask(dataclasses.replace(request, settles=False))
@@ -115,7 +117,7 @@ class Twins:
     def agree(self, request: Request) -> Any:
         """What both answer to what prepares a test."""
         ours, kafkas = self.ask(request)
-        assert ours == kafkas, request
+        assert ours == kafkas, (ours, kafkas, request)
         return ours
 
     def create(self, topics: Mapping[str, Mapping[str, str]], partitions: int) -> None:
@@ -130,7 +132,7 @@ class Twins:
             }
             for name, config in topics.items()
         ]
-        message = {"topics": wanted, "timeout": 10_000, "validate_only": False}
+        message = {"topics": wanted, "timeout": int(DEADLINE_S * 1000), "validate_only": False}
         created = self.agree(Request(api=ApiKey.CREATE_TOPICS, version=4, message=message))
         assert {topic["error_code"] for topic in created["topics"]} == {"none"}, created
         places = [
@@ -140,16 +142,19 @@ class Twins:
         request = Request(
             api=ApiKey.LIST_OFFSETS, version=4, message={"replica_id": -1, "isolation_level": 0, "topics": asked}
         )
-        eventually(lambda: "not_leader" not in str(self.ask(request)), what="leaders")
+        unready = "not_leader_or_follower", "unknown_topic_or_partition"
+        eventually(lambda: not any(each in str(self.ask(request)) for each in unready), what="leaders")
 
-    def _ask(self, servers: str, request: Request) -> Any:
+    def _ask(self, servers: str, request: Request, *, is_silent: bool = False) -> Any:
         connection = self._connections.get(servers)
         if connection is None:
-            connection = self._connections[servers] = RawConnection(servers, deadline_s=PATIENCE_S)
+            connection = self._connections[servers] = RawConnection(servers)
+        connection.deadline(SILENCE_S if is_silent else DEADLINE_S)
         connection.send(connection.frame(request.api, request.version, dict(request.message)))
         try:
             frame = connection.receive()
         except TimeoutError:
+            assert is_silent, f"no answer within {DEADLINE_S:g} s: {request}"
             self._connections.pop(servers).__exit__()
             return SILENT
         if frame is None:
@@ -171,6 +176,7 @@ def produce(
     acks: int = -1,
     version: int = 9,
     transactional_id: str | None = None,
+    kafka_is_silent: bool = False,
 ) -> Request:
     """A request with these batches, one after the other, in one partition; None for no records at all."""
     records = None if batches == (None,) else b"".join(each or b"" for each in batches)
@@ -181,7 +187,7 @@ def produce(
         "timeout": 10_000,
         "topic_data": [{"name": topic, "partition_data": partitions}],
     }
-    return Request(api=ApiKey.PRODUCE, version=version, message=message)
+    return Request(api=ApiKey.PRODUCE, version=version, message=message, kafka_is_silent=kafka_is_silent)
 
 
 def comparable(value: Any) -> Any:
@@ -215,4 +221,4 @@ def check(twins: Twins, case: Case) -> None:
     if case.differs:
         assert ours != kafkas, f"no longer true: {case.differs}"
     else:
-        assert ours == kafkas
+        assert ours == kafkas, f"ours: {ours}\nKafka's: {kafkas}"

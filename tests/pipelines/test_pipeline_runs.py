@@ -307,10 +307,13 @@ def test_ctrl_c_ends_the_command_in_order(
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        eventually(lambda: committed(admin, f"{topic}.hours", topic) == 9, within_s=200, what="nine records")
-        # A terminal sends it to all of the group, Spark's Python workers included.
-        os.killpg(process.pid, signal.SIGINT)
-        printed, errors = process.communicate(timeout=120)
+        try:
+            eventually(lambda: committed(admin, f"{topic}.hours", topic) == 9, within_s=200, what="nine records")
+            # A terminal sends it to all of the group, Spark's Python workers included.
+            os.killpg(process.pid, signal.SIGINT)
+            printed, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()  # who waits for it would wait for ever where it has not ended
     assert process.returncode == 130, errors
     assert printed.startswith(f"{topic}.hours: 9 records in, ")
     assert printed.endswith(", done\n")

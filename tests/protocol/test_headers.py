@@ -69,6 +69,12 @@ def test_a_cut_header_is_malformed(frame):
         decode_request_header(frame)
 
 
+@pytest.mark.parametrize("frame", [b"", b"\x00\x12\x00", b"\x00\x03\x00\x09\x00\x00\x00\x01\xff\xff\x05"])
+def test_a_header_that_ends_too_early_is_told_in_words_that_a_client_s_author_understands(frame):
+    with pytest.raises(MalformedMessageError, match=r"^malformed request header: it ends too early$"):
+        decode_request_header(memoryview(frame))
+
+
 @pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x01\x05\x7fab"])
 def test_a_cut_response_header_is_malformed(frame):
     with pytest.raises(MalformedMessageError):

@@ -41,6 +41,21 @@ def test_what_every_member_has_is_committed() -> None:
     assert fetch(machine, 3, 110) == 110
 
 
+@pytest.mark.parametrize("partition_epoch", [6, 7])
+def test_a_leader_that_goes_on_in_its_epoch_knows_where_that_began(partition_epoch: int) -> None:
+    """What it told of the end of committed records, it tells again, though more was written since."""
+    before, machine = leader(start=100, end=110), leader(start=110, end=110)
+    before.partition_epoch = partition_epoch
+    machine.resume(before)
+    assert machine.start_offset == 100
+    machine.resume(leader(start=90))
+    assert machine.start_offset == 90
+    other = leader(start=80)
+    other.leader_epoch = 4
+    machine.resume(other)
+    assert machine.start_offset == 90
+
+
 def test_a_follower_that_is_no_member_and_late_holds_nobody_up() -> None:
     machine = leader(isr=(1, 2), end=110)
     machine.fetched(3, 0, log_start_offset=0, now_ms=0)

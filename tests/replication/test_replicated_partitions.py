@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from world import World, until
 
-from odradek.broker.fetcher_session import FetcherSession, SessionRequest
-from odradek.broker.follower import FetchPosition
 from odradek.broker.lifecycle import Broker
-from odradek.broker.partition import Partition
+from odradek.broker.replication.fetcher_session import FetcherSession, SessionRequest
+from odradek.broker.replication.follower import FetchPosition
+from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
+from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
@@ -44,6 +45,16 @@ def leaders(world: World, key: TopicPartition = T0) -> dict[int, Partition]:
 def leader_of(world: World, key: TopicPartition = T0) -> tuple[int, Partition]:
     (found,) = leaders(world, key).items()
     return found
+
+
+def recovery_states(world: World) -> dict[int, int]:
+    """What the replicas know of it (KIP-704)."""
+    images = {number: broker.image.partition(T0) for number, broker in world.running.items()}
+    return {
+        number: image.leader_recovery_state
+        for number, image in images.items()
+        if image is not None and number in image.replicas
+    }
 
 
 async def fill(world: World, count: int, *, first: int = 0, **settings: object) -> None:
@@ -186,8 +197,10 @@ def test_an_unclean_leader_s_log_is_what_counts(seed: int) -> None:
         await world.start(follower)
         await until(lambda: bool(leaders(world)))
         assert leader_of(world)[0] == follower
+        assert recovery_states(world) == {follower: RECOVERING}
         await world.start(leader)
         await until(lambda: [len(each.isr) for each in leaders(world).values()] == [2])
+        await until(lambda: recovery_states(world) == dict.fromkeys((leader, follower), RECOVERED))
         assert await world.read("t", 1) == numbers(10)
         assert {world.running[number].logs.logs[T0].written_offset for number in (leader, follower)} == {10}
 
@@ -241,7 +254,7 @@ def test_a_follower_s_disk_fails_and_the_others_go_on() -> None:
         assert T0 not in world.running[follower].partitions.followers
         assert world.running[follower].partitions.offline_count == 1
 
-    World(10, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)
+    World(10, {"replica.lag.time.max.ms": "2000", "log.dirs": "/a,/b"}, brokers=3).play(scene)
 
 
 async def produce(connection: Connection, value: bytes, timeout_ms: int = 700) -> ErrorCode:

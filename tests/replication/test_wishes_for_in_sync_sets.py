@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.in_sync_sets import InSyncSets
-from odradek.broker.isr_requests import WrittenIsr
+from odradek.broker.replication.in_sync_sets import InSyncSets
+from odradek.broker.replication.isr_requests import WrittenIsr
 from odradek.config import BrokerConfig
 from odradek.model import TopicPartition
 from odradek.replication import IsrChange

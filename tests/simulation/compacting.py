@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
+from odradek.columns.compaction_code import compaction_code
 from odradek.log import Log, LogConfig, LogManager
 from odradek.log.log_cleaner import CleanerSettings
 from odradek.model import TopicPartition
@@ -24,11 +25,14 @@ KeyAndValue = tuple[str, str | None]
 class Room:
     """One broker's logs of topic t. `now_ms` goes where a test puts it."""
 
+    worthwhile_bytes = 16 << 20
+    """See `CleanerSettings`; 0 is compiled code for every compaction, however small."""
+
     def __init__(self, config: LogConfig = COMPACT, disk: MemoryDisk | None = None) -> None:
         self.config = config
         self.disk = disk or MemoryDisk()
         self.now_ms = NOW
-        self.settings = CleanerSettings()
+        self.settings = CleanerSettings(worthwhile_bytes=self.worthwhile_bytes)
         self.manager = self.opened()
 
     def opened(self) -> LogManager:
@@ -71,6 +75,8 @@ class Room:
 
     def compact(self, *, stable_offset: int | None = None) -> int:
         """All that is due; how many compactions it took."""
+        if not self.settings.worthwhile_bytes:
+            compaction_code()  # which a broker would not wait for
         end = self.log.written_offset if stable_offset is None else stable_offset
         return self.manager.cleaner.clean(lambda: self.now_ms, self.settings, stable_offsets={T0: end})
 

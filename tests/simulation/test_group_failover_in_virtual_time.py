@@ -13,8 +13,8 @@ from raw_client import RawClient
 from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 from world import Member, World, settled, until
 
-from odradek.broker.group_coordinator import OFFSETS_TOPIC, partition_of
-from odradek.broker.group_shard import GroupShard
+from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_of
+from odradek.broker.groups.group_shard import GroupShard
 from odradek.controller import NewPartitions, NewTopic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey

@@ -1,7 +1,7 @@
 """Brokers and clients in virtual time: what the tests here play with."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 
@@ -55,7 +55,12 @@ class World:
         own = {"broker.id": str(number), "listeners": f"PLAINTEXT://{host}:9092", "log.dirs": "/data"}
         store = MemoryStore(self.tree)
         broker = Broker(BrokerConfig.parse({**own, **self._config}), self.simulation.runtime(host), store)
-        await broker.start()
+        try:
+            await broker.start()
+        except BaseException:
+            await self._forget(store)
+            self.simulation.kill(host)
+            raise
         self._running[number] = broker, store
 
     async def stop(self, number: int = 0) -> None:
@@ -77,6 +82,9 @@ class World:
     async def _end(self, number: int) -> None:
         broker, store = self._running.pop(number)
         broker.kill()
+        await self._forget(store)
+
+    async def _forget(self, store: MemoryStore) -> None:
         if self._noticed_at_once:
             await store.close()
         else:
@@ -93,15 +101,16 @@ class World:
         given = {"auto_offset_reset": "earliest", **settings}
         return Consumer(*topics, bootstrap_servers=self.servers, runtime=self.simulation.runtime(host), **given)
 
-    async def read(self, topic: str, partitions: int) -> dict[int, list[bytes]]:
-        """All values that are in a topic at this moment, by partition, in the order of their offsets."""
+    async def read(self, topic: str, partitions: int | Sequence[int]) -> dict[int, list[bytes]]:
+        """All values that are in so many, or these, partitions of a topic by now, in the order of their offsets."""
         records = await self.read_records(topic, partitions)
         return {number: [record.value or b"" for record in some] for number, some in records.items()}
 
-    async def read_records(self, topic: str, partitions: int) -> dict[int, list[ConsumerRecord]]:
+    async def read_records(self, topic: str, partitions: int | Sequence[int]) -> dict[int, list[ConsumerRecord]]:
         """The same, as records."""
-        places = [TopicPartition(topic, number) for number in range(partitions)]
-        found: dict[int, list[ConsumerRecord]] = {number: [] for number in range(partitions)}
+        numbers = range(partitions) if isinstance(partitions, int) else partitions
+        places = [TopicPartition(topic, number) for number in numbers]
+        found: dict[int, list[ConsumerRecord]] = {number: [] for number in numbers}
         async with self.consumer("auditor") as consumer:
             consumer.assign(places)
             ends = await consumer.end_offsets(places)

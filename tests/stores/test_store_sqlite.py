@@ -366,11 +366,28 @@ async def test_a_tree_of_a_later_release_is_refused(path) -> None:
 
 async def test_a_place_where_nothing_can_be_written_is_one_sentence(tmp_path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="can't create a directory"):
+    with pytest.raises(StorageError, match=r"can't create a directory .*/file is not a directory$"):
         open_store(f"sqlite:///{tmp_path}/file/metadata.sqlite", system_runtime())
     (tmp_path / "directory").mkdir()
-    with pytest.raises(StorageError, match="can't open"):
+    with pytest.raises(StorageError, match=r"can't open .*/directory: Is a directory$"):
         open_store(f"sqlite:///{tmp_path}/directory", system_runtime())
+
+
+async def test_a_folder_that_is_another_users_is_named(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_options: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr("sqlite3.connect", refuse)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(StorageError, match=rf"/m.sqlite: this user may not write {tmp_path}$"):
+        sqlite_tree.SqliteTree(str(tmp_path / "m.sqlite"))
+
+
+async def test_a_database_that_another_user_made_is_no_read_only_one(path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await SqliteStore(str(path), system_runtime()).close()
+    monkeypatch.setattr("os.access", lambda asked, mode: asked != str(path))
+    with pytest.raises(StorageError, match=rf"can't open .*: this user may not write {path}$"):
+        SqliteStore(str(path), system_runtime())
 
 
 async def test_a_url_says_which_store(tmp_path, monkeypatch) -> None:

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import pytest_asyncio
@@ -12,7 +13,7 @@ from kazoo.client import KazooClient
 from odradek.metadata.store import Create, SessionExpired, SetData
 from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import system_runtime
-from odradek.stores import open_store
+from odradek.stores import open_store, zookeeper_patience
 from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
 from odradek.testing import eventually
 
@@ -35,6 +36,14 @@ async def begin(zookeeper) -> AsyncIterator[Callable[..., ZookeeperStore]]:
     yield make
     for store in opened:
         await store.close()
+
+
+@contextmanager
+def nobodys_port() -> Iterator[int]:
+    """A port that refuses connections, and that nobody else can get meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 class Heard:
@@ -82,16 +91,42 @@ async def test_an_address_that_is_none_is_refused(url) -> None:
 
 
 async def test_no_server_is_one_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    store = ZookeeperStore(
-        f"127.0.0.1:{port}", "", system_runtime(), session_timeout_ms=1000, connection_timeout_ms=200
-    )
-    with pytest.raises(UnavailableError, match=f"no ZooKeeper server answers at 127.0.0.1:{port}"):
-        await store.get("/")
-    await store.close()
+    with nobodys_port() as port:
+        store = ZookeeperStore(
+            f"127.0.0.1:{port}", "", system_runtime(), session_timeout_ms=1000, connection_timeout_ms=200
+        )
+        with pytest.raises(UnavailableError, match=f"no ZooKeeper server answers at 127.0.0.1:{port}"):
+            await store.get("/")
+        await store.close()
     with pytest.raises(StorageError, match="closed"):
         await store.get("/")
+
+
+async def test_a_server_that_takes_connections_and_says_nothing_holds_up_no_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        patience = {"session_timeout_ms": 250_000, "connection_timeout_ms": 200}
+        store = ZookeeperStore(address, "", system_runtime(), **patience)
+        with pytest.raises(UnavailableError, match=f"no ZooKeeper server answers at {address}"):
+            await store.get("/")
+        async with asyncio.timeout(120):
+            await store.close()
+
+
+async def test_a_server_that_takes_a_connection_and_says_nothing_is_asked_again(monkeypatch) -> None:
+    monkeypatch.setattr(zookeeper_patience, "_LONGEST_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        store = ZookeeperStore(
+            f"127.0.0.1:{silent.getsockname()[1]}", "", system_runtime(), session_timeout_ms=1_000_000
+        )
+        reading = asyncio.create_task(store.get("/"))
+        async with asyncio.timeout(60):
+            first, _ = await asyncio.to_thread(silent.accept)
+            second, _ = await asyncio.to_thread(silent.accept)
+        with first, second:
+            assert first.getpeername() != second.getpeername()
+            reading.cancel()
+            await store.close()
 
 
 @needs_zookeeper
@@ -109,11 +144,10 @@ async def test_the_tree_is_below_a_chroot_that_the_first_call_makes(begin, zooke
 
 @needs_zookeeper
 async def test_one_server_of_several_is_enough(begin, zookeeper) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        nobody = server.getsockname()[1]
-    store = begin(f"127.0.0.1:{nobody},{zookeeper.address}")
-    await store.create("/a")
-    assert await store.children("/") == ["a"]
+    with nobodys_port() as nobody:
+        store = begin(f"127.0.0.1:{nobody},{zookeeper.address}")
+        await store.create("/a")
+        assert await store.children("/") == ["a"]
 
 
 @needs_zookeeper

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from test_versions import TOPIC, requests
 
-from odradek.broker.apis import apis
-from odradek.broker.response_errors import error_codes
+from odradek.broker.serving.apis import apis
+from odradek.broker.serving.response_errors import error_codes
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_request, decode_response, encode_request, encode_response

@@ -1,5 +1,7 @@
 """The pool lends a buffer again only when nobody looks at it any more."""
 
+from collections.abc import Callable
+
 from odradek.wire.buffers import LARGEST_POOLED_BYTES, SMALLEST_BUFFER_BYTES, AnswerBuffers, BufferPool
 
 
@@ -51,6 +53,48 @@ def test_very_large_buffers_are_not_kept() -> None:
     pool = BufferPool(most_bytes=1 << 30)
     pool.give(bytearray(2 * LARGEST_POOLED_BYTES))
     assert pool.waiting_bytes == 0
+
+
+def test_who_waits_is_called_a_turn_later_the_longest_first_and_only_while_there_is_memory() -> None:
+    class Waiter:
+        def has_memory(self) -> None:
+            called.append(self)
+            pool.take()
+
+    turns: list[Callable[[], None]] = []
+    called: list[Waiter] = []
+    pool = BufferPool(limit_bytes=2 * SMALLEST_BUFFER_BYTES, call_soon=turns.append)
+    buffers = [pool.take() for _ in range(3)]
+    waiters = [Waiter() for _ in range(4)]
+    for waiter in waiters:
+        pool.wait(waiter)
+    pool.give(buffers.pop())
+    assert not turns, "there is none yet"
+    pool.give(buffers.pop())
+    pool.give(buffers.pop())
+    assert (len(turns), called) == (1, []), "whoever gives is not interrupted"
+    pool.forget(waiters[0])
+    turns.pop()()
+    assert called == waiters[1:3]
+    pool.give(pool.take())
+    assert (turns, pool.longest_waiter) == ([], waiters[3])
+
+
+def test_who_waits_goes_on_waiting_if_others_were_faster() -> None:
+    class Waiter:
+        def has_memory(self) -> None:
+            raise AssertionError("there is none")
+
+    turns: list[Callable[[], None]] = []
+    pool = BufferPool(limit_bytes=SMALLEST_BUFFER_BYTES, call_soon=turns.append)
+    buffer, waiter = pool.take(), Waiter()
+    pool.wait(waiter)
+    pool.give(buffer)
+    buffer = pool.take()
+    turns.pop()()
+    assert pool.longest_waiter is waiter
+    pool.give(buffer)
+    assert len(turns) == 1
 
 
 def test_memory_of_an_answer_is_lent_again_when_nobody_looks_at_it() -> None:

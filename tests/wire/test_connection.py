@@ -214,6 +214,27 @@ async def test_a_request_counts_with_what_it_takes_beside_its_bytes() -> None:
     assert budget.used_bytes == 0
 
 
+async def test_what_is_kept_of_a_request_that_waits_alone_counts_until_it_is_answered() -> None:
+    service, budget = Service(), RequestBudget(1000)
+    group = ConnectionGroup(budget=budget)
+    first, second = Connection(service, group), Connection(service, group)
+    for connection in (first, second):
+        connection.connection_made(Transport())
+    request = b"c1" + bytes(1100)
+    send(first, request)
+    send(second, b"h2")
+    assert service.served == [request]
+    first.forget_request(kept_bytes=300)
+    assert (service.served[1:], budget.used_bytes) == ([b"h2"], 302)
+    first.forget_request(kept_bytes=400)
+    assert budget.used_bytes == 302
+    service.pending[request].complete([b"1"])
+    assert budget.used_bytes == 2
+    first.forget_request(kept_bytes=0)
+    second.connection_lost(None)
+    assert budget.used_bytes == 0
+
+
 async def test_what_is_answered_behind_the_cork_leaves_in_one_write() -> None:
     service, group, transport = Service(), ConnectionGroup(), Transport()
     connection = Connection(service, group)

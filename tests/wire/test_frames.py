@@ -1,12 +1,14 @@
 """Frames come out as they went in, however the bytes were cut, and never cost more memory than their bytes justify."""
 
+import asyncio
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
+from odradek.testing import Simulation
+from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES, BufferPool
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 
 LARGEST = 8 * 1024 * 1024
@@ -132,3 +134,87 @@ def test_nothing_unread_means_no_buffer() -> None:
     frames = FrameBuffer(pool, LARGEST)
     feed(frames, framed(b"a request"))
     assert pool.waiting_bytes == SMALLEST_BUFFER_BYTES
+
+
+@pytest.mark.parametrize("begun", [b"", b"\0\0\0"])
+def test_who_was_asked_for_space_and_got_no_bytes_holds_no_buffer_when_the_next_one_is_asked(begun: bytes) -> None:
+    pool = BufferPool()
+    ending = [FrameBuffer(pool, LARGEST) for _ in range(1000)]
+    for frames in ending:
+        feed(frames, begun)
+    for frames in ending:
+        frames.space()  # its connection has ended, and nothing came
+    assert pool.lent_bytes == SMALLEST_BUFFER_BYTES
+    assert [feed(frames, framed(b"x" * 9)[len(begun) :]) for frames in ending] == [[b"x" * 9]] * 1000
+
+
+class Waiting:
+    """Who waits for memory for `frames`."""
+
+    def __init__(self, frames: FrameBuffer) -> None:
+        self._frames = frames
+
+    def has_memory(self) -> None:
+        self._frames.grow()
+
+
+def receive(frames: FrameBuffer, data: bytes) -> bytes:
+    """Fill what `frames` has space for with the beginning of `data`; returns the rest."""
+    space = frames.space()
+    count = min(len(space), len(data))
+    space[:count] = data[:count]
+    frames.filled(count)
+    return data[count:]
+
+
+def test_who_gives_a_buffer_back_may_be_who_waits_for_it() -> None:
+    async def scene() -> None:
+        pool = BufferPool(limit_bytes=SMALLEST_BUFFER_BYTES)
+        frames = FrameBuffer(pool, LARGEST)
+        first, second = b"a" * (SMALLEST_BUFFER_BYTES - 104), b"b" * 1000
+        rest = receive(frames, framed(first, second))
+        assert (frames.needs_more, pool.is_used_up) == (True, True)
+        pool.wait(Waiting(frames))
+        assert frames.next_frame() == first
+        assert frames.next_frame() is None
+        frames.rest()
+        assert frames.unread_bytes == 100
+        await asyncio.sleep(1)
+        receive(frames, rest)
+        assert frames.next_frame() == second
+        frames.rest()
+        assert pool.lent_bytes == 0
+
+    Simulation(1).run(scene())
+
+
+def test_who_begins_keeps_its_buffer_when_others_are_called_who_wait_for_one() -> None:
+    async def scene() -> None:
+        pool = BufferPool(limit_bytes=SMALLEST_BUFFER_BYTES)
+        holder, waiter, ending, beginner = (FrameBuffer(pool, LARGEST) for _ in range(4))
+        holder.space()
+        first, second = b"a" * (SMALL_BUFFER_BYTES - 104), b"b" * 1000
+        data = framed(first, second)
+        receive(waiter, data[:8000])
+        holder.close()
+        ending.space()  # its connection has ended, and nothing came
+        rest = receive(waiter, data[8000:])
+        assert (waiter.needs_more, pool.is_used_up) == (True, True)
+        pool.wait(Waiting(waiter))
+        assert waiter.next_frame() == first
+        assert waiter.next_frame() is None
+        waiter.rest()
+        assert pool.is_used_up
+        space = beginner.space()
+        message = framed(b"a request")
+        space[: len(message)] = message
+        beginner.filled(len(message))
+        assert beginner.next_frame() == b"a request"
+        beginner.rest()
+        await asyncio.sleep(1)
+        receive(waiter, rest)
+        assert waiter.next_frame() == second
+        waiter.rest()
+        assert pool.lent_bytes == 0
+
+    Simulation(1).run(scene())

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from odradek.testing import Simulation
-from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, Reply
+from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, PendingReply, Reply
 from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
 from odradek.wire.pressure import LOOK_S
 
 LIMIT = 4 * SMALLEST_BUFFER_BYTES
+A_TURN_S = 0.001
+"""Until all that is ready has run."""
 
 
 class Transport(asyncio.Transport):
@@ -60,11 +62,11 @@ class Service:
 
 
 class Scene:
-    """Connections of one group, whose buffers may be `LIMIT` bytes in all."""
+    """Connections of one group, whose buffers may be `limit_bytes` in all."""
 
-    def __init__(self, answer_bytes: int = 1 << 40) -> None:
+    def __init__(self, answer_bytes: int = 1 << 40, limit_bytes: int = LIMIT) -> None:
         self.service = Service()
-        self.pool = BufferPool(limit_bytes=LIMIT)
+        self.pool = BufferPool(limit_bytes=limit_bytes)
         self.group = ConnectionGroup(pool=self.pool, answer_bytes=answer_bytes)
 
     def connect(self) -> tuple[Connection, Transport]:
@@ -135,6 +137,7 @@ def test_who_waits_for_memory_goes_on_when_others_are_gone() -> None:
         assert transport.is_paused
         for holder, _ in holders:
             holder.connection_lost(None)
+        await asyncio.sleep(A_TURN_S)
         assert not transport.is_paused
         assert send(connection, transport, data[taken:]) == len(data) - taken
         assert it.service.served == [b"w"]
@@ -157,6 +160,7 @@ def test_who_is_silent_while_memory_is_short_goes_and_who_sends_stays() -> None:
         assert all(each.is_closed for _, each in silent)
         for each, _ in silent:
             each.connection_lost(None)
+        await asyncio.sleep(A_TURN_S)
         assert not transport.is_paused
         assert send(connection, transport, data[taken:]) == len(data) - taken
         assert it.service.served == [b"w"]
@@ -176,9 +180,45 @@ def test_when_nobody_is_at_fault_the_one_that_waited_longest_goes_and_one_at_a_t
         assert [transport.is_closed for _, transport in waiting] == [True, False, False]
         waiting[0][0].connection_lost(None)
         it.pool.give(busy)
+        await asyncio.sleep(A_TURN_S)
         assert not any(transport.is_paused for _, transport in waiting[1:])
         await asyncio.sleep(10 * LOOK_S)
         assert [transport.is_closed for _, transport in waiting] == [True, False, False]
+
+    play(scene)
+
+
+def test_who_waits_does_not_go_when_memory_came_in_the_turn_of_the_look() -> None:
+    async def scene() -> None:
+        it = Scene()
+        busy = it.pool.take(LIMIT)
+        connection, transport = it.connect()
+        send(connection, transport, frame(SMALLEST_BUFFER_BYTES)[:-1])
+        await asyncio.sleep(LOOK_S / 2)
+        it.pool.give(busy)
+        it.group.pressure._look()
+        await asyncio.sleep(A_TURN_S)
+        assert (transport.is_closed, transport.is_paused) == (False, False)
+
+    play(scene)
+
+
+def test_who_waits_for_memory_and_is_served_meanwhile_has_every_request_served_once_and_in_order() -> None:
+    async def scene() -> None:
+        it = Scene(limit_bytes=SMALLEST_BUFFER_BYTES)
+        connection, transport = it.connect()
+        it.service.answer = first = PendingReply()
+        first.exclusive = True
+        data = b"".join(frame(96 if number < 10 else 3000, bytes([number])) for number in range(60))
+        taken = send(connection, transport, data)
+        assert (taken, connection.burden().waits) == (SMALLEST_BUFFER_BYTES, True)
+        it.service.answer = NO_REPLY
+        # All that came is served, its buffer given back, and with that there is memory for whom it belonged to.
+        first.complete((b"answer",))
+        await asyncio.sleep(A_TURN_S)
+        assert send(connection, transport, data[taken:]) == len(data) - taken
+        assert it.service.served == [bytes([number]) for number in range(60)]
+        assert it.pool.lent_bytes == 0
 
     play(scene)
 

@@ -1,10 +1,10 @@
 """What an assignor sees, and what it is. A user's own class fits `Assignor` without inheriting anything."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass, field
 
 Assignment = Mapping[str, Sequence[TopicPartition]]
 """Partitions by member id; every member is there, those without a partition too."""

@@ -6,7 +6,8 @@ back: it goes on with its own metadata, and with the logs as they are then.
 
 ```
 meta.properties            node.id, cluster.id     → who serves it; /cluster/id
-{topic}-{partition}/       partition.metadata      → /brokers/topics/{topic}, with its id
+{topic}-{partition}/       partition.metadata      → /brokers/topics/{topic}, with its id; where it is missing or
+                                                     damaged, another partition's, Kafka's controller's or the tree's
                            leader-epoch-checkpoint → …/partitions/{p}/state: nobody leads, the latest epoch
 __cluster_metadata-0/      configurations          → /config/topics/{topic}
                            producer ids            → /latest_producer_id_block: far behind Kafka's
@@ -15,10 +16,10 @@ __cluster_metadata-0/      configurations          → /config/topics/{topic}
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from odradek.broker.membership import prepare_tree
+from odradek.broker.cluster.membership import prepare_tree
 from odradek.config import BrokerConfig, topic_config
 from odradek.log import identity, leader_epochs
 from odradek.log.inspection import partition_directories
@@ -26,10 +27,12 @@ from odradek.log.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadat
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.names import parse_folder
 from odradek.log.ownership import Ownership
+from odradek.log.startup import read_topic_id
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER, ConfigNode, PartitionStateNode, ProducerIdBlockNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData, Store
 from odradek.model import ConfigurationError, StorageError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.runtime import Disk, Entropy
 
 PRODUCER_ID_GAP: Final = 1_000_000_000
@@ -49,10 +52,42 @@ class AdoptedTopic:
     """Whether the tree did not have it yet."""
 
 
-async def adopt(
-    disk: Disk, directories: Sequence[str], store: Store, entropy: Entropy
-) -> tuple[int, list[AdoptedTopic]]:
-    """Write the topics of these data directories, of one broker, into the tree; its id, and the topics by name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownTopic:
+    """A topic that stays as it is, because nothing says its id. `folders` are its partitions'."""
+
+    name: str
+    folders: Sequence[str]
+
+    def __str__(self) -> str:
+        first, more = f"{self.folders[0]}/{identity.PARTITION_METADATA}", len(self.folders) - 1
+        return (
+            f"the topic {self.name} is left as it is: {first}{f' (and {more} more)' if more else ''} "
+            "is missing or damaged, and nothing else says the topic's id. Write the two lines `version: 0` and "
+            "`topic_id: ID` into it, with the TopicId that `kafka-topics.sh --describe` tells, and adopt again"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """What became of a broker's directories: topics by name, and those that nobody knows."""
+
+    broker_id: int
+    topics: Sequence[AdoptedTopic]
+    unknown: Sequence[UnknownTopic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundTopic:
+    """A topic's partitions: their latest leader epochs, and their folders; its id, None if these do not say it."""
+
+    topic_id: uuid.UUID | None
+    epochs: Mapping[int, int]
+    folders: Sequence[str]
+
+
+async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: Entropy) -> Adoption:
+    """Write the topics of these data directories, of one broker, into the tree.
 
     What is there already and agrees is left as it is, so that it may be done again. Raises `StorageError`, before
     anything is written, if the directories are in use or not Kafka's, or if the tree is another cluster's or has
@@ -67,48 +102,66 @@ async def adopt(
         for directory in directories:
             if disk.is_directory(f"{directory}/{FOLDER}"):
                 kraft = read_kraft_metadata(disk, directory)
-        topics = _topics(disk, directories, kraft)
+        found = _topics(disk, directories)
         known = await prepare_tree(store, entropy, cluster_id=cluster_id)
         if known != cluster_id:
             raise StorageError(f"{directories[0]} is of cluster {cluster_id}, and the metadata of cluster {known}")
-        topics = [await _compared(store, topic, broker_id) for topic in topics]
+        topics, unknown = [], []
+        for name, each in sorted(found.items()):
+            topic_id = each.topic_id or kraft.topic_ids.get(name) or await _known_id(store, name)
+            if topic_id is None:
+                unknown.append(UnknownTopic(name=name, folders=each.folders))
+            else:
+                topic = _topic(name, topic_id, each.epochs, kraft.topic_configs.get(name, {}))
+                topics.append(await _compared(store, topic, broker_id))
         for topic in topics:
             await _write(store, topic, broker_id)
         await _reserve_producer_ids(store, broker_id, kraft.next_producer_id + PRODUCER_ID_GAP)
     finally:
         ownership.give_back()
-    return broker_id, topics
+    return Adoption(broker_id=broker_id, topics=topics, unknown=unknown)
 
 
 def _identity(disk: Disk, directory: str) -> tuple[int, str]:
     path = f"{directory}/{identity.META_PROPERTIES}"
-    if not disk.exists(path):
-        raise StorageError(f"{path} is missing: {directory} is no data directory of a broker")
-    found = identity.decode_meta_properties(disk.read_file(path), path)
+    try:
+        found = identity.decode_meta_properties(disk.read_file(path), path)
+    except FileNotFoundError:
+        raise StorageError(f"{path} is missing: {directory} is no data directory of a broker") from None
     if found.broker_id is None or found.cluster_id is None:
         raise StorageError(f"{path} does not say whose directory it is")
     return found.broker_id, found.cluster_id
 
 
-def _topics(disk: Disk, directories: Sequence[str], kraft: KraftMetadata) -> list[AdoptedTopic]:
-    ids: dict[str, uuid.UUID] = {}
-    epochs: dict[str, dict[int, int]] = {}
+def _topics(disk: Disk, directories: Sequence[str]) -> dict[str, _FoundTopic]:
+    ids: dict[str, uuid.UUID | None] = {}
+    holders: dict[str, dict[int, str]] = {}
     for folder in (folder for directory in directories for folder in partition_directories(disk, directory)):
         name = folder.rpartition("/")[2]
         partition = parse_folder(name)
         if partition is None or name == FOLDER:
             continue
-        path = f"{folder}/{identity.PARTITION_METADATA}"
-        if not disk.exists(path):
-            raise StorageError(f"{path} is missing: {folder} does not say which topic's it is")
-        topic_id = identity.decode_partition_metadata(disk.read_file(path), path)
-        if ids.setdefault(partition.topic, topic_id) != topic_id:
-            raise StorageError(f"{folder} is of another topic {partition.topic} than its neighbours")
-        epochs.setdefault(partition.topic, {})[partition.partition] = _latest_epoch(disk, folder)
-    for name, numbers in epochs.items():
-        if sorted(numbers) != list(range(len(numbers))):
-            raise StorageError(f"of the topic {name} only the partitions {sorted(numbers)} are here")
-    return [_topic(name, ids[name], epochs[name], kraft.topic_configs.get(name, {})) for name in sorted(ids)]
+        topic_id, known = read_topic_id(disk, folder), ids.get(partition.topic)
+        if topic_id is not None and known not in (None, topic_id):
+            raise StorageError(
+                f"{folder} is of another topic {partition.topic} than its neighbours: move those of one of them away"
+            )
+        ids[partition.topic] = topic_id or known
+        holders.setdefault(partition.topic, {})[partition.partition] = folder
+    for name, folders in holders.items():
+        if sorted(folders) != list(range(len(folders))):
+            raise StorageError(
+                f"of the topic {name} only the partitions {sorted(folders)} are here: name all of the broker's data "
+                "directories, and if the others were never here, move these away"
+            )
+    return {
+        name: _FoundTopic(
+            topic_id=ids[name],
+            epochs={number: _latest_epoch(disk, folder) for number, folder in folders.items()},
+            folders=sorted(folders.values()),
+        )
+        for name, folders in holders.items()
+    }
 
 
 def _latest_epoch(disk: Disk, folder: str) -> int:
@@ -127,6 +180,11 @@ def _topic(name: str, topic_id: uuid.UUID, epochs: Mapping[int, int], everything
         else:
             config[key] = value
     return AdoptedTopic(name=name, topic_id=topic_id, epochs=epochs, config=config, ignored=ignored)
+
+
+async def _known_id(store: Store, name: str) -> uuid.UUID | None:
+    node = await store.get(paths.topic(name))
+    return None if node is None else TopicNode.decode(paths.topic(name), node.data).topic_id
 
 
 async def _compared(store: Store, topic: AdoptedTopic, broker_id: int) -> AdoptedTopic:

@@ -5,16 +5,20 @@ none. Its slices and those of others take turns on the one background thread, wi
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable
 
+from odradek.broker.turns import in_short_turns
 from odradek.config import BrokerConfig
 from odradek.log.log_cleaner import CleanerSettings, CompactionJob, LogCleaner, Throttle
 from odradek.model import TopicPartition
 from odradek.runtime import Runtime
 
+_logger = logging.getLogger("odradek.broker")
+
 
 class Cleaning:
-    """One broker's. `config` is asked for what holds now; `stable_offsets` for the last stable offset of each log."""
+    """One broker's. `config` is asked for what holds now; `stable_offset` for a log's last stable offset, if known."""
 
     def __init__(
         self,
@@ -22,12 +26,13 @@ class Cleaning:
         runtime: Runtime,
         *,
         config: Callable[[], BrokerConfig],
-        stable_offsets: Callable[[], Mapping[TopicPartition, int]],
+        stable_offset: Callable[[TopicPartition], int | None],
     ) -> None:
         self._cleaner = cleaner
         self._runtime = runtime
         self._config = config
-        self._stable_offsets = stable_offsets
+        self._stable_offset = stable_offset
+        self._choosing = asyncio.Lock()
         self._throttle = Throttle()
         self._workers: set[asyncio.Task[None]] = set()
 
@@ -46,13 +51,30 @@ class Cleaning:
             if number + 1 == len(self._workers) < self._config().log_cleaner_threads:
                 self._add_worker(number + 1)
             config = self._config()
-            settings, now_ms = CleanerSettings.of(config), self._runtime.clock.now_ms()
-            job = self._cleaner.begin(now_ms, settings, stable_offsets=self._stable_offsets())
+            job = None
+            try:
+                job = await self._choose(CleanerSettings.of(config))
+                if job is not None:
+                    await self._compact(job)
+            except Exception as error:
+                # The logs that this is not about are still to be compacted, and to be deleted from.
+                _logger.exception("the log cleaner met an error of this program")
+                if job is not None:
+                    self._cleaner.give_up(job, error, self._runtime.clock.now_ms())
+                job = None
             if job is None:
                 # 0 is allowed, and all others should have a turn.
                 await asyncio.sleep(max(config.log_cleaner_backoff_ms, 1) / 1000)
-            else:
-                await self._compact(job)
+
+    async def _choose(self, settings: CleanerSettings) -> CompactionJob | None:
+        """The next job, if there is one. To measure all logs takes long: others have their turn meanwhile."""
+        clock = self._runtime.clock
+        async with self._choosing:
+            steps = self._cleaner.begin_in_steps(clock.now_ms(), settings, stable_offset=self._stable_offset)
+            async for job in in_short_turns(steps, clock.monotonic):
+                if job is not None:
+                    return job
+            return None
 
     async def _compact(self, job: CompactionJob) -> None:
         clock = self._runtime.clock

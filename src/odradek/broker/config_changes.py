@@ -6,13 +6,13 @@ watches the node itself, so nothing is put into `/config/changes`, from which Ka
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, ConfigNode
 from odradek.metadata.store import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, Store
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 
 _log = logging.getLogger("odradek.broker")
 _ATTEMPTS: Final = 10

@@ -7,11 +7,11 @@ with a broker's INVALID_REQUEST, as in Kafka (which calls that regrettable, KAFK
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_changes import ConfigChange
+from odradek.broker.turns import in_turns
 from odradek.config import (
     Alteration,
     BrokerConfig,
@@ -28,6 +28,7 @@ from odradek.config import (
     validate_topic_overrides,
 )
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
+from odradek.model.values import dataclass
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -74,7 +75,7 @@ async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validat
     results: list[KafkaError | None] = [None] * len(resources)
     changes: dict[int, ConfigChange] = {}
     named = Counter((resource.type, resource.name) for resource in resources)
-    for place, resource in enumerate(resources):
+    async for place, resource in in_turns(enumerate(resources)):
         try:
             if named[resource.type, resource.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "a resource may come only once in a request")

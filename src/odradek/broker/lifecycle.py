@@ -1,8 +1,8 @@
 """A broker from start to stop: what it consists of, and in which order that comes and goes.
 
 ```
-start   lock the data directories · open the ports (clients wait) · the tree · load the logs · join the cluster, which
-        gives the first image, and with it partitions · groups · let the clients in
+start   lock the data directories · open the ports (clients wait) · the tree · load the logs · what is missing? · join
+        the cluster, which gives the first image, and with it partitions · groups · let the clients in
 stop    have others lead its partitions · close the ports · answer who waits · groups · leave the cluster · write what
         is pending · close the logs
 kill    nothing of this: what kill -9 does, without the process
@@ -12,31 +12,36 @@ It runs on any event loop and touches the outside through its `Runtime` and its 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from typing import Final
 
-from odradek.broker.answer_cache import AnswerCache
 from odradek.broker.cleaning import Cleaning
-from odradek.broker.controlled_shutdown import ControlledShutdown
-from odradek.broker.controller_shell import ControllerShell
-from odradek.broker.counted_store import CountedStore
-from odradek.broker.dispatch import Dispatcher
-from odradek.broker.failed_logs import FailedLogs
-from odradek.broker.fencing import Fence
-from odradek.broker.fetch_sessions import FetchSessions
-from odradek.broker.group_coordinator import GroupCoordinator
-from odradek.broker.in_sync_sets import InSyncSets
-from odradek.broker.membership import prepare_tree
+from odradek.broker.cluster.controlled_shutdown import ControlledShutdown
+from odradek.broker.cluster.controller_requests import ControllerRequests
+from odradek.broker.cluster.counted_store import CountedStore
+from odradek.broker.cluster.directories import check_directories, settle_twins
+from odradek.broker.cluster.failed_logs import FailedLogs
+from odradek.broker.cluster.fencing import Fence
+from odradek.broker.cluster.membership import prepare_tree
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.cluster.readmission import until_out_of_sync
+from odradek.broker.cluster.registration import in_live_session
+from odradek.broker.controlling.controller_shell import ControllerShell
+from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.on_demand import TopicsOnDemand
-from odradek.broker.partitions import Partitions
-from odradek.broker.peers import Peers
 from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.purgatory import Purgatory
-from odradek.broker.replica_fetcher import ReplicaFetchers
-from odradek.broker.server import Server
+from odradek.broker.replication.in_sync_sets import InSyncSets
+from odradek.broker.replication.partitions import Partitions
+from odradek.broker.replication.replica_fetcher import ReplicaFetchers
+from odradek.broker.replication.strays import report_strays
+from odradek.broker.serving.answer_cache import AnswerCache
+from odradek.broker.serving.dispatch import Dispatcher
+from odradek.broker.serving.fetch_sessions import FetchSessions
+from odradek.broker.serving.purgatory import Purgatory
+from odradek.broker.serving.server import Server
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.batch_contents import compiled_check
@@ -45,7 +50,7 @@ from odradek.log.progress import LoadingStoppedError
 from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
-from odradek.model import KafkaError, StorageError
+from odradek.model import KafkaError, StorageError, TopicPartition
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
@@ -84,6 +89,9 @@ class Broker:
         self.store = store
         self.tree = CountedStore(store)
         self.phase = Phase.STARTING
+        self._has_its_directories: bool | None = None
+        self.failed = asyncio.Event()
+        """Set when the last data directory has failed: there is nothing that this broker could do for anybody."""
         self.image = ClusterImage()
         self.counters = BrokerCounters()
         self.answers = AnswerCache()
@@ -103,8 +111,10 @@ class Broker:
             max_open_files=max(runtime.disk.open_files_limit() // 2, _FEWEST_OPEN_FILES),
             note=note,
             when_log_stopped=self.failed_logs.notice,
+            when_directory_failed=self._notice_failed_directory,
         )
         self.peers = Peers(runtime, config.broker_id)
+        self.controller_requests = ControllerRequests(self)
         self.in_sync_sets = InSyncSets(self)
         self.fetchers = ReplicaFetchers(self)
         self.partitions = Partitions(
@@ -122,7 +132,7 @@ class Broker:
             self.logs.cleaner,
             runtime,
             config=lambda: self.config,
-            stable_offsets=self.partitions.stable_offsets,
+            stable_offset=self.partitions.stable_offset,
         )
         self.topics_on_demand = TopicsOnDemand(self)
         self.controlled_shutdown = ControlledShutdown(self)
@@ -178,9 +188,9 @@ class Broker:
             )
             self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
             self.server.let_controller_in()
-            await self.controller.start(logs_are_whole=self.logs.were_closed)
+            await self.controller.start(prepare=self._prepare_registration)
             await self.partitions.settled()
-            self.partitions.report_strays()
+            report_strays(self.logs, self.image)
             await self.groups.start()
         except BaseException:
             self.kill()
@@ -211,8 +221,19 @@ class Broker:
             self.logs.stop_loading()
             with suppress(LoadingStoppedError):
                 await loading
-            self.logs.close()
+            self.logs.close(threads=threads)
             raise
+        await settle_twins(self.store, self.runtime, self.logs)
+
+    async def _prepare_registration(self, patience_s: float) -> None:
+        """Have the tree say no more of this broker's logs than is true, before anybody may elect it."""
+        if self._has_its_directories is None:
+            self._has_its_directories = await check_directories(
+                self.store, self.broker_id, self.logs, patience_s=patience_s
+            )
+            self.logs.name_directories()
+        if not (self.logs.were_closed and self._has_its_directories):
+            await in_live_session(lambda: until_out_of_sync(self.store, self.broker_id, patience_s=patience_s))
 
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""
@@ -233,7 +254,7 @@ class Broker:
         self.topics_on_demand.kill()
         self.peers.close()
         await self.controller.stop()
-        self.logs.close()
+        self.logs.close(threads=self.config.num_recovery_threads_per_data_dir)
         _log.info("broker %d has stopped", self.broker_id)
 
     def kill(self) -> None:
@@ -254,9 +275,22 @@ class Broker:
             self.controller.kill()
         self.logs.kill()
 
+    def _notice_failed_directory(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
+        """In the next turn of the loop: whoever found out is in the middle of something."""
+        asyncio.get_running_loop().call_soon(self._directory_failed, frozenset(partitions), reason)
+
+    def _directory_failed(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
+        """Have others lead what was in it, and stop if it was the last one (KIP-112)."""
+        if self.phase in (Phase.STARTING, Phase.RUNNING):
+            self.partitions.logs_failed(partitions, reason)
+            self.failed_logs.notice()
+            if self.logs.has_failed:
+                self.failed.set()
+
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.image = new
         self.controlled_shutdown.image_changed(old, new)
+        self.controller_requests.image_changed(old, new)
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
         self.partitions.apply(old, new)

@@ -44,7 +44,6 @@ class TopicsOnDemand:
         await self._seen(topic.name)
 
     async def _ask(self, topic: NewTopic) -> KafkaError | None:
-        image = self._broker.image
         wanted = {
             "name": topic.name,
             "num_partitions": topic.num_partitions,
@@ -53,7 +52,7 @@ class TopicsOnDemand:
             "configs": [{"name": key, "value": value} for key, value in topic.config.items()],
         }
         message = {"topics": [wanted], "timeout_ms": _TIMEOUT_MS, "validate_only": False}
-        answer = await self._broker.peers.request(image.brokers, image.controller_id, ApiKey.CREATE_TOPICS, message)
+        answer = await self._broker.controller_requests.ask(ApiKey.CREATE_TOPICS, message)
         (result,) = answer.topics
         if result.error_code is ErrorCode.none:
             return None

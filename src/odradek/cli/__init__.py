@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of `cmd_name`; None if there is no such command."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in COMMANDS or importlib.util.find_spec(f"{__name__}.{cmd_name}") is None:
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
@@ -66,20 +66,37 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; see the module's docstring for what becomes of its errors."""
+        _open_standard_files()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except _ours() as error:
-            raise _OneLineError(str(error)) from error
         except KeyboardInterrupt:
+            # First, as whoever wants it to end should not have to wait for an import, nor to ask twice.
             ctx.exit(128 + signal.SIGINT)
         except BrokenPipeError:
             # Whoever read our output has had enough. Python would complain again when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(128 + signal.SIGPIPE)
+        except _ours() as error:
+            raise _OneLineError(str(error)) from error
         except OSError as error:
             raise _OneLineError(_os_error(error)) from error
         return result
+
+
+def _open_standard_files() -> None:
+    """Have those that whoever started us has closed lead nowhere.
+
+    The next file that is opened would get the number: libuv gives up the process over it, and what the system's own
+    code says on standard error would go into a database.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 - till the end
 
 
 def _ours() -> type[Exception]:

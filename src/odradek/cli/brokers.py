@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
@@ -13,6 +12,7 @@ from odradek.clients import Admin
 from odradek.clients.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.log_dirs import LogDirDescription
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 
 
 @click.group(name="brokers")

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -13,6 +12,7 @@ from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
 from odradek.clients import Consumer
 from odradek.clients.consumer import ConsumerSettings
 from odradek.model import KafkaError, TopicPartition, validate_topic_name
+from odradek.model.values import dataclass
 
 _OFFSET = re.compile(r"beginning|earliest|end|latest|-?\d+|@\d+")
 _TOPIC_PATIENCE_MS = 2_000

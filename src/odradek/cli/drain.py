@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from typing import Final
 
 import click
@@ -14,6 +13,7 @@ from odradek.clients.metadata import NO_LEADER
 from odradek.clients.reassignments import RefusedPartitionsError
 from odradek.controller import evacuate
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass, field
 
 _POLL_S: Final = 0.5
 _PATIENCE: Final = 60

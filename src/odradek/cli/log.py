@@ -5,9 +5,11 @@ Both only read, take no lock, and may be used beside the broker that runs. `dump
 """
 
 import dataclasses
+import errno
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -78,6 +80,11 @@ def dump(*, paths: Sequence[str], records: bool, offsets_decoder: bool, as_json:
                 if file == path:
                     raise
                 click.echo(f"odradek: {file} went while it was read", err=True)
+            except OSError as error:
+                if error.filename is None and error.errno != errno.EIO:
+                    raise  # it is not the file: the output is closed, or its disk is full
+                click.echo(f"odradek: {file} cannot be read: {error.strerror or error}", err=True)
+                is_damaged = True
     if is_damaged:
         raise _DamagedError
 
@@ -116,7 +123,10 @@ def _files(disk: Disk, path: str) -> Iterator[str]:
         raise ConfigurationError(f"{path} is neither a partition's directory nor a data directory")
     yield from files
     for partition in partitions:
-        yield from known_files(disk, partition)
+        try:
+            yield from known_files(disk, partition)
+        except OSError:
+            yield partition  # whoever opens it says why
 
 
 def _state_text(disk: Disk, directory: str) -> str:
@@ -282,7 +292,11 @@ def _verify(disk: Disk, verification: Verification, directory: str) -> Iterator[
 def _log_bytes(disk: Disk, directory: str) -> int:
     """How much there is to check."""
     folders = [directory] if is_partition_directory(disk, directory) else partition_directories(disk, directory)
-    return sum(disk.size(file) for folder in folders for file in known_files(disk, folder) if file.endswith(LOG))
+    total = 0
+    for folder in folders:
+        with suppress(OSError):  # the check itself says what cannot be read
+            total += sum(disk.size(file) for file in known_files(disk, folder) if file.endswith(LOG))
+    return total
 
 
 def _fields(finding: Finding) -> Mapping[str, object]:

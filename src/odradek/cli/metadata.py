@@ -1,7 +1,7 @@
 """`odradek metadata`: what is written in a metadata tree, and how it comes there.
 
-`ls`, `get` and `watch` are in `tree_view`. `adopt` takes over the data directories of a stopped Apache Kafka broker;
-`odradek serve` goes on with them then.
+`ls`, `get` and `watch` are in `tree_view`. `forget-directory` is for disks that are lost. `adopt` takes over the data
+directories of a stopped Apache Kafka broker; `odradek serve` goes on with them then.
 """
 
 import asyncio
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import click
 
-from odradek.broker.adoption import AdoptedTopic, adopt
+from odradek.broker.adoption import AdoptedTopic, Adoption, adopt
+from odradek.broker.cluster.directories import forget_directories
 from odradek.cli import tree_view
 from odradek.cli.common import json_line, json_option
 from odradek.metadata.nodes import encode_topic_id
@@ -28,6 +29,31 @@ for _each in (tree_view.ls, tree_view.get, tree_view.watch):
     command.add_command(_each)
 
 
+@command.command(name="forget-directory")
+@click.argument("ids", nargs=-1, required=True, metavar="DIRECTORY_ID...")
+@click.option("--metadata", metavar="URL", required=True, help="The tree, as the broker's --metadata.")
+@click.option(
+    "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="Whose directories they were."
+)
+def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> None:
+    """Say that data directories of a broker are gone for good, with all that was in them.
+
+    A broker names a directory that it misses, with its directory.id, and does not begin anew the partitions of which
+    nobody else has the records. After this its next start does: they are empty then.
+    """
+    for path in asyncio.run(_forget(metadata, broker_id, ids)):
+        click.echo(f"broker {broker_id} counts on nothing any more that was in {path}; start it again")
+
+
+async def _forget(url: str, broker_id: int, ids: Sequence[str]) -> list[str]:
+    runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
+    store = open_store(url, runtime)
+    try:
+        return await forget_directories(store, broker_id, ids)
+    finally:
+        await store.close()
+
+
 @command.command(name="adopt")
 @click.argument("directories", nargs=-1, required=True, metavar="DIR...")
 @click.option("--metadata", metavar="URL", required=True, help="The tree: sqlite:///PATH outside of DIR, for instance.")
@@ -37,15 +63,20 @@ def adopt_command(*, directories: Sequence[str], metadata: str, as_json: bool) -
 
     Topics keep their ids, partitions and what was set for them, groups their offsets. Serve them with the same
     --data-dir and --metadata, and the broker id that is told here. Nothing in DIR is changed: Kafka can have it back,
-    which is why the tree must not be there, where Kafka wants logs only.
+    which is why the tree must not be there, where Kafka wants logs only. Exits with 1 if a topic had to be
+    left, because nothing says its id.
     """
     _check_place(directories, metadata)
-    broker_id, topics = asyncio.run(_adopt(directories, metadata))
-    for topic in topics:
+    adoption = asyncio.run(_adopt(directories, metadata))
+    for topic in adoption.topics:
         click.echo(_json(topic) if as_json else _text(topic))
     if not as_json:
-        where = f"--data-dir {','.join(directories)} --broker-id {broker_id} --metadata {metadata}"
-        click.echo(f"{len(topics)} topics; serve them with {where}")
+        where = f"--data-dir {','.join(directories)} --broker-id {adoption.broker_id} --metadata {metadata}"
+        click.echo(f"{len(adoption.topics)} topics; serve them with {where}")
+    for unknown in adoption.unknown:
+        click.echo(f"odradek: {unknown}", err=True)
+    if adoption.unknown:
+        raise click.exceptions.Exit(1)
 
 
 def _check_place(directories: Sequence[str], metadata: str) -> None:
@@ -57,7 +88,7 @@ def _check_place(directories: Sequence[str], metadata: str) -> None:
             raise ConfigurationError(f"{path} is in {directory}, where Kafka would not start beside it")
 
 
-async def _adopt(directories: Sequence[str], url: str) -> tuple[int, list[AdoptedTopic]]:
+async def _adopt(directories: Sequence[str], url: str) -> Adoption:
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
     store = open_store(url, runtime)
     try:

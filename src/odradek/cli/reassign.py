@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Final
 
 import click
@@ -21,6 +20,7 @@ from odradek.clients import Admin
 from odradek.clients.reassignments import PartitionReassignment, RefusedPartitionsError
 from odradek.controller import spread
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
 
 _POLL_S: Final = 0.5
 _MODES: Final = ("generate", "list", "verify", "cancel")

@@ -27,7 +27,7 @@ from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener
 from odradek.log.files import DEFAULT_OPEN_FILES
-from odradek.model import ConfigurationError, OdradekError
+from odradek.model import ConfigurationError, OdradekError, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime
 from odradek.security import exposed_listeners
@@ -45,7 +45,9 @@ _USUAL_CONNECTIONS: Final = 10_000
 @click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to, if it is another address.")
 @click.option("--data-dir", metavar="DIR", help="Where the partitions are kept.")
 @click.option("--broker-id", type=click.IntRange(min=0), metavar="N", help="This broker's id in its cluster.")
-@click.option("--metadata", metavar="URL", help="sqlite:///PATH or memory:; by default a file in DIR.")
+@click.option(
+    "--metadata", metavar="URL", help="sqlite:///PATH, zookeeper://HOST:PORT/CHROOT or memory:; else a file in DIR."
+)
 @click.option("--config", metavar="FILE", help="Java properties, as Kafka's server.properties.")
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="One of Kafka's keys; may be repeated.")
 @click.option("--metrics-listen", metavar="HOST:PORT", help="Where to answer for /metrics, /healthz and /readyz.")
@@ -174,10 +176,23 @@ async def _serve(
                 # each took 90 ms, in which nobody was served.
                 gc.freeze()
                 print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
-                await stopping.wait()
-                await broker.stop()
+                await _until_it_ends(broker, stopping)
     finally:
         await store.close()
+
+
+async def _until_it_ends(broker: Broker, stopping: asyncio.Event) -> None:
+    """Stop cleanly when told to. Raises `StorageError` when no data directory is left, as a Kafka broker halts then."""
+    events = [asyncio.ensure_future(each.wait()) for each in (stopping, broker.failed)]
+    await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+    for event in events:
+        event.cancel()
+    if not broker.failed.is_set():
+        await broker.stop()
+        return
+    broker.kill()
+    reasons = "; ".join(map(str, broker.logs.offline_directories.values()))
+    raise StorageError(f"broker {broker.broker_id} stops, as no data directory is left: {reasons}")
 
 
 async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
@@ -201,7 +216,7 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
     if address is None:
         yield
         return
-    from odradek.broker.monitor import Monitor
+    from odradek.broker.observing.monitor import Monitor
 
     monitor = Monitor(broker)
     await monitor.open(*address)

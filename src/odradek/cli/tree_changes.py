@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 
 from odradek.metadata.paths import child
 from odradek.metadata.store import Node, NoNode, Reader, SessionExpired, Watch
+from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

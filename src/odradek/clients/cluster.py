@@ -3,6 +3,9 @@
 Every client has one `Cluster`. It asks for the topics that somebody is interested in, follows leaders when it is told
 that one has moved, and keeps a connection per broker and lane: brokers answer in order, and neither heartbeats nor
 metadata must wait behind a long poll.
+
+A broker that stands still takes connections and answers nothing, and only time tells. So while answers of one are late,
+others are asked what the cluster looks like; when the late one has left it, nobody waits for its answers any longer.
 """
 
 import asyncio
@@ -10,16 +13,18 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from odradek.clients.backoff import Backoff
+from odradek.clients.doubts import Doubts
 from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import parse_host_port
 from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
-from odradek.wire.outgoing import Connection, address_text, open_connection
+from odradek.wire.outgoing import LATE_MS, Connection, address_text, open_connection
 
 _log = logging.getLogger("odradek.clients")
 
@@ -64,7 +69,7 @@ class Cluster:
         self._connections: dict[_Key, Connection] = {}
         self._bootstrap: dict[_Address, Connection] = {}
         self._opening: dict[_Key, asyncio.Task[Connection]] = {}
-        self._reconnects: dict[_Address, tuple[Backoff, float]] = {}
+        self._doubts = Doubts(settings, runtime)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -230,16 +235,38 @@ class Cluster:
         }
         try:
             connection = await (self.controller() if controller else self.any_connection())
-            return await connection.request(ApiKey.METADATA, message)
+            return await self._ask_for_metadata(connection, message)
         except UnavailableError:
             # Asked once more: that connection is closed now, so another broker's turn comes.
-            connection = await self.any_connection()
-            return await connection.request(ApiKey.METADATA, message)
+            return await self._ask_for_metadata(await self.any_connection(), message)
+
+    async def _ask_for_metadata(self, connection: Connection, message: dict[str, Any]) -> Any:
+        """The answer of this broker, or of another one if this one is late and that one is not."""
+        asking = {self.spawn(connection.request(ApiKey.METADATA, message), "metadata")}
+        done, asking = await asyncio.wait(asking, timeout=LATE_MS / 1000)
+        if not done:
+            with contextlib.suppress(UnavailableError):
+                other = await self.any_connection(but=connection)
+                if other is not connection:
+                    asking.add(self.spawn(other.request(ApiKey.METADATA, message), "metadata of another broker"))
+        while asking:
+            done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            if any(each.exception() is None for each in done):
+                break
+        return next((each for each in done if each.exception() is None), next(iter(done))).result()
 
     def _adopt(self) -> None:
-        """Make bootstrap connections those of the brokers behind them, and drop connections to brokers that moved."""
+        """Make bootstrap connections those of the brokers behind them, and drop connections to brokers that moved.
+
+        Of brokers that have left, those that are late are dropped, and those that are not open yet.
+        """
+        for (node_id, _), opening in self._opening.items():
+            if node_id not in self.metadata.nodes:
+                opening.cancel()
         for (node_id, lane), connection in list(self._connections.items()):
             node = self.metadata.nodes.get(node_id)
+            if node is None and connection.is_late:
+                connection.close("it has left the cluster")
             if connection.closed or (node is not None and connection.address != address_text(node.host, node.port)):
                 connection.close("the broker has moved")
                 del self._connections[node_id, lane]
@@ -269,7 +296,10 @@ class Cluster:
         if opening is None:
             opening = self._opening[key] = self.spawn(self._open_node(key), f"connect to broker {node_id}")
             opening.add_done_callback(lambda _: self._opening.pop(key, None))
-        return await asyncio.shield(opening)
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise UnavailableError(f"broker {node_id} is not part of the cluster any more")
+        return opening.result()
 
     async def controller(self) -> Connection:
         """A connection to the controller, or to any broker where there is none to speak of (KRaft forwards)."""
@@ -277,24 +307,40 @@ class Cluster:
             return await self.connection(self.metadata.controller_id)
         return await self.any_connection()
 
-    async def any_connection(self) -> Connection:
-        """The least busy open connection, else one to a broker that answers. Raises `UnavailableError` if none does."""
+    async def any_connection(self, *, but: Connection | None = None) -> Connection:
+        """The least busy open connection, else one to a broker that answers. Raises `UnavailableError` if none does.
+
+        Brokers that are late or could not be reached come last, and so does the one that `but` leads to.
+        """
         opened = [
             connection
             for (_, lane), connection in self._connections.items()
             if lane is Lane.DATA and not connection.closed
         ]
         opened += [connection for connection in self._bootstrap.values() if not connection.closed]
-        if opened:
-            return min(opened, key=lambda connection: connection.in_flight)
+
+        def comes_last(address: str) -> bool:
+            return (but is not None and address == but.address) or address in self._doubts
+
+        sound = [connection for connection in opened if not comes_last(connection.address)]
+        if sound:
+            return min(sound, key=_in_flight)
         failures: list[str] = []
-        nodes = list(self.metadata.nodes)
+        nodes = list(self.metadata.nodes.values())
         self.runtime.entropy.shuffle(nodes)
-        for node_id in nodes:
+        last = {node.node_id for node in nodes if comes_last(address_text(node.host, node.port))}
+        for node in sorted(nodes, key=lambda node: node.node_id in last):
+            if opened and node.node_id in last:
+                break
             try:
-                return await self.connection(node_id)
-            except UnavailableError as error:
-                failures.append(str(error))
+                # Where there is another way, nobody waits long for a new one.
+                async with asyncio.timeout(LATE_MS / 1000 if opened else None):
+                    return await self.connection(node.node_id)
+            except (UnavailableError, TimeoutError) as error:
+                failures.append(str(error) or f"broker {node.node_id} is late")
+        opened = [connection for connection in opened if not connection.closed]
+        if opened:
+            return min(opened, key=_in_flight)
         addresses = [parse_host_port(text) for text in self.settings.bootstrap_servers]
         self.runtime.entropy.shuffle(addresses)
         for host, port in addresses:
@@ -314,8 +360,8 @@ class Cluster:
         return connection
 
     async def _open(self, host: str, port: int) -> Connection:
-        backoff, not_before = self._reconnects.get((host, port), (None, 0.0))
-        pause = not_before - self.runtime.clock.monotonic()
+        address = address_text(host, port)
+        pause = self._doubts.pause_s(address)
         if pause > 0:
             await asyncio.sleep(pause)
         settings = self.settings
@@ -330,14 +376,17 @@ class Cluster:
                 max_response_bytes=settings.receive_message_max_bytes,
             )
         except UnavailableError:
-            if backoff is None:
-                backoff = Backoff(
-                    settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self.runtime.entropy
-                )
-            self._reconnects[host, port] = (backoff, self.runtime.clock.monotonic() + backoff.failed())
+            self._doubts.unreached(address)
             raise
-        self._reconnects.pop((host, port), None)
+        self._doubts.reached(address)
+        connection.on_late = partial(self._notice_late, connection)
         return connection
+
+    def _notice_late(self, connection: Connection) -> None:
+        """The broker may have left the cluster: others know."""
+        self._doubts.late(connection)
+        if self.runtime.clock.monotonic() - self._asked_at >= LATE_MS / 1000:
+            self.request_refresh()
 
 
 @contextlib.asynccontextmanager
@@ -356,6 +405,10 @@ async def open_cluster(
         yield cluster
     finally:
         await cluster.close()
+
+
+def _in_flight(connection: Connection) -> int:
+    return connection.in_flight
 
 
 def _topic_error(name: str, code: ErrorCode) -> str:

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -10,6 +10,7 @@ from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.metadata import PartitionMetadata, TopicMetadata
 from odradek.clients.offsets import OffsetAndTimestamp
 from odradek.model import KafkaError, TopicPartition
+from odradek.model.values import dataclass, field
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from odradek.protocol.messages import optional
 

@@ -4,12 +4,12 @@ Records stay views of the response's frame all the way; nothing here looks into 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import ISOLATION_LEVELS, by_topic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, decode_fetch_response

@@ -1,12 +1,12 @@
 """A broker's data directories as it tells of them: their logs, their sizes, and the room on their volumes (KIP-113)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
 

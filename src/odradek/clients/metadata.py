@@ -2,10 +2,11 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.values import dataclass, field
 from odradek.protocol.messages import optional
 
 NO_LEADER: Final = -1

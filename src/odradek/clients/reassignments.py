@@ -1,7 +1,6 @@
 """Partitions that get other replicas (KIP-455), elections of leaders on demand (KIP-460): asked of the controller."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -9,6 +8,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
 

@@ -5,12 +5,12 @@ stand beside their code.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from odradek.config import ConfigType, Definition, parse_host_port
 from odradek.config.definition import definitions, integer, names, text, unknown_key
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
 
 _INTEGERS = {ConfigType.INT, ConfigType.SHORT, ConfigType.LONG}
 

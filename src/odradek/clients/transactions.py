@@ -1,12 +1,12 @@
 """Producers as a partition's leader remembers them, and the end of a transaction that hangs (KIP-664)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 
 

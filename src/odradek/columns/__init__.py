@@ -2,18 +2,26 @@
 
 `decode_batches` and `iterate_columns` read what brokers send; `encode_columns` writes what they take, and
 `key_partitions` says where keyed rows go. The loops over records are compiled by numba when first called, and kept on
-disk. This is the only room beside the clients' Arrow face, `spark` and `lab` that knows pyarrow and numba.
+disk. This is the only room beside the clients' Arrow face, `spark` and `lab` that knows pyarrow and numba; they are
+imported with the first name that is asked for, so that a broker which compacts gets by without them
+(`compaction_code`).
 """
 
-from odradek.columns.decode import (
-    COLUMNS,
-    DEFAULT_COLUMNS,
-    HEADERS_TYPE,
-    RecordColumns,
-    decode_batches,
-    iterate_columns,
-)
-from odradek.columns.encode import DEFAULT_BATCH_BYTES, EncodedBatch, encode_columns, key_partitions
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.columns.decode import (
+        COLUMNS,
+        DEFAULT_COLUMNS,
+        HEADERS_TYPE,
+        RecordColumns,
+        decode_batches,
+        iterate_columns,
+    )
+    from odradek.columns.encode import DEFAULT_BATCH_BYTES, EncodedBatch, encode_columns, key_partitions
+
+_ENCODING = ("DEFAULT_BATCH_BYTES", "EncodedBatch", "encode_columns", "key_partitions")
 
 __all__ = [
     "COLUMNS",
@@ -27,3 +35,11 @@ __all__ = [
     "iterate_columns",
     "key_partitions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = import_module("odradek.columns.encode" if name in _ENCODING else "odradek.columns.decode")
+    value = globals()[name] = getattr(home, name)
+    return value

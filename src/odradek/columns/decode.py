@@ -1,7 +1,6 @@
 """Record batches to Arrow columns: what a Spark task and `poll_arrow` read."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 from odradek.columns import decode_kernel as kernel
 from odradek.columns.memory import address
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 from odradek.protocol.compression import MAX_DECOMPRESSED_BYTES, Buffer, Codec, decompress
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import HEADER_SIZE, BatchHeader, iterate_batches, verify_crc

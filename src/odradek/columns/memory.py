@@ -4,6 +4,7 @@ Batches of one call lie in several buffers (the frame that came in, and one per 
 addresses as numbers, which compiles once and costs nothing per buffer; whoever calls it keeps the buffers alive.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from numba.extending import intrinsic
 from odradek.protocol.compression import Buffer
 
 _BYTE: Final = ir.IntType(8)
+_LONG: Final = ir.IntType(64)
 
 
 def address(buffer: Buffer) -> int:
@@ -47,6 +49,83 @@ def load_word(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
         return word
 
     return types.uint64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_long(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
+    """The int64 at an address that eight divides, in the machine's order."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], _LONG.as_pointer()))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_word(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., Any]]:
+    """Write a uint64 at an address that eight divides, in the machine's order."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], builder.inttoptr(arguments[0], _LONG.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store_long(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., Any]]:
+    """Write an int64 at an address that eight divides, in the machine's order."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], builder.inttoptr(arguments[0], _LONG.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def _in_network_order(builder: Any, number: Any) -> Any:
+    return builder.bswap(number) if sys.byteorder == "little" else number
+
+
+def _network_reader(bits: int, *, is_signed: bool) -> Any:
+    def read(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            number = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
+            number.align = 1
+            number = _in_network_order(builder, number)
+            if bits == 64:
+                return number
+            return builder.sext(number, _LONG) if is_signed else builder.zext(number, _LONG)
+
+        return types.int64(types.int64), generate
+
+    return intrinsic(read)
+
+
+def _network_writer(bits: int) -> Any:
+    def write(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., Any]]:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            kind = ir.IntType(bits)
+            number = arguments[1] if bits == 64 else builder.trunc(arguments[1], kind)
+            pointer = builder.inttoptr(arguments[0], kind.as_pointer())
+            builder.store(_in_network_order(builder, number), pointer).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return intrinsic(write)
+
+
+read_int16, read_int32, read_uint32, read_int64 = (
+    _network_reader(16, is_signed=True),
+    _network_reader(32, is_signed=True),
+    _network_reader(32, is_signed=False),
+    _network_reader(64, is_signed=True),
+)
+"""The number at any address, in Kafka's order of bytes, as an int64."""
+
+write_int16, write_int32, write_int64 = map(_network_writer, (16, 32, 64))
+"""Write an int64, or its low bytes, at any address, in Kafka's order."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -5,12 +5,12 @@ kind afterwards, so that a wrong key that some tool wrote can be removed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from odradek.config.definition import ConfigType, Definition, Value
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 
 LONGEST_VALUE: Final = 32_767
 """As in Kafka; nothing that means anything is longer."""

@@ -23,8 +23,7 @@ What deviates on purpose:
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Final
 
 from odradek.config.definition import (
@@ -42,9 +41,11 @@ from odradek.config.definition import (
     short,
     text,
 )
+from odradek.config.foreign import IGNORED, MOVED
 from odradek.config.listeners import ListenerAddress, parse_ip_counts, parse_listener
 from odradek.config.sources import ConfigSource
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass, field
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES: Final = ("compact", "delete")
@@ -53,25 +54,6 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 _ANY_RATE: Final = sys.float_info.max
 _CLEANER_BYTES: Final = 1 << 20
 """Kafka's: with less memory for keys, a log of many is read again and again."""
-IGNORED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "background.threads": "one event loop does this work",
-        "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
-        "num.network.threads": "one event loop serves all connections of a broker",
-        "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
-    }
-)
-"""Kafka's keys that a `server.properties` usually has and that have nothing to set here: accepted with a warning."""
-
-MOVED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "log.dir": "use log.dirs, or --data-dir",
-        "node.id": "use broker.id, or --broker-id",
-        "process.roles": "there is no KRaft here: metadata lives in the tree named with --metadata",
-        "zookeeper.connect": "use --metadata zookeeper://HOST:PORT/CHROOT",
-    }
-)
-"""Kafka's keys that would change what a broker does if they were ignored: refused, with what to use instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +302,7 @@ class BrokerConfig:
     num_recovery_threads_per_data_dir: int = integer(
         "num.recovery.threads.per.data.dir",
         2,
-        "Threads that open, and recover, the logs of one data directory when the broker starts.",
+        "Threads that open, recover and in the end close the logs of one data directory.",
         minimum=1,
     )
     log_flush_mode: str = text(
@@ -418,6 +400,8 @@ class BrokerConfig:
         parse_ip_counts(self.max_connections_per_ip_overrides)
         if not self.listeners or not self.log_dirs:
             raise ConfigurationError(f"{'log.dirs' if self.listeners else 'listeners'} needs a value")
+        if len(set(self.log_dirs)) < len(self.log_dirs):
+            raise ConfigurationError(f"log.dirs names a directory twice: {', '.join(self.log_dirs)}")
         for address in (*self.listeners, *(self.advertised_listeners or ())):
             parse_listener(address)
 

@@ -7,12 +7,13 @@ in its metadata; `definitions(cls)` collects them. The text forms are those of K
 import difflib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass, field
 
 Value = bool | int | float | str | tuple[str, ...] | None
 INT_MAX: Final = 2**31 - 1

@@ -4,13 +4,13 @@ An entry's synonyms are every place that names the key, strongest first; the fir
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigType, Definition
 from odradek.config.dynamic import DYNAMIC
 from odradek.config.sources import ConfigSource
 from odradek.config.topic import TopicConfig, topic_config
+from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

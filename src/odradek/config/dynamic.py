@@ -12,8 +12,9 @@ changes; keys that are only read at the start are not among them, and changing t
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from odradek.config.broker import IGNORED, MOVED, BrokerConfig
+from odradek.config.broker import BrokerConfig
 from odradek.config.definition import unknown_key
+from odradek.config.foreign import IGNORED, MOVED
 from odradek.config.sources import ConfigSource
 from odradek.config.topic import topic_config
 from odradek.model import ConfigurationError

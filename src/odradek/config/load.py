@@ -4,7 +4,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from odradek.config.broker import IGNORED, BrokerConfig
+from odradek.config.broker import BrokerConfig
+from odradek.config.foreign import IGNORED
 from odradek.config.properties import parse_properties
 from odradek.model import ConfigurationError
 

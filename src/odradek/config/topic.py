@@ -1,7 +1,6 @@
 """A topic's keys. Each falls back to keys of the broker, its synonyms, so a topic's configuration is made of both."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.config.broker import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES, BrokerConfig
@@ -19,6 +18,7 @@ from odradek.config.definition import (
     text,
 )
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
 
 _HOURS: Final = 3_600_000
 _MINUTES: Final = 60_000

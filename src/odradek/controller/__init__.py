@@ -1,8 +1,8 @@
 """What the controller decides, as pure functions: an image of the cluster in, operations on the tree out.
 
 Placement of new topics and of more partitions, their first states, leaders after a broker came or went or when somebody
-asks, in-sync sets, reassignment, deletion, producer ids. `broker.controller_shell` reads, calls these, and writes, each
-time with a check that it still is the controller; every decision is made from the tree alone, so that whatever a dead
+asks, in-sync sets, reassignment, deletion, producer ids. `broker.controlling` reads, calls these, and writes, each time
+with a check that it still is the controller; every decision is made from the tree alone, so that whatever a dead
 controller left half done the next one finishes.
 """
 

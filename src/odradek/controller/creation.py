@@ -5,7 +5,6 @@ after (`initialization`), in the same way for a topic whose node an operator's t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from odradek.config import BrokerConfig, validate_topic_overrides
@@ -15,6 +14,7 @@ from odradek.metadata.image import BrokerImage
 from odradek.metadata.nodes import ConfigNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
+from odradek.model.values import dataclass, field
 
 DEFAULT = -1
 MAX_PARTITIONS = 10_000

@@ -5,12 +5,12 @@ of the topic is there, so is the wish.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from uuid import UUID
 
 from odradek.metadata import paths
 from odradek.metadata.store import Delete, Operation
 from odradek.model import KafkaError
+from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
     leader alive                           it stays; dead members leave the ISR
     leader dead, an ISR member alive       the first of these, in the order of the replicas
     no ISR member alive, unclean allowed   the first replica alive, alone in the ISR: records may be lost
-    none of these                          nobody; the ISR stays, so that its members are waited for
+    none of these                          nobody; the ISR stays, so that its members are waited for, but for those
+                                           that live without their logs, unless they are all
 
 Every change raises the leader epoch by 1, so that whoever reads or writes under the old one is told.
 """
@@ -19,9 +20,18 @@ from odradek.model import ConfigurationError, TopicPartition
 
 
 def elect(
-    partition: PartitionImage, live: Collection[int], *, unclean: bool, shutting_down: Collection[int] = ()
+    partition: PartitionImage,
+    live: Collection[int],
+    *,
+    unclean: bool,
+    shutting_down: Collection[int] = (),
+    without_log: Collection[int] = (),
 ) -> tuple[int, tuple[int, ...]] | None:
-    """The leader and the ISR that `partition` should have, or `None` if they are what it has."""
+    """The leader and the ISR that `partition` should have, or `None` if they are what it has.
+
+    A member that is registered, though its log can't be used, would keep out one that returns after a crash, which
+    waits until it is in sync with nobody who lives (see `broker.cluster.readmission`).
+    """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:
         decided = partition.leader, in_sync
@@ -33,7 +43,8 @@ def elect(
     elif unclean and (alive := [replica for replica in partition.replicas if replica in live]):
         decided = alive[0], (alive[0],)
     else:
-        decided = NO_LEADER, partition.isr
+        waited_for = tuple(replica for replica in partition.isr if replica not in without_log)
+        decided = NO_LEADER, waited_for or partition.isr
     return None if decided == (partition.leader, partition.isr) else decided
 
 
@@ -59,12 +70,13 @@ def elections(
             if partition.leader_epoch < 0:
                 continue
             key = TopicPartition(topic.name, number)
-            live: Collection[int] = registered
-            if offline:
-                live = {broker_id for broker_id in registered if key not in offline.get(broker_id, ())}
+            without_log = {broker_id for broker_id, keys in offline.items() if broker_id in registered and key in keys}
+            live = registered - without_log if without_log else registered
             if unclean is None and partition.leader not in live:
                 unclean = _allows_unclean(topic.config, config)
-            decided = elect(partition, live, unclean=bool(unclean), shutting_down=shutting_down)
+            decided = elect(
+                partition, live, unclean=bool(unclean), shutting_down=shutting_down, without_log=without_log
+            )
             if decided is not None:
                 leader, isr = decided
                 yield new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)

@@ -6,12 +6,12 @@ hash of a name are refused, which Kafka does not do: with another number of part
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from odradek.controller.creation import MAX_PARTITIONS, check_replicas
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.metadata.image import BrokerImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 
 _FIXED = frozenset({"__consumer_offsets", "__transaction_state"})
 

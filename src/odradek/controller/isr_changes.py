@@ -3,6 +3,7 @@
     the leader knows of a newer epoch than the controller      NOT_CONTROLLER: somebody else is, by now
     the leader's epoch is over                                 FENCED_LEADER_EPOCH
     another broker leads, no ISR, one without the leader       INVALID_REQUEST
+    the leader recovers, after it had, or with other members   INVALID_REQUEST (KIP-704)
     the partition is what is asked for                         nothing is written: an answer was lost
     the state was changed since the leader heard of it         INVALID_UPDATE_VERSION
     who would join is dead, shutting down, or to be removed    INELIGIBLE_REPLICA (KIP-841, KIP-903)
@@ -12,24 +13,24 @@ others in, so that one of them can lead.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
 from odradek.controller.reassignment import assignment_of
 from odradek.controller.state_change import StateChange
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage
-from odradek.metadata.nodes import PartitionStateNode
+from odradek.metadata.nodes import RECOVERED, PartitionStateNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
 
 ANY_EPOCH = -1
-RECOVERED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrWish:
     """What a leader asks for: members with their broker epochs (-1: the leader does not know), in order.
 
-    `partition_epoch` is the version of the state that the leader knows.
+    `partition_epoch` is the version of the state that the leader knows. The first wish of one that was elected
+    uncleanly says that it has recovered, as there is nothing that it does for it (nor do Kafka's).
     """
 
     isr: Mapping[int, int]
@@ -76,7 +77,7 @@ def change_isr(
         message = f"leader epoch {wish.leader_epoch} is over, {partition.leader_epoch} began"
         raise KafkaError(ErrorCode.fenced_leader_epoch, message)
     _check_members(partition, broker_id, isr, wish.leader_recovery_state)
-    if set(isr) == set(partition.isr):
+    if set(isr) == set(partition.isr) and wish.leader_recovery_state == partition.leader_recovery_state:
         return None
     if wish.partition_epoch < partition.state_version:
         message = f"partition epoch {wish.partition_epoch} is over, {partition.state_version} began"
@@ -85,7 +86,11 @@ def change_isr(
     if found := _ineligible(partition, joining, image.brokers, shutting_down):
         raise KafkaError(ErrorCode.ineligible_replica, f"brokers {found} can't join the ISR now")
     state = PartitionStateNode(
-        leader=partition.leader, leader_epoch=partition.leader_epoch, isr=isr, controller_epoch=controller_epoch
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=isr,
+        controller_epoch=controller_epoch,
+        leader_recovery_state=wish.leader_recovery_state,
     )
     return StateChange(partition=key, state=state, version=partition.state_version)
 
@@ -100,8 +105,10 @@ def _check_members(partition: PartitionImage, broker_id: int, isr: tuple[int, ..
         replica for replica in isr if replica not in partition.replicas and replica not in partition.isr
     ]:
         problem = f"brokers {strangers} are no replicas"
-    elif recovery_state != RECOVERED:
+    elif recovery_state not in (RECOVERED, partition.leader_recovery_state):
         problem = "a leader that has recovered does not begin to again"
+    elif recovery_state != RECOVERED and len(isr) > 1:
+        problem = "nobody is in sync with a leader that recovers"
     if problem is not None:
         raise KafkaError(ErrorCode.invalid_request, problem)
 

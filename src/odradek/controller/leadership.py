@@ -8,9 +8,10 @@
 Elections that brokers' deaths make necessary are in `elections`.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
 
 from odradek.controller.elections import elect
 from odradek.controller.isr_changes import ANY_EPOCH
@@ -20,6 +21,11 @@ from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.nodes import PreferredReplicaElectionNode
 from odradek.metadata.store import Delete
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
+
+Offline = Mapping[int, Collection[TopicPartition]]
+"""Replicas whose logs can't be used, by broker."""
+NOTHING_OFFLINE: Final[Offline] = MappingProxyType({})
 
 
 class ElectionType(IntEnum):
@@ -47,18 +53,21 @@ def elect_on_demand(
     election_type: ElectionType,
     *,
     shutting_down: Collection[int],
+    offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> dict[TopicPartition, StateChange | KafkaError]:
     """The election of each wanted partition, or why there is none; `None` wants all that need one.
 
     The codes are Kafka's: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted.
+    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted. Replicas that are
+    `offline`, by broker, are as good as dead.
     """
-    live = image.brokers.keys() - set(shutting_down)
+    alive = image.brokers.keys() - set(shutting_down)
     decided: dict[TopicPartition, StateChange | KafkaError] = {}
     for key in _all_partitions(image) if wanted is None else wanted:
         try:
             partition = _existing(image, key)
+            live = alive - _without_log(key, offline)
             if election_type is ElectionType.PREFERRED:
                 leader, isr = _preferred(partition, live)
             else:
@@ -77,6 +86,7 @@ def grant_elections(
     version: int,
     *,
     shutting_down: Collection[int],
+    offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> tuple[list[StateChange], list[KafkaError], Delete]:
     """What `/admin/preferred_replica_election` asks for, what of it can't be had, and the node's end, written last.
@@ -88,6 +98,7 @@ def grant_elections(
         node.partitions,
         ElectionType.PREFERRED,
         shutting_down=shutting_down,
+        offline=offline,
         controller_epoch=controller_epoch,
     )
     changes = [each for each in decided.values() if isinstance(each, StateChange)]
@@ -105,6 +116,7 @@ def shut_down(
     broker_epoch: int,
     *,
     shutting_down: Collection[int],
+    offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> ControlledShutdown:
     """What lets a broker stop without harm; `shutting_down` are those that asked before. Asked again, it goes on.
@@ -128,7 +140,8 @@ def shut_down(
         isr = tuple(replica for replica in partition.isr if replica not in going)
         leader = partition.leader
         if leader == broker_id:
-            successor = next((replica for replica in partition.replicas if replica in isr and replica in live), None)
+            able = live - _without_log(key, offline)
+            successor = next((replica for replica in partition.replicas if replica in isr and replica in able), None)
             if successor is None:
                 remaining.append(key)
                 continue
@@ -143,7 +156,12 @@ def shut_down(
 
 
 def rebalance(
-    image: ClusterImage, imbalance_percentage: int, *, shutting_down: Collection[int], controller_epoch: int
+    image: ClusterImage,
+    imbalance_percentage: int,
+    *,
+    shutting_down: Collection[int],
+    offline: Offline = NOTHING_OFFLINE,
+    controller_epoch: int,
 ) -> Iterator[StateChange]:
     """Preferred elections, where a broker does not lead more than so many percent of what it should.
 
@@ -162,9 +180,14 @@ def rebalance(
                 elsewhere,
                 ElectionType.PREFERRED,
                 shutting_down=shutting_down,
+                offline=offline,
                 controller_epoch=controller_epoch,
             )
             yield from (each for each in decided.values() if isinstance(each, StateChange))
+
+
+def _without_log(key: TopicPartition, offline: Offline) -> set[int]:
+    return {broker_id for broker_id, keys in offline.items() if key in keys}
 
 
 def _all_partitions(image: ClusterImage) -> Iterator[TopicPartition]:

@@ -6,10 +6,10 @@ A plan is only a proposal: whoever made it asks for it with `plan_reassignments`
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass
 
 Assignments = Mapping[TopicPartition, Replicas]
 

@@ -9,7 +9,8 @@ Ties go to the lowest id. A topic is thus spread over all brokers, and a new bro
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from odradek.model.values import dataclass, field
 
 Replicas = tuple[int, ...]
 

@@ -20,7 +20,6 @@ deleted are told *before* `finish` is written, since afterwards nobody would kno
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.controller.placement import Replicas
@@ -30,6 +29,7 @@ from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicI
 from odradek.metadata.nodes import TopicNode
 from odradek.metadata.store import Operation, SetData
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass
 
 STEP_PARTITIONS: Final = 200
 """Partitions of one transaction, which takes a write for each beside the topic's."""

@@ -5,7 +5,6 @@ the node goes with its last entry. Whoever asks for something else over the wire
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from odradek.controller.placement import Replicas
 from odradek.controller.reassignment import assignment_of
@@ -14,6 +13,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.store import Delete, SetData
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Groups: who is a member, in which generation, with which assignment, and the offsets under a group's name.
 
 Pure machines: `ClassicGroup` (join, sync, heartbeat, leave) and `Offsets`. Requests, commits of records and time come
-in, replies and records go out; the sockets, the log and the timers are the coordinator's in `broker`.
+in, replies and records go out; the sockets, the log and the timers are the coordinator's, `broker.groups`.
 """
 
 from odradek.groups.classic import ClassicGroup

@@ -4,7 +4,6 @@ No rule of the protocol is here but the checks that every request begins with: r
 `classic`.
 """
 
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from odradek.groups.deadlines import Deadlines
@@ -12,6 +11,7 @@ from odradek.groups.messages import Append, Effect, JoinedMember, JoinReply, Lea
 from odradek.groups.roster import Member, Roster
 from odradek.groups.states import TRANSITIONS, Event, State
 from odradek.model import ErrorCode
+from odradek.model.values import dataclass, field
 from odradek.protocol.group_records import GroupMetadataValue
 
 JOIN = ("join", "")

@@ -3,9 +3,8 @@
 `to` is whatever the caller wants its answer to be addressed with; a group never looks into it.
 """
 
-from dataclasses import dataclass
-
 from odradek.model import ErrorCode
+from odradek.model.values import dataclass
 from odradek.protocol.group_records import GroupMetadataValue
 
 NO_GENERATION = -1

@@ -5,10 +5,10 @@ ms since 1970.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass, field
 from odradek.protocol.group_records import OffsetCommitValue
 
 _NOTHING: Mapping[TopicPartition, OffsetCommitValue] = MappingProxyType({})

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.groups.messages import JoinRequest
+from odradek.model.values import dataclass
 from odradek.protocol.group_records import MemberMetadata
 
 _MEMBER_BYTES: Final = 1024

@@ -163,9 +163,16 @@ class AppendableLog(LogView):
         self._pending.roll(old, segment, encode_snapshot(self.producers))
         return segment
 
-    def _stop(self, message: str) -> NoReturn:
+    def _stop(self, message: str, error: OSError) -> NoReturn:
         is_first, self._failure = self._failure is None, message
         _logger.error("%s; the log takes no more until it is recovered", message)
-        if is_first and self.when_stopped is not None:
-            self.when_stopped()
+        if is_first and self.when_failed is not None:
+            self.when_failed(error)
         raise LogStorageError(message)
+
+    def halt(self, message: str) -> None:
+        """Stop, as the disk under it has failed. What is not written is lost, and whoever waits for it is not told."""
+        if self._failure is None:
+            self._failure = message
+            self._pending.clear()
+            self.log_end_offset = self.written_offset if self._write is None else self._write.end_offset

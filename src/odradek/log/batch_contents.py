@@ -5,11 +5,11 @@ topic's records have keys, no timestamp is out of range, and the records fill th
 numbered 0, 1, 2 … are numbered anew, and a greatest timestamp in the header that is none is corrected.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 from odradek.protocol.compression import Codec, DecompressedSizeError, compress, decompress
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.produce import RecordError

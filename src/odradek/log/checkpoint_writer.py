@@ -10,7 +10,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from odradek.log.checkpoints import encode_offsets
-from odradek.log.errors import LogStorageError
+from odradek.log.errors import CheckpointError
+from odradek.log.names import parent_of
 from odradek.model import TopicPartition
 from odradek.runtime import Disk
 
@@ -42,7 +43,7 @@ class CheckpointWriter:
         return CheckpointPlan(self.planned, files, is_whole)
 
     def write(self, plan: CheckpointPlan) -> None:
-        """Write what has changed, each file whole and synced. Raises `LogStorageError`."""
+        """Write what has changed, each file whole and synced. Raises `CheckpointError`."""
         with self._lock:
             for path, offsets in plan.files.items():
                 if self._is_stopped or self._numbers.get(path, 0) > plan.number:
@@ -54,7 +55,7 @@ class CheckpointWriter:
                     try:
                         self._disk.replace_file(path, data)
                     except OSError as error:
-                        raise LogStorageError(f"the checkpoint {path} cannot be written: {error}") from error
+                        raise CheckpointError(parent_of(path), path, error) from error
                     self._held[path] = data
             if plan.is_whole:
                 self.written = max(self.written, plan.number)

@@ -6,13 +6,13 @@ than `min.cleanable.dirty.ratio` of the bytes up to there are dirty, or when a d
 `max.compaction.lag.ms` allows.
 """
 
-from dataclasses import dataclass
-
-from odradek.log.compaction import CompactionPlan, LastBatch, Source
+from odradek.log.checked_batches import Source
+from odradek.log.compaction import CompactionPlan, LastBatch
 from odradek.log.offset_index import ENTRY as INDEX_ENTRY
 from odradek.log.segment import Segment
 from odradek.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from odradek.log.view import LogView
+from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def _first_dirty_offset(log: LogView, cleaned_offset: int | None) -> int:
 
 
 def plan(log: LogView, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> CompactionPlan:
-    """What is to be done with a log that is due. Raises `OSError`."""
+    """What is to be done with a log that is due. Raises `OSError`, and `CorruptBatchError` for what cannot be found."""
     first_dirty, segments = dirtiness.first_dirty_offset, dirtiness.segments
     holder = next(segment for segment in segments if segment.next_offset > first_dirty)
     return CompactionPlan(
@@ -87,7 +87,7 @@ def plan(log: LogView, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> C
         config=log.config,
         sources=[_source(segment, following) for segment, following in zip(segments, log.segments[1:], strict=False)],
         first_dirty_offset=first_dirty,
-        first_position=holder.offset_index.position_below(first_dirty),
+        first_position=holder.find(first_dirty),
         aborted=log.aborted_transactions(log.first_base_offset, segments[-1].next_offset),
         last_batches={
             producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)

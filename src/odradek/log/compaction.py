@@ -17,52 +17,40 @@ all between goes through `steps` on any thread, and touches no file of the log b
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from odradek.log.checked_batches import Chunk, Piece, Run, Section, Source
 from odradek.log.cleaned_transactions import CleanedTransactions
 from odradek.log.errors import DamagedFileError
 from odradek.log.files import FilePool
 from odradek.log.log_config import LogConfig
 from odradek.log.names import CLEANED
 from odradek.log.offset_index import ENTRY as INDEX_ENTRY
-from odradek.log.record_filter import Kept, PlainRecordFilter, RecordFilter, Section, set_horizon
-from odradek.log.scanning import FoundBatch, scan_file
+from odradek.log.record_filter import Kept, KeptRun, RecordFilter, set_horizon
+from odradek.log.scanning import FoundBatch
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
 from odradek.log.time_index import ENTRY as TIME_INDEX_ENTRY
 from odradek.log.transaction_index import AbortedTransaction
+from odradek.model.values import dataclass
 from odradek.protocol.compression import Buffer, Codec, compress, decompress
 from odradek.protocol.control_records import decode_marker
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import (
+    CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     BatchHeader,
-    verify_crc,
     write_header,
 )
 from odradek.runtime import Disk
 
-if TYPE_CHECKING:
-    from odradek.log.offset_map import OffsetMap
-
 _OPEN_FILES: Final = 4
 _NO_TIMESTAMP: Final = -1
-
-
-class Source(NamedTuple):
-    """A segment that is read, whole and synced. Sizes in bytes; `next_offset` is where the following one begins."""
-
-    base_offset: int
-    next_offset: int
-    path: str
-    size: int
-    index_bytes: int
-    time_index_bytes: int
-    last_append_ms: int
+_LONGEST_RETENTION_MS: Final = 1 << 61
+"""Tombstones that are to stay for ever stay 73 million years: the differences of such times are still of 64 bits."""
 
 
 class LastBatch(NamedTuple):
@@ -123,19 +111,17 @@ class _Entry(NamedTuple):
 class Compaction:
     """See the module. `next_dirty_offset` is how far it comes, once the keys are noted."""
 
-    def __init__(
-        self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter], offsets: "OffsetMap"
-    ) -> None:
-        """`new_filter` is asked on the thread that does the work."""
+    def __init__(self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter]) -> None:
+        """`new_filter` is asked on the thread that does the work: it takes a while to import."""
         self.plan = plan
         self.stats = CompactionStats()
         self.next_dirty_offset = plan.first_dirty_offset
         self._disk = disk
         self._new_filter = new_filter
-        self._filter: RecordFilter = PlainRecordFilter()
+        self._filter: RecordFilter
+        self._last_offsets = sorted(last.offset for last in plan.last_batches.values() if last.offset >= 0)
         self._segment: Segment | None = None
-        self._offsets = offsets
-        self._horizon_ms = plan.now_ms + plan.config.delete_retention_ms
+        self._horizon_ms = plan.now_ms + min(plan.config.delete_retention_ms, _LONGEST_RETENTION_MS)
 
     def steps(self) -> Iterator[int | CleanedSegment]:
         """Do it, piece by piece: how many bytes a piece has read and written, or a segment that is ready.
@@ -146,7 +132,7 @@ class Compaction:
         self._filter = self._new_filter()
         self._remove_left_overs()
         yield from self._note_keys()
-        self.stats.map_utilization = self._offsets.utilization
+        self.stats.map_utilization = self._filter.offsets.utilization
         end = self.next_dirty_offset
         sources = deque(source for source in self.plan.sources if source.base_offset < end)
         transactions = CleanedTransactions(self.plan.aborted)
@@ -170,62 +156,63 @@ class Compaction:
     # ---- the keys of the dirty part -----------------------------------------------------------------------------
 
     def _note_keys(self) -> Iterator[int]:
-        plan, offsets = self.plan, self._offsets
+        plan, offsets = self.plan, self._filter.offsets
         # The markers of those that ended before are not come by, and their producers would count as aborting for ever.
         transactions = CleanedTransactions(each for each in plan.aborted if each.last_offset >= plan.first_dirty_offset)
         position = plan.first_position
         for source in plan.sources:
             if source.next_offset <= plan.first_dirty_offset:
                 continue
-            for found, sections in self._chunks(source, position, transactions):
-                is_full = bool(sections) and self._filter.index_keys(sections, offsets, plan.first_dirty_offset)
-                if not is_full:
-                    offsets.latest_offset = max(offsets.latest_offset, found.header.last_offset)
-                self.next_dirty_offset = max(self.next_dirty_offset, offsets.latest_offset + 1)
-                read = found.position + found.header.size - position
-                position += read
-                self.stats.indexed_bytes += read
-                yield read
-                if is_full:
-                    return
+            for chunk in self._chunks(source, position):
+                self.stats.indexed_bytes += chunk.size
+                is_full = False
+                for pieces, last_offset, size in self._with_keys(chunk, transactions):
+                    is_full = bool(pieces) and self._filter.index_keys(pieces, plan.first_dirty_offset)
+                    if not is_full:
+                        offsets.latest_offset = max(offsets.latest_offset, last_offset)
+                    self.next_dirty_offset = max(self.next_dirty_offset, offsets.latest_offset + 1)
+                    yield size
+                    if is_full:
+                        return
             offsets.latest_offset = max(offsets.latest_offset, source.next_offset - 1)
             self.next_dirty_offset = source.next_offset
             position = 0
 
-    def _chunks(
-        self, source: Source, position: int, transactions: CleanedTransactions
-    ) -> Iterator[tuple[FoundBatch, list[Section]]]:
-        """What has keys to be noted, a buffer's worth at a time, and the last batch of each."""
-        sections: list[Section] = []
-        size, found = 0, None
-        for found in self._batches(source, position):
-            header = found.header
-            size += header.size
+    def _with_keys(self, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[tuple[list[Piece], int, int]]:
+        """What of a chunk has keys to be noted, the offset where that ends, and the bytes that it took.
+
+        All at once, unless it becomes much larger by decompression.
+        """
+        pieces: list[Piece] = []
+        size = chunk.size
+        extra = 0
+        for batch in chunk.batches:
+            if isinstance(batch, Run):
+                if batch.last_offset >= self.plan.first_dirty_offset:
+                    pieces.append(batch)
+                continue
+            header = batch.header
             if header.is_control:
-                transactions.may_go(header, decode_marker(found.data))
+                transactions.may_go(header, decode_marker(batch.data))
             elif (
                 not transactions.is_aborted(header)
                 and header.record_count
                 and header.last_offset >= self.plan.first_dirty_offset
             ):
-                sections.append(_section(found))
-                size += len(sections[-1].data)
-            if size >= self.plan.io_bytes:
-                yield found, sections
-                sections, size = [], 0
-        if found is not None and size:
-            yield found, sections
+                section = _section(batch)
+                pieces.append(section)
+                extra += _extra_bytes(section)
+            if extra >= self.plan.io_bytes:
+                yield pieces, header.last_offset, size + extra
+                pieces, size, extra = [], 0, 0
+        yield pieces, chunk.last.last_offset, size + extra
 
-    def _batches(self, source: Source, position: int = 0) -> Iterator[FoundBatch]:
+    def _chunks(self, source: Source, position: int = 0) -> Iterator[Chunk]:
         """The batches of a source, whose checksums are right: what is written anew gets a new one."""
-        file = self._disk.open(source.path, read_only=True)
+        plan, file = self.plan, self._disk.open(source.path, read_only=True)
         try:
-            for found in scan_file(
-                file, source.path, source.size, position=position, read_bytes=max(self.plan.io_bytes, HEADER_SIZE)
-            ):
-                if not verify_crc(found.data, 0, found.header):
-                    raise DamagedFileError(source.path, found.position, "has a batch with a wrong checksum")
-                yield found
+            read_bytes = max(plan.io_bytes, HEADER_SIZE)
+            yield from self._filter.read(file, source, position=position, read_bytes=read_bytes, now_ms=plan.now_ms)
         except CorruptBatchError as error:
             raise DamagedFileError(source.path, 0, f"has a batch that can't be read: {error}") from error
         finally:
@@ -246,19 +233,9 @@ class Compaction:
         last: BatchHeader | None = None
         while sources and (not group or _fits(segment, sources[0])):
             group.append(sources.popleft())
-            entries: list[_Entry] = []
-            size = 0
-            for found in self._batches(group[-1]):
-                last = found.header
-                entry = self._decide(found, transactions)
-                size += last.size
-                if entry is not None:
-                    entries.append(entry)
-                    size += len(entry.section.data) if entry.section is not None else 0
-                if size >= plan.io_bytes:
-                    yield size + self._write(segment, entries)
-                    entries, size = [], 0
-            yield size + self._write(segment, entries)
+            for chunk in self._chunks(group[-1]):
+                last = chunk.last
+                yield from self._clean_chunk(segment, chunk, transactions)
             self.stats.read_bytes += group[-1].size
             for aborted in transactions.to_index:
                 segment.add_aborted(aborted)
@@ -274,6 +251,20 @@ class Compaction:
         self._disk.sync_all([*segment.paths, plan.directory])
         yield CleanedSegment(group)
         self._segment = None
+
+    def _clean_chunk(self, segment: Segment, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[int]:
+        entries: list[_Entry | Run] = []
+        size, extra = chunk.size, 0
+        for batch in chunk.batches:
+            entry = batch if isinstance(batch, Run) else self._decide(batch, transactions)
+            if entry is not None:
+                entries.append(entry)
+            if isinstance(entry, _Entry) and entry.section is not None:
+                extra += _extra_bytes(entry.section)
+                if extra >= self.plan.io_bytes:
+                    yield size + extra + self._write(segment, entries)
+                    entries, size, extra = [], 0, 0
+        yield size + extra + self._write(segment, entries)
 
     def _remove(self, segment: Segment) -> None:
         segment.close()
@@ -296,7 +287,7 @@ class Compaction:
                     )
                 return _Entry(header, data, None, True)
         elif not transactions.is_aborted(header) and header.record_count:
-            is_behind = header.base_offset > self._offsets.latest_offset
+            is_behind = header.base_offset > self._filter.offsets.latest_offset
             return _Entry(header, data, None if is_behind else _section(found), keep_empty)
         return _Entry(header._replace(record_count=0), _emptied(header), None, True) if keep_empty else None
 
@@ -310,36 +301,55 @@ class Compaction:
             else (header.is_control and header.producer_epoch == last.epoch)
         )
 
-    def _write(self, segment: Segment, entries: list[_Entry]) -> int:
+    def _write(self, segment: Segment, entries: Sequence[_Entry | Run]) -> int:
         """Write what stays, in order; how many bytes."""
-        sections = [entry.section for entry in entries if entry.section is not None]
-        answers: Iterator[Kept] = iter(())
-        if sections:
-            answers = iter(
-                self._filter.keep_records(sections, self._offsets, now_ms=self.plan.now_ms, horizon_ms=self._horizon_ms)
+        pieces = [entry if isinstance(entry, Run) else entry.section for entry in entries]
+        answers = iter(
+            self._filter.keep_records(
+                [piece for piece in pieces if piece is not None],
+                now_ms=self.plan.now_ms,
+                horizon_ms=self._horizon_ms,
+                last_offsets=self._last_offsets,
             )
+        )
         buffers: list[Buffer] = []
-        size = 0
-        for header, data, section, keep_empty in entries:
-            latest, count = header.max_timestamp, header.record_count
-            if section is not None:
-                kept = next(answers)
-                count = kept.record_count
-                if kept.data is not None and count:
-                    data, latest = _rebuilt(header, kept, self._horizon_ms), kept.max_timestamp
-                elif not count:
-                    if not keep_empty:
-                        continue
-                    data = _emptied(header)
-            segment.add(header.base_offset, header.last_offset, len(data), latest, self.plan.now_ms)
-            buffers.append(data)
-            size += len(data)
-            self.stats.written_records += count
-        if buffers:
+        for entry, piece in zip(entries, pieces, strict=True):
+            kept = next(answers) if piece is not None else None
+            if isinstance(entry, Run):
+                assert isinstance(kept, KeptRun)
+                self._add_run(segment, entry, kept, buffers)
+            else:
+                assert not isinstance(kept, KeptRun)
+                self._add_batch(segment, entry, kept, buffers)
+        size = sum(map(len, buffers))
+        if size:
             segment.log.append(buffers)
             segment.flush_full_pages()
         self.stats.written_bytes += size
         return size
+
+    def _add_run(self, segment: Segment, run: Run, kept: KeptRun, buffers: list[Buffer]) -> None:
+        self.stats.read_records += run.record_count
+        now_ms = self.plan.now_ms
+        for base_offset, last_offset, size, count, latest in kept.batches:
+            segment.add(base_offset, last_offset, size, latest, now_ms)
+            self.stats.written_records += count
+        buffers.append(kept.data)
+
+    def _add_batch(self, segment: Segment, entry: _Entry, kept: Kept | None, buffers: list[Buffer]) -> None:
+        header, data = entry.header, entry.data
+        latest, count = header.max_timestamp, header.record_count
+        if kept is not None:
+            count = kept.record_count
+            if kept.data is not None and count:
+                data, latest = _rebuilt(header, kept, self._horizon_ms), kept.max_timestamp
+            elif not count:
+                if not entry.keep_empty:
+                    return
+                data = _emptied(header)
+        segment.add(header.base_offset, header.last_offset, len(data), latest, self.plan.now_ms)
+        buffers.append(data)
+        self.stats.written_records += count
 
 
 def _fits(segment: Segment, source: Source) -> bool:
@@ -358,6 +368,11 @@ def _section(found: FoundBatch) -> Section:
     header = found.header
     data: Buffer = found.data[HEADER_SIZE:]
     return Section(header, data if header.codec == Codec.NONE else decompress(header.codec, data))
+
+
+def _extra_bytes(section: Section) -> int:
+    """The memory that a section takes beside what was read."""
+    return len(section.data) if section.header.attributes & CODEC_MASK else 0
 
 
 def _rebuilt(header: BatchHeader, kept: Kept, horizon_ms: int) -> bytearray:

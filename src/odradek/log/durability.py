@@ -19,7 +19,7 @@ class Durability:
     """What one log knows of it; at most one job is under way.
 
     The batches below `synced_offset` are on the disk, and the segments that end before `recovery_point` with their
-    indexes. `names` are directories whose newest names are not synced.
+    indexes. `names` are directories whose newest names are not synced, and files beside the segments that are not.
     """
 
     __slots__ = (
@@ -82,6 +82,7 @@ class Durability:
             recovery_point=min(self.recovery_point, segments.active.base_offset) - 1,
             written_offset=end_offset,
             include_active=True,
+            is_last=True,
         )
         if self._job is not None:
             self._job.recovery_point = self._job.synced_offset = end_offset
@@ -194,11 +195,13 @@ def _make_flush_job(
     recovery_point: int,
     written_offset: int,
     include_active: bool,
+    is_last: bool = False,
 ) -> FlushJob | None:
     """A job for the segments with something written beyond `recovery_point`, or None if there is none.
 
     The last segment, which still grows, is left out without `include_active`. Index entries that are in memory are
-    written. `names` are directories to be synced too. Raises `OSError`.
+    written; with `is_last` nothing follows, and no file but those of the active segment stays open. `names` are
+    to be synced too (see `Durability`). Raises `OSError`.
     """
     active = segments.active
     unsynced: list[Segment] = []
@@ -206,6 +209,8 @@ def _make_flush_job(
         is_whole = segment.written_size == segment.size
         if segment.is_created and segment.next_offset > recovery_point and (is_whole or include_active):
             segment.flush_indexes()
+            if is_last and segment is not active:
+                segment.close()
             unsynced.append(segment)
         if not is_whole:
             break

@@ -13,6 +13,25 @@ def is_passing(error: OSError) -> bool:
     return error.errno in _PASSING_ERRORS
 
 
+_DISK_FAILURES: Final = (
+    errno.EIO,
+    errno.EROFS,
+    errno.ENODEV,
+    errno.ENXIO,
+    errno.ENOMEDIUM,
+    errno.ESTALE,
+    errno.ENOTCONN,
+    errno.ESHUTDOWN,
+    errno.EUCLEAN,
+)
+"""A disk that is broken, gone, or went read-only because its file system found damage; one over the network, too."""
+
+
+def is_disk_failure(error: OSError) -> bool:
+    """Whether what is below the data directory has failed, and not only one file of it."""
+    return error.errno in _DISK_FAILURES
+
+
 class DamagedFileError(StorageError):
     """A file is not what its format says. `byte` is where the first batch, entry or line begins that is wrong."""
 
@@ -34,3 +53,16 @@ class LogStorageError(KafkaError, StorageError):
         super().__init__(ErrorCode.kafka_storage_error, message)
         self.is_passing = is_passing
         """Whether the log goes on: it will take writes again when there is room."""
+
+
+class OfflineDirectoryError(LogStorageError):
+    """The log is, or may be, in a data directory that can't be used, and is not made anew elsewhere."""
+
+
+class CheckpointError(LogStorageError):
+    """A checkpoint file of the data directory `directory` could not be written."""
+
+    def __init__(self, directory: str, path: str, error: OSError) -> None:
+        self.directory = directory
+        self.error = error
+        super().__init__(f"the checkpoint {path} cannot be written: {error}")

@@ -1,16 +1,19 @@
 """Files that are opened when they are used and closed when too many are: a broker may have more than the kernel allows.
 
 All of a broker's logs share one `FilePool`. It works on the event loop's thread only; what a writer thread uses is
-pinned first.
+pinned first, and at the start and the end, when threads have the logs for themselves, there is `FilePool.run_lanes`.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from odradek.runtime import Buffer, Disk, File
 
+T = TypeVar("T")
 DEFAULT_OPEN_FILES: Final = 512
 """Half of the usual limit of 1,024; the other half is for connections."""
+_FILES_OF_A_THREAD: Final = 8
+"""Those of two segments."""
 
 
 class FilePool:
@@ -29,6 +32,18 @@ class FilePool:
     def file(self, path: str) -> "PooledFile":
         """A file that will be opened, and created, when it is first used."""
         return PooledFile(self, path)
+
+    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+        """The disk's `run_lanes`, with so few threads that the pool has nothing to close: it is no thread's.
+
+        What is open is closed first. A piece of work has the files of two segments open at most, and closes them.
+        """
+        for file in tuple(self._open):
+            file.close()
+        if len(lanes) > self.limit // _FILES_OF_A_THREAD:
+            lanes = [[work for lane in lanes for work in lane]]
+        threads = max(1, min(threads, self.limit // _FILES_OF_A_THREAD // max(len(lanes), 1)))
+        return self.disk.run_lanes(lanes, threads=threads)
 
     def _admit(self, newcomer: "PooledFile") -> None:
         self._open[newcomer] = None

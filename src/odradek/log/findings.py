@@ -1,12 +1,12 @@
 """What a verification finds, and how it is collected: a `Finding` for each file that is wrong, and notes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from odradek.log import identity
 from odradek.log.errors import DamagedFileError
 from odradek.log.segment_check import FileCheck
+from odradek.model.values import dataclass, field
 from odradek.runtime import Disk
 
 T = TypeVar("T")
@@ -41,12 +41,13 @@ class Totals:
 class DirectoryState:
     """A data directory at this moment.
 
-    `holder` is the running broker whose it is, as its lock says. `is_clean`: none runs, and the last one has closed
-    everything, so that every file should be complete.
+    `holder` is the running broker whose it is, as its lock says; `lock_error` is why that cannot be read. `is_clean`:
+    none runs, and the last one has closed everything, so that every file should be complete.
     """
 
     holder: str | None
     is_clean: bool
+    lock_error: OSError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +70,14 @@ class Surroundings:
 
 
 def directory_state(disk: Disk, directory: str) -> DirectoryState:
-    """How the data directory was left. Raises `OSError`."""
-    holder = disk.lock_holder(f"{directory}/{identity.LOCK}")
+    """How the data directory was left."""
+    holder = lock_error = None
+    try:
+        holder = disk.lock_holder(f"{directory}/{identity.LOCK}")
+    except OSError as error:
+        lock_error = error
     is_clean = holder is None and disk.exists(f"{directory}/{identity.CLEAN_SHUTDOWN}")
-    return DirectoryState(holder=holder, is_clean=is_clean)
+    return DirectoryState(holder=holder, is_clean=is_clean, lock_error=lock_error)
 
 
 @dataclass(slots=True)

@@ -18,13 +18,13 @@ two of one `directory.id`: one is a copy of the other. `partition.metadata` is v
 import base64
 import binascii
 import uuid
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.config import parse_properties
 from odradek.log.checkpoints import parse_number, split_lines
 from odradek.log.errors import DamagedFileError
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
 
 META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"

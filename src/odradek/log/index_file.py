@@ -6,6 +6,7 @@ those of every segment that was not flushed. What is in the file is searched whe
 
 import struct
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final, Generic, TypeVar, cast
@@ -118,6 +119,18 @@ class IndexFile(Generic[Row]):
         self._is_torn = True
         if len(self._tail) >= PAGE_ENTRIES:
             self.flush()
+
+    def correct(self, rows: Sequence[Row], *, column: int, end: int) -> bool:
+        """Make `rows` all there is below `end` in `column`; what is in memory beyond it stays. Whether that is news.
+
+        The file has it with the next `flush`. Raises `OSError`.
+        """
+        beyond = [row for row in self._tail if row[column] >= end]
+        if [*self._page(0, self._stored), *self._tail] == [*rows, *beyond]:
+            return False
+        self._stored, self._tail, self._last = 0, [*rows, *beyond], None
+        self._is_torn = True
+        return True
 
     def replace(self, disk: Disk) -> None:
         """Make what is in memory the whole file, in one step and synced. Raises `OSError`."""

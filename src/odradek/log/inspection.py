@@ -7,7 +7,6 @@ should not is a `Damage`, the last thing that is told of it.
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek.log import checkpoints, identity, leader_epochs, offset_index, time_index
@@ -19,6 +18,7 @@ from odradek.log.producer_snapshot import decode_snapshot
 from odradek.log.producer_state import last_sequence
 from odradek.log.scanning import scan_file
 from odradek.log.transaction_index import VERSION, decode_transactions
+from odradek.model.values import dataclass
 from odradek.protocol.control_records import read_marker
 from odradek.protocol.record_batch import CorruptBatchError, verify_crc
 from odradek.protocol.records import Record, decode_records

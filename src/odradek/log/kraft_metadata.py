@@ -19,12 +19,12 @@ import re
 import struct
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.log.errors import CutFileError, DamagedFileError
 from odradek.log.names import LOG, parse_offset_file
 from odradek.log.scanning import scan_file
+from odradek.model.values import dataclass, field
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import DECODE_ERRORS, read_string, read_text, read_uuid
 from odradek.protocol.record_batch import CorruptBatchError, verify_crc
@@ -42,11 +42,16 @@ _PRODUCER_IDS_FIELDS: Final = struct.Struct(">iqq")
 
 @dataclass(slots=True, kw_only=True)
 class KraftMetadata:
-    """What topics are configured to, by name, and the first producer id that was not given out."""
+    """Which topics there are and what they are configured to, by name; the first producer id that was not given out."""
 
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     _topics: dict[uuid.UUID | None, str] = field(default_factory=dict)
+
+    @property
+    def topic_ids(self) -> dict[str, uuid.UUID]:
+        """The topics that there are, by name."""
+        return {name: topic_id for topic_id, name in self._topics.items() if topic_id is not None}
 
     def apply(self, value: memoryview) -> None:
         """Take a record in. Raises `MalformedMessageError`."""

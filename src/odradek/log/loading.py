@@ -11,7 +11,6 @@ be interrupted anywhere.
 import logging
 from collections.abc import Container, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek.log import leader_epochs
@@ -35,6 +34,7 @@ from odradek.log.recovery import Watcher, recover_segment
 from odradek.log.segment import Segment
 from odradek.log.swapping import complete_swaps
 from odradek.model import StorageError
+from odradek.model.values import dataclass
 from odradek.protocol.control_records import EndTransactionMarker, decode_marker
 from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
@@ -302,9 +302,19 @@ def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
     names = pool.disk.list(directory)
     logs = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
     kept = []
+    told = set()
     for name in names:
         stem, _, suffix = name.rpartition(".")
-        if name.endswith(_LEFT_OVER) or (f".{suffix}" in _INDEXES and stem not in logs):
+        is_stray = f".{suffix}" in _INDEXES and stem not in logs
+        if is_stray and stem not in told:
+            told.add(stem)
+            _logger.warning(
+                "%s/%s has no .log beside it and is removed: unless retention was taking that segment when its broker "
+                "died, its records are lost",
+                directory,
+                name,
+            )
+        if name.endswith(_LEFT_OVER) or is_stray:
             pool.disk.remove(f"{directory}/{name}")
         else:
             kept.append(name)
@@ -409,19 +419,35 @@ def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerStat
     `producers` are as of the segment's beginning.
     """
     size = segment.size
+    offset_beyond = segment.offset_beyond_its_end()
     segment.clear_books()
     try:
         for position, header in segment.scan():
             if not segment.next_offset <= header.base_offset <= header.last_offset < next_offset:
                 raise CorruptBatchError(f"{segment.log.path} has a batch at byte {position} that is not in its place")
+            if position + header.size > size:
+                break
             segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
             aborted = producers.replay(header, _marker(segment, position, header))
             if aborted is not None:
                 segment.add_aborted(aborted)
     except CorruptBatchError as error:
         _logger.error("%s: what follows in this file cannot be found", error)
+    else:
+        segment.is_cut = segment.size != size
+    is_known_by_index = offset_beyond is not None and offset_beyond >= segment.next_offset
+    segment.is_cut |= is_known_by_index
+    if segment.is_cut:
+        _logger.error(
+            "%s is cut: what it had from offset %d to %d is lost, and answers CORRUPT_MESSAGE",
+            segment.log.path,
+            segment.next_offset,
+            next_offset - 1,
+        )
     segment.size = size
     segment.next_offset = next_offset
+    segment.forget_recent()
     segment.finish()
-    segment.replace_indexes()
+    if not is_known_by_index:  # else these files tell the next start, too
+        segment.replace_indexes()
     segment.close()

@@ -20,7 +20,7 @@ from typing import NoReturn
 from odradek.log.appending import AppendableLog
 from odradek.log.compaction import CleanedSegment
 from odradek.log.durability import FlushJob
-from odradek.log.errors import LogStorageError, is_passing
+from odradek.log.errors import LogStorageError, is_disk_failure, is_passing
 from odradek.log.files import FilePool, write_file
 from odradek.log.loading import create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LogConfig
@@ -153,11 +153,11 @@ class Log(AppendableLog):
             try:
                 self._truncate(self.written_offset)
             except OSError as second:
-                self._stop(f"{message}; and they could not be taken back: {second}")
+                self._stop(f"{message}; and they could not be taken back: {second}", second)
             raise LogStorageError(message, is_passing=True) from error
         self._pending.clear()
         self.log_end_offset = self.written_offset
-        self._stop(message)
+        self._stop(message, error)
 
     # ---- flushing, cutting, retaining ---------------------------------------------------------------------------
 
@@ -177,7 +177,13 @@ class Log(AppendableLog):
             )
         except OSError as error:
             _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
+            if is_disk_failure(error) and self.when_failed is not None:
+                self.when_failed(error)
             return None
+
+    def sync_too(self, path: str) -> None:
+        """Sync a file in the log's folder, of which the log knows nothing, with what is synced next."""
+        self._durability.names.add(path)
 
     def finish_flush(self, job: FlushJob) -> None:
         """Know what is synced. Raises `LogStorageError` if a sync failed: the log stops then."""
@@ -185,7 +191,7 @@ class Log(AppendableLog):
         if error is not None and is_passing(error) and not job.failed_sync:
             _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
         elif error is not None:
-            self._stop(f"{self.directory} could not be synced: {error}")
+            self._stop(f"{self.directory} could not be synced: {error}", error)
 
     def lower_recovery_point(self, offset: int) -> None:
         """Let recovery begin at `offset`, or where it would begin already."""
@@ -214,7 +220,7 @@ class Log(AppendableLog):
             self._segments.active.log.sync()
             self._pool.disk.sync_directory(self.directory)
         except OSError as error:
-            self._stop(f"{self.directory} could not be cut at offset {offset}: {error}")
+            self._stop(f"{self.directory} could not be cut at offset {offset}: {error}", error)
         return True
 
     def _truncate(self, offset: int) -> None:
@@ -255,7 +261,7 @@ class Log(AppendableLog):
             self.log_start_offset = self.log_end_offset = self.written_offset = offset
             disk.sync_directory(self.directory)
         except OSError as error:
-            self._stop(f"{self.directory} could not begin anew at offset {offset}: {error}")
+            self._stop(f"{self.directory} could not begin anew at offset {offset}: {error}", error)
         _logger.info("%s: begins anew at offset %d", self.directory, offset)
 
     def advance_log_start_offset(self, offset: int, *, high_watermark: int | None = None) -> None:
@@ -297,7 +303,7 @@ class Log(AppendableLog):
             self._trash.put_all(self._pool.disk, expired, now_ms + self.config.file_delete_delay_ms)
             remove_snapshots(self._pool, self.directory, before=self.first_base_offset)
         except OSError as error:
-            self._stop(f"old segments of {self.directory} could not be deleted: {error}")
+            self._stop(f"old segments of {self.directory} could not be deleted: {error}", error)
         _logger.info("%s: retention took %d segments, up to offset %d", self.directory, count, self.first_base_offset)
         return count
 
@@ -327,7 +333,7 @@ class Log(AppendableLog):
             )
             segment.load_finished(sources[-1].next_offset)
         except OSError as error:
-            self._stop(f"compacted segments of {self.directory} could not be put in: {error}")
+            self._stop(f"compacted segments of {self.directory} could not be put in: {error}", error)
         self._durability.names.add(self.directory)
         self._segments.replace(first, len(old), [segment])
         return True
@@ -397,7 +403,7 @@ class Log(AppendableLog):
             write_file(self._pool.disk, snapshot, encode_snapshot(self.producers))
             return self._durability.begin_close(self._segments, self.epochs, end_offset=self.log_end_offset)
         except OSError as error:
-            self._stop(f"{self.directory} could not be closed: {error}")
+            self._stop(f"{self.directory} could not be closed: {error}", error)
 
     def close_files(self) -> None:
         """Give all descriptors back; the next use opens the files again."""

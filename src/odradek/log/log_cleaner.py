@@ -16,22 +16,30 @@ its compaction; retention waits for it, as in Kafka.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from odradek.config import BrokerConfig
 from odradek.log.cleanable import Dirtiness, measure, plan
 from odradek.log.compaction import CleanedSegment, Compaction
-from odradek.log.errors import LogStorageError, is_passing
+from odradek.log.errors import LogStorageError, is_disk_failure, is_passing
 from odradek.log.log import Log
+from odradek.log.record_filter import RecordFilter
 from odradek.model import StorageError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Disk, Entropy
 
+if TYPE_CHECKING:
+    from odradek.columns.compaction_code import CompactionCode
+
 _logger = logging.getLogger("odradek.log")
 _SLICE_BYTES: Final = 2 << 20
+_FAST_SLICE_BYTES: Final = 8 << 20
+"""Of compiled code, which does that in a hundredth of a second."""
 _RETRY_MS: Final = 15_000
 """How long a full disk is left alone."""
+_SECRET_BYTES: Final = 16
 _SLICES_PER_SECOND: Final = 4
 """At least, where the I/O is limited: so that it is even."""
 
@@ -40,7 +48,8 @@ _SLICES_PER_SECOND: Final = 4
 class CleanerSettings:
     """The broker's keys `log.cleaner.*`, of which `threads` is how many logs are compacted at a time.
 
-    All of them together have `dedupe_buffer_bytes` for the keys, and `io_buffer_bytes` to read and write.
+    All of them together have `dedupe_buffer_bytes` for the keys, and `io_buffer_bytes` to read and write. From
+    `worthwhile_bytes` on a compaction is worth compiled code, which takes 70 ms to load, and 50 MB (measured).
     """
 
     threads: int = 1
@@ -48,6 +57,7 @@ class CleanerSettings:
     load_factor: float = 0.9
     io_buffer_bytes: int = 524_288
     io_bytes_per_second: float = float("inf")
+    worthwhile_bytes: int = 16 << 20
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CleanerSettings":
@@ -112,6 +122,11 @@ class CompactionJob:
                     return
                 self.slice_bytes += step
         except (OSError, StorageError, CorruptBatchError) as error:
+            self.error = error
+            self.compaction.discard()
+        except Exception as error:
+            # Nobody knows what it is. One log stays as it is; the others are still to be compacted.
+            _logger.exception("%s cannot be compacted, by an error of this program", self.log.directory)
             self.error = error
             self.compaction.discard()
 
@@ -184,25 +199,49 @@ class LogCleaner:
 
         `stable_offsets` are the last stable offsets of those that this broker knows: others wait.
         """
-        if len(self._jobs) >= settings.threads:
-            return None
-        self.figures.last_run_ms = now_ms
-        self.figures.max_dirty_ratio, self.figures.max_delay_ms = 0.0, 0
-        self._dirty_bytes.clear()
-        dirtiest: tuple[TopicPartition, Dirtiness] | None = None
-        for partition, stable_offset in stable_offsets.items():
-            dirtiness = self._measure(partition, stable_offset, now_ms)
-            if dirtiness is None:
-                continue
-            self.figures.max_dirty_ratio = max(self.figures.max_dirty_ratio, dirtiness.ratio)
-            self.figures.max_delay_ms = max(self.figures.max_delay_ms, dirtiness.delay_ms)
-            if dirtiness.is_due and (dirtiest is None or dirtiness.ratio > dirtiest[1].ratio):
-                dirtiest = partition, dirtiness
-        return None if dirtiest is None else self._new_job(*dirtiest, now_ms, settings)
+        steps = self.begin_in_steps(now_ms, settings, stable_offset=stable_offsets.get)
+        return next((job for job in steps if job is not None), None)
 
-    def _measure(self, partition: TopicPartition, stable_offset: int, now_ms: int) -> Dirtiness | None:
+    def begin_in_steps(
+        self, now_ms: int, settings: CleanerSettings, *, stable_offset: Callable[[TopicPartition], int | None]
+    ) -> Iterator[CompactionJob | None]:
+        """The same, with a log measured at each step, between which others have their turn; the last step has the job.
+
+        Only one may measure at a time. The dirtiest is measured again in the last step, in which it is taken: it may
+        have been cut, or be gone.
+        """
+        if len(self._jobs) >= settings.threads:
+            return
+        max_dirty_ratio, max_delay_ms = 0.0, 0
+        dirty_bytes: dict[TopicPartition, int] = {}
+        due: list[tuple[float, TopicPartition]] = []
+        for partition in tuple(self._logs):
+            dirtiness = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
+            if dirtiness is not None:
+                max_dirty_ratio = max(max_dirty_ratio, dirtiness.ratio)
+                max_delay_ms = max(max_delay_ms, dirtiness.delay_ms)
+                if dirtiness.is_due:
+                    due.append((dirtiness.ratio, partition))
+            yield None
+        self._dirty_bytes = dirty_bytes
+        self.figures.last_run_ms = now_ms
+        self.figures.max_dirty_ratio, self.figures.max_delay_ms = max_dirty_ratio, max_delay_ms
+        for _, partition in sorted(due, key=lambda each: -each[0]):
+            dirtiness = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
+            if dirtiness is not None and dirtiness.is_due:
+                yield self._new_job(partition, dirtiness, now_ms, settings)
+                return
+
+    def _measure(
+        self,
+        partition: TopicPartition,
+        stable_offset: int | None,
+        now_ms: int,
+        dirty_bytes: dict[TopicPartition, int],
+    ) -> Dirtiness | None:
+        """How dirty a log is, for which `dirty_bytes` has it then; None for one that is not to be compacted now."""
         log = self._logs.get(partition)
-        if log is None or log.failure is not None or log.config.discard_writes:
+        if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
             return None
         if "compact" not in log.config.cleanup_policy:
             self.offsets.pop(partition, None)
@@ -215,30 +254,23 @@ class LogCleaner:
         except (OSError, CorruptBatchError) as error:
             self._failed(partition, log, error, now_ms)
             return None
-        self._dirty_bytes[partition] = dirtiness.dirty_bytes
+        dirty_bytes[partition] = dirtiness.dirty_bytes
         return None if partition in self.uncleanable else dirtiness
 
     def _new_job(
         self, partition: TopicPartition, dirtiness: Dirtiness, now_ms: int, settings: CleanerSettings
     ) -> CompactionJob | None:
-        # numpy, a quarter of a broker's start and of its memory, for those that compact something.
-        from odradek.log.compiled_record_filter import choose_filter
-        from odradek.log.offset_map import DIGEST_BYTES, OffsetMap
-
         log = self._logs[partition]
         try:
             what = plan(log, dirtiness, now_ms=now_ms, io_bytes=settings.io_buffer_bytes // settings.threads // 2)
-        except (OSError, LogStorageError) as error:
+        except (OSError, LogStorageError, CorruptBatchError) as error:
             self._failed(partition, log, error, now_ms)
             return None
         size = dirtiness.clean_bytes + dirtiness.dirty_bytes
-        offsets = OffsetMap(
-            settings.dedupe_buffer_bytes // settings.threads,
-            settings.load_factor,
-            secret=self._entropy.randbytes(DIGEST_BYTES),
-        )
-        compaction = Compaction(self._disk, what, lambda: choose_filter(size), offsets)
-        limit = int(min(_SLICE_BYTES, settings.io_bytes_per_second / _SLICES_PER_SECOND))
+        secret = self._entropy.randbytes(_SECRET_BYTES)
+        compaction = Compaction(self._disk, what, lambda: _new_filter(size, settings, secret))
+        slice_bytes = _FAST_SLICE_BYTES if size >= settings.worthwhile_bytes else _SLICE_BYTES
+        limit = int(min(slice_bytes, settings.io_bytes_per_second / _SLICES_PER_SECOND))
         job = self._jobs[partition] = CompactionJob(
             partition, log, compaction, begun_ms=now_ms, slice_limit=max(limit, 1)
         )
@@ -259,6 +291,15 @@ class LogCleaner:
         if self._jobs.get(job.partition) is job:
             del self._jobs[job.partition]
         return False
+
+    def give_up(self, job: CompactionJob, error: Exception, now_ms: int) -> None:
+        """The end of a job that `run` or `finish_slice` should never have come to."""
+        if self._jobs.get(job.partition) is job:
+            del self._jobs[job.partition]
+            job.is_cancelled = True
+            self._failed(job.partition, job.log, error, now_ms)
+            with suppress(Exception):
+                job.compaction.discard()
 
     def clean(
         self, clock: Callable[[], int], settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
@@ -301,8 +342,57 @@ class LogCleaner:
             self._retry_at_ms[partition] = now_ms + _RETRY_MS
             _logger.warning("%s cannot be compacted now, and is tried again: %s", log.directory, error)
             return
-        self.uncleanable[partition] = str(error)
+        if isinstance(cause, OSError) and is_disk_failure(cause) and log.when_failed is not None:
+            log.when_failed(cause)
+        self.uncleanable[partition] = str(error) or repr(error)
         _logger.error("%s is not compacted any more, until the broker is restarted: %s", log.directory, error)
+
+
+def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
+    """The faster one for a compaction of `size` bytes.
+
+    numpy, which the plain one needs, is a quarter of a broker's start and of its memory; what the compiled one needs
+    is more: both are for those that compact something.
+    """
+    room, load_factor = settings.dedupe_buffer_bytes // settings.threads, settings.load_factor
+    if size >= settings.worthwhile_bytes:
+        code = _compiled_code.get()
+        if code is not None:
+            from odradek.log.compiled_record_filter import CompiledRecordFilter
+
+            return CompiledRecordFilter(code, room, load_factor, secret=secret)
+    from odradek.log.offset_map import OffsetMap
+    from odradek.log.record_filter import PlainRecordFilter
+
+    return PlainRecordFilter(OffsetMap(room, load_factor, secret=secret))
+
+
+class _CompiledCode:
+    """What a process has of it. That it can't be had is found out once: it may take as long as a compiler does."""
+
+    def __init__(self) -> None:
+        self._is_hopeless = False
+
+    def get(self) -> "CompactionCode | None":
+        """None if there is none, or not yet."""
+        if self._is_hopeless:
+            return None
+        try:
+            from odradek.columns.compaction_code import compaction_code_if_ready
+
+            return compaction_code_if_ready()
+        except ModuleNotFoundError:
+            self._is_hopeless = True
+        except Exception:
+            # A library that does not fit this system, a compiler that failed: the plain way needs none of it.
+            self._is_hopeless = True
+            _logger.exception(
+                "compaction is slower until the broker is restarted: its compiled code does not work here"
+            )
+        return None
+
+
+_compiled_code: Final = _CompiledCode()
 
 
 class Throttle:

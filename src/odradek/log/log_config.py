@@ -1,9 +1,9 @@
 """What a log has to know of the configuration: Kafka's topic keys, and a few keys of the broker."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.config import LONG_MAX, BrokerConfig, TopicConfig
+from odradek.model.values import dataclass
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 

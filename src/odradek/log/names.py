@@ -11,6 +11,7 @@
     *.cleaned, *.swap                      a compacted segment on its way in (swapping)
     leader-epoch-checkpoint, partition.metadata
 {topic}-{partition}.{32 hex digits}-delete/    a deleted log on its way out
+{topic}-{partition}.{32 hex digits}-stray/     one that is not the partition's any more, put aside and left alone
 ```
 A number in a file's name is an offset in 20 digits. Files of other names are left alone.
 """
@@ -61,7 +62,16 @@ def parse_folder(name: str) -> TopicPartition | None:
 
 def deleted_folder(partition: TopicPartition, token: str) -> str:
     """Where a deleted log is moved: unlike any log's, and unlike any other's. `token` is 32 hex digits."""
-    suffix = f"-{partition.partition}.{token}-delete"
+    return _marked(partition, f"{token}-delete")
+
+
+def stray_folder(partition: TopicPartition, token: str) -> str:
+    """Where a log is moved that is not to be used, nor removed."""
+    return _marked(partition, f"{token}-stray")
+
+
+def _marked(partition: TopicPartition, mark: str) -> str:
+    suffix = f"-{partition.partition}.{mark}"
     return partition.topic[: _LONGEST_FOLDER - len(suffix)] + suffix
 
 

@@ -5,7 +5,8 @@ entry, 8 bytes    relative offset uint32 | position uint32          big-endian, 
 ```
 The relative offset is that of a batch's last record less the segment's base offset; the position is where that batch
 begins. There is an entry for about every `index.interval.bytes` of log, none for the first batch. The file is valid if
-its size is a multiple of 8 and the last position is inside the segment; an entry's truth is the segment's.
+its size is a multiple of 8 and the last position is inside the segment, and not 0, of which a crash may leave many;
+whether an entry is true is seen when it is used (`index_mending`).
 """
 
 import struct
@@ -54,4 +55,4 @@ class OffsetIndex:
     def is_valid(self, stored_bytes: int, segment_bytes: int) -> bool:
         """Whether the file may be believed; see the module."""
         last = self.entries.last
-        return stored_bytes % ENTRY.size == 0 and (last is None or last[1] < segment_bytes)
+        return stored_bytes % ENTRY.size == 0 and (last is None or 0 < last[1] < segment_bytes)

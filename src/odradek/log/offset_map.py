@@ -16,40 +16,34 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from odradek.log.offset_table import GROWTH, NO_OFFSET, fewest_slots, most_keys, most_slots
+
 Words = npt.NDArray[np.uint64]
 
-SLOT_BYTES: Final = 24
 DIGEST_BYTES: Final = 16
-_GROWTH: Final = 4
-_FEWEST_SLOTS: Final = 1024
-_NO_OFFSET: Final = -1
 
 
 class OffsetMap:
     """See the module. `latest_offset` is the last offset that was looked at, whether its key is here or not.
 
-    `secret`, 16 random bytes, keys the digests. `first`, `second` and `offsets` are the columns, for compiled code,
-    which may use digests of its own if it alone uses the map; a slot is free where `first` is 0.
+    `secret`, 16 random bytes, keys the digests. `first`, `second` and `offsets` are the columns; a slot is free where
+    `first` is 0.
     """
 
     def __init__(self, max_bytes: int, load_factor: float, *, secret: bytes) -> None:
-        slots = _FEWEST_SLOTS
-        while slots * 2 * SLOT_BYTES * (_GROWTH + 1) // _GROWTH <= max_bytes:
-            slots *= 2
-        self.max_keys = max(int(slots * load_factor), 1)
-        self.latest_offset = _NO_OFFSET
+        slots = most_slots(max_bytes)
+        self.max_keys = most_keys(slots, load_factor)
+        self.latest_offset = NO_OFFSET
         self.size = 0
         self.secret = secret
         self._load_factor = load_factor
         self._max_slots = slots
-        while slots > _FEWEST_SLOTS * _GROWTH:
-            slots //= _GROWTH
-        self._make(slots)
+        self._make(fewest_slots(slots))
 
     def _make(self, slots: int) -> None:
         self.first: Words = np.zeros(slots, np.uint64)
         self.second: Words = np.zeros(slots, np.uint64)
-        self.offsets: npt.NDArray[np.int64] = np.full(slots, _NO_OFFSET, np.int64)
+        self.offsets: npt.NDArray[np.int64] = np.full(slots, NO_OFFSET, np.int64)
         self.mask = slots - 1
 
     @property
@@ -61,8 +55,8 @@ class OffsetMap:
         """Grow so that as many new ones fit, if they ever will."""
         wanted = min(self.size + keys, self.max_keys)
         slots = self.mask + 1
-        while slots < self._max_slots and int(slots * self._load_factor) < wanted:
-            slots *= _GROWTH
+        while slots < self._max_slots and most_keys(slots, self._load_factor) < wanted:
+            slots *= GROWTH
         if slots > self.mask + 1:
             used = np.flatnonzero(self.first)
             first, second, offsets = self.first[used], self.second[used], self.offsets[used]
@@ -87,7 +81,7 @@ class OffsetMap:
 
     def _new_keys(self, keys: Iterable[bytes]) -> int:
         first, second = self._digests(keys)
-        return int(np.count_nonzero(self._get(first, second) == _NO_OFFSET))
+        return int(np.count_nonzero(self._get(first, second) == NO_OFFSET))
 
     def _digests(self, keys: Iterable[bytes]) -> tuple[Words, Words]:
         blake, secret = hashlib.blake2b, self.secret
@@ -110,7 +104,7 @@ class OffsetMap:
             self.second[slot[free]] = second[free]
             is_mine = (self.first[at] == first[waiting]) & (self.second[at] == second[waiting])
             mine = waiting[is_mine]
-            self.size += int(np.count_nonzero(self.offsets[slot[mine]] == _NO_OFFSET))
+            self.size += int(np.count_nonzero(self.offsets[slot[mine]] == NO_OFFSET))
             self.offsets[slot[mine]] = offsets[mine]
             waiting = waiting[~is_mine]
             slot[waiting] = (slot[waiting] + step[waiting]) & mask
@@ -118,7 +112,7 @@ class OffsetMap:
     def _get(self, first: Words, second: Words) -> npt.NDArray[np.int64]:
         mask = np.uint64(self.mask)
         slot, step = first & mask, second | np.uint64(1)
-        found = np.full(len(first), _NO_OFFSET, np.int64)
+        found = np.full(len(first), NO_OFFSET, np.int64)
         waiting = np.arange(len(first))
         while len(waiting):
             at = slot[waiting]

@@ -1,6 +1,6 @@
 """One partition's folder: its segments in a row, and what else is in it. See `verification` for what is checked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Final
@@ -48,7 +48,12 @@ class PartitionCheck:
         """Check everything."""
         report = self._report
         report.totals.logs += 1
-        names = self._names = set(self._disk.list(self._directory))
+        try:
+            names = self._names = set(self._disk.list(self._directory))
+        except OSError as error:
+            report.unreadable(self._directory, error, self._state)
+            yield from report.take()
+            return
         self._is_swapping = any(name.endswith(SWAP) for name in names)
         if self._is_swapping:
             # A compaction was interrupted, and the next start completes it: until then there may be a gap.
@@ -61,7 +66,7 @@ class PartitionCheck:
         chain, is_whole = Chain(next_offset=bases[0] if bases else 0), True
         for base, following in zip_longest(bases, bases[1:]):
             if is_whole:
-                self._check_beginning(base, chain.next_offset)
+                self._check_beginning(base, chain)
             chain.next_offset = max(chain.next_offset, base)
             segment = _SegmentFiles(self, base, following)
             is_whole = segment.check(chain, epochs)
@@ -71,8 +76,10 @@ class PartitionCheck:
         self._check_strays(bases)
         yield from report.take()
 
-    def _check_beginning(self, base: int, due: int) -> None:
-        path = offset_file(self._directory, base, LOG)
+    def _check_beginning(self, base: int, chain: Chain) -> None:
+        path, due = offset_file(self._directory, base, LOG), chain.next_offset
+        if base != due:
+            chain.producers = None
         if base < due:
             self._report.damage(path, f"begins at offset {base}, and the segment before it ends at {due}", 0)
         elif base > max(due, self._surroundings.cleaned_offset):
@@ -147,7 +154,10 @@ class _SegmentFiles:
             is_finished = self._state.is_clean and data[TIME_INDEX] is not None and log.damage is None
             index.end(end, may_be_ahead=self._is_growing)
             times.end(may_be_ahead=self._is_growing, is_finished=is_finished)
-            transactions.end(is_complete=self._is_settled and not self._is_growing, may_be_ahead=self._is_growing)
+            is_complete = self._is_settled and not self._is_growing and not self._is_unreadable(data, TRANSACTION_INDEX)
+            transactions.end(is_complete=is_complete, may_be_ahead=self._is_growing)
+        else:
+            chain.producers = None
         if self._is_growing and isinstance(log.damage, CutFileError):
             report.note(log.path, f"{log.damage.reason}: it is being written", log.damage.byte)
         else:
@@ -197,6 +207,10 @@ class _SegmentFiles:
             return None
         finally:
             file.close()
+
+    def _is_unreadable(self, data: Mapping[str, bytes | None], suffix: str) -> bool:
+        """Whether the file is there, and was said to be unreadable."""
+        return data[suffix] is None and self._paths[suffix].rpartition("/")[2] in self._partition._names
 
     def _read_part(self, path: str) -> bytes | None:
         if path.rpartition("/")[2] not in self._partition._names:

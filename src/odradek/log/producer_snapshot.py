@@ -15,10 +15,9 @@ shutdown.
 import struct
 from typing import Final
 
-from crc32c import crc32c
-
 from odradek.log.errors import DamagedFileError
 from odradek.log.producer_state import NO_SEQUENCE, AppendedBatch, ProducerEntry, ProducerState, first_sequence
+from odradek.protocol.checksum import crc32c
 
 VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hI")

@@ -1,7 +1,7 @@
-"""Which records of a batch compaction keeps: the plain way, of which `odradek.columns.record_filter` is the fast one.
+"""Which records of a batch compaction keeps: the plain way, of which `compiled_record_filter` is the fast one.
 
-Both answer the same two questions about sections, which are batches' records, decompressed, that came in order:
-`index_keys` notes the last offset of each key in an `OffsetMap`, and `keep_records` says what is left by it.
+Both read batches, and answer the same two questions about those that came in order: `index_keys` notes the last offset
+of each key, and `keep_records` says what is left by it.
 
 A record stays if it lies behind all that was indexed, or if it has a key and no later record has it. A tombstone, a
 record without a value, goes too once the delete horizon of its batch has passed; the first time that a tombstone stays
@@ -12,10 +12,12 @@ timestamp deltas are written anew. Everything else in a record, also its offset 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from odradek.log.checked_batches import Chunk, Piece, Section, Source, read_plainly
 from odradek.protocol.compression import Buffer
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import BatchHeader
 from odradek.protocol.varint import read_varint, varint
+from odradek.runtime import File
 
 if TYPE_CHECKING:
     from odradek.log.offset_map import OffsetMap
@@ -24,13 +26,6 @@ MIN_RECORD_BYTES: Final = 7
 NO_TIMESTAMP: Final = -1
 _TIMES: Final = range(-(1 << 62), 1 << 62)
 """Times beyond have no difference of 64 bits."""
-
-
-class Section(NamedTuple):
-    """A batch's records, decompressed."""
-
-    header: BatchHeader
-    data: Buffer
 
 
 class Kept(NamedTuple):
@@ -46,26 +41,71 @@ class Kept(NamedTuple):
     has_new_horizon: bool
 
 
-class RecordFilter(Protocol):
-    """Either way. Both raise `CorruptBatchError` for a section that is not just the records its header says."""
+class KeptBatch(NamedTuple):
+    """A batch that is left of a run, as it goes into the books of a segment; `size` in bytes."""
 
-    def index_keys(self, sections: Sequence[Section], offsets: "OffsetMap", from_offset: int) -> bool:
+    base_offset: int
+    last_offset: int
+    size: int
+    record_count: int
+    max_timestamp: int
+
+
+class KeptRun(NamedTuple):
+    """What stays of a run: its batches in `data`, whole and end to end, which is good until the filter's next one."""
+
+    data: Buffer
+    batches: Sequence[KeptBatch]
+
+
+class KeyOffsets(Protocol):
+    """What is noted of keys. `latest_offset` is how far; whoever knows that nothing comes after it moves it on."""
+
+    latest_offset: int
+
+    @property
+    def utilization(self) -> float:
+        """How full it is, 1 when no more keys fit."""
+
+
+class RecordFilter(Protocol):
+    """Either way. Both raise `CorruptBatchError` for records that are not just what their header says."""
+
+    @property
+    def offsets(self) -> KeyOffsets:
+        """What is noted so far."""
+
+    def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
+        """The batches of `source` from `position` on. See `read_plainly`; `now_ms` is for delete horizons."""
+
+    def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
         """Note the keys of all records from `from_offset` on, and how far it came in `offsets.latest_offset`.
 
-        Whether the map has become too full for the next one.
+        Whether there is no room for the next one. The pieces are of the chunk that was read last.
         """
 
     def keep_records(
-        self, sections: Sequence[Section], offsets: "OffsetMap", *, now_ms: int, horizon_ms: int
-    ) -> list[Kept]:
-        """What stays of each section. `horizon_ms` is for batches that get one now."""
+        self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
+    ) -> Sequence[Kept | KeptRun]:
+        """What stays of each piece of the chunk that was read last. `horizon_ms` is for batches that get one now.
+
+        The batches of a run that end at one of `last_offsets`, which rise, stay without records if need be.
+        """
 
 
 class PlainRecordFilter:
-    """A loop over the records, about 2 µs for each. See `RecordFilter`."""
+    """A loop over the records, about 2 µs for each. See `RecordFilter`. It never has a `Run`."""
 
-    def index_keys(self, sections: Sequence[Section], offsets: "OffsetMap", from_offset: int) -> bool:
+    def __init__(self, offsets: "OffsetMap") -> None:
+        self.offsets = offsets
+
+    def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
         """See `RecordFilter`."""
+        return read_plainly(file, source, position=position, read_bytes=read_bytes)
+
+    def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
+        """See `RecordFilter`."""
+        offsets, sections = self.offsets, _sections(pieces)
         if offsets.put(_last_offsets(sections, from_offset)):
             offsets.latest_offset = sections[-1].header.last_offset
             return False
@@ -76,12 +116,14 @@ class PlainRecordFilter:
         return False
 
     def keep_records(
-        self, sections: Sequence[Section], offsets: "OffsetMap", *, now_ms: int, horizon_ms: int
+        self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
     ) -> list[Kept]:
         """See `RecordFilter`."""
+        sections = _sections(pieces)
         walked = [list(_walk(section)) for section in sections]
-        last = iter(offsets.get([record.key for records in walked for record in records if record.key is not None]))
-        latest_offset = offsets.latest_offset
+        keys = [record.key for records in walked for record in records if record.key is not None]
+        last = iter(self.offsets.get(keys))
+        latest_offset = self.offsets.latest_offset
         answers = []
         for (header, data), records in zip(sections, walked, strict=True):
             is_past_horizon = header.has_delete_horizon and header.base_timestamp <= now_ms
@@ -92,6 +134,12 @@ class PlainRecordFilter:
                     kept.append(record)
             answers.append(_kept(header, data, kept, horizon_ms))
         return answers
+
+
+def _sections(pieces: Sequence[Piece]) -> list[Section]:
+    sections = [piece for piece in pieces if isinstance(piece, Section)]
+    assert len(sections) == len(pieces), "a run is of the filter that found it"
+    return sections
 
 
 def set_horizon(section: Section, horizon_ms: int) -> Kept:

@@ -2,7 +2,8 @@
 
 A segment is read from its first byte on, in large pieces into one buffer. A batch is believed if its CRC is right and
 it continues what is before it: its magic is 2, its length fits, no offset of it is below the end or beyond the reach of
-the segment, and its leader epoch does not fall. The segment ends before the first that is not.
+the segment, and its leader epoch does not fall. The segment ends before the first that is not, unless that is a whole
+message of a format that this release does not read.
 
 A batch costs about a microsecond beside its checksum, which is why its header is unpacked once, into local names.
 """
@@ -10,12 +11,13 @@ A batch costs about a microsecond beside its checksum, which is why its header i
 from collections.abc import Callable
 from typing import Final
 
-from crc32c import crc32c
-
+from odradek.log.errors import DamagedFileError
 from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.old_formats import old_message
 from odradek.log.producer_state import ProducerState
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, SegmentEnd
 from odradek.log.time_index import NO_TIMESTAMP
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.control_records import decode_marker
 from odradek.protocol.record_batch import CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 
@@ -30,12 +32,20 @@ def recover_segment(
 ) -> int:
     """Check all batches, build the indexes anew, and cut the file after the last good one; how many bytes were cut.
 
-    `epochs` and `producers`, which are as of the segment's beginning, learn what is in it. Raises `OSError`.
+    `epochs` and `producers`, which are as of the segment's beginning, learn what is in it. Raises `OSError`, and
+    `DamagedFileError`, having changed nothing, for messages that are older than all that is read.
     """
     size = segment.written_size
     segment.clear_books()
     check = _Check(segment, size, epochs, producers)
     check.run(watch)
+    magic = old_message(segment.log, check.position, size)
+    if magic is not None:
+        raise DamagedFileError(
+            segment.log.path,
+            check.position,
+            f"has messages of format {magic}, of before Kafka 0.11, which this release does not read: they are left",
+        )
     segment.set_books(check.end(), now_ms)
     if segment.size < size:
         segment.log.truncate(segment.size)

@@ -51,7 +51,7 @@ def count_expired(
         if is_empty_end or segment.next_offset > committed_offset or segment.written_size < segment.size:
             break
         too_large = by_policy and config.retention_bytes >= 0 and excess >= segment.size
-        too_old = by_policy and config.retention_ms >= 0 and now_ms - segment.largest_timestamp > config.retention_ms
+        too_old = by_policy and _is_too_old(segment, config.retention_ms, now_ms)
         if not (too_large or too_old or segment.next_offset <= log_start_offset):
             break
         excess -= segment.size
@@ -59,3 +59,11 @@ def count_expired(
     while 0 < count < len(segments) and not segments[count].is_created:
         count -= 1
     return count
+
+
+def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+    """Whether even its latest record is. What is deleted for what an index says, is deleted once that is confirmed."""
+    if retention_ms < 0 or now_ms - segment.largest_timestamp <= retention_ms:
+        return False
+    segment.confirm_times()
+    return now_ms - segment.largest_timestamp > retention_ms

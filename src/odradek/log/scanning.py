@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from odradek.log.errors import CutFileError, DamagedFileError
-from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from odradek.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from odradek.runtime import File
 
 _READ_BYTES: Final = 1 << 20
+_LEAST_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
 
 
 class FoundBatch(NamedTuple):
@@ -35,17 +36,19 @@ def scan_file(
             raise CutFileError(path, position, f"ends with {size - position} bytes of a batch")
         if position + HEADER_SIZE > start + len(chunk):
             chunk, start = _read(file, path, position, min(read_bytes, size - position)), position
-        header = _header(chunk[position - start :], path, position)
-        if position + header.size > size:
+        header = read_header(chunk, position - start)
+        if header.magic != MAGIC or header.batch_length < _LEAST_LENGTH:
+            raise _damaged(header, chunk[position - start :], path, position)
+        length = header.batch_length + LENGTH_OVERHEAD
+        if position + length > size:
             raise CutFileError(
-                path, position, f"ends with {size - position} bytes of a batch that says it has {header.size}"
+                path, position, f"ends with {size - position} bytes of a batch that says it has {length}"
             )
-        if position + header.size > start + len(chunk):
-            length = min(max(read_bytes, header.size), size - position)
-            chunk, start = _read(file, path, position, length), position
+        if position + length > start + len(chunk):
+            chunk, start = _read(file, path, position, min(max(read_bytes, length), size - position)), position
         first = position - start
-        yield FoundBatch(position, header, chunk[first : first + header.size])
-        position += header.size
+        yield FoundBatch(position, header, chunk[first : first + length])
+        position += length
 
 
 def _read(file: File, path: str, position: int, length: int) -> memoryview:
@@ -55,16 +58,14 @@ def _read(file: File, path: str, position: int, length: int) -> memoryview:
     return memoryview(data)
 
 
-def _header(chunk: memoryview, path: str, position: int) -> BatchHeader:
-    header = read_header(chunk)
+def _damaged(header: BatchHeader, chunk: memoryview, path: str, position: int) -> DamagedFileError:
+    """Why no batch begins at the beginning of `chunk`."""
     if not any(chunk[:HEADER_SIZE]):
-        raise DamagedFileError(path, position, "has zeros where a batch should begin")
+        return DamagedFileError(path, position, "has zeros where a batch should begin")
     if header.magic in (0, 1):
-        raise DamagedFileError(
-            path, position, f"has a batch of message format {header.magic}, which Kafka 4 dropped, or a damaged one"
+        return DamagedFileError(
+            path, position, f"has a batch of message format {header.magic}, of before Kafka 0.11, or a damaged one"
         )
     if header.magic != MAGIC:
-        raise DamagedFileError(path, position, f"has a batch of the unknown magic {header.magic}")
-    if header.size < HEADER_SIZE:
-        raise DamagedFileError(path, position, f"has a batch that says it has {header.size} bytes")
-    return header
+        return DamagedFileError(path, position, f"has a batch of the unknown magic {header.magic}")
+    return DamagedFileError(path, position, f"has a batch that says it has {header.size} bytes")

@@ -12,6 +12,7 @@ A `.log` is valid up to the first batch that is cut, has another magic than 2, a
 rise.
 """
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -19,14 +20,16 @@ from zlib import crc32
 
 from odradek.log.files import FilePool
 from odradek.log.index_file import IndexFile
+from odradek.log.index_mending import true_indexes
 from odradek.log.log_config import LogConfig
 from odradek.log.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_file
-from odradek.log.offset_index import OffsetIndex
+from odradek.log.offset_index import ENTRY, OffsetIndex
 from odradek.log.time_index import NO_TIMESTAMP, TimeIndex
 from odradek.log.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header
 from odradek.runtime import Buffer
 
+_logger = logging.getLogger("odradek.log")
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _SCAN_BYTES: Final = 8192
 _MOST_RECENT: Final = 128
@@ -72,6 +75,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.last_append_ms = now_ms
         self.is_created = False
+        self.is_cut = False
+        """Whether the file lost its end after it was synced: there is more than gaps between offsets then."""
         self.end_batch: tuple[int, int] | None = None
         """`(last offset, leader epoch)` of the last batch, if `load_end` found one."""
         self._suffix = suffix
@@ -84,6 +89,8 @@ class Segment:
         self._recent_lasts: list[int] = []
         self._recent_positions: list[int] = []
         self._recent_from = base_offset
+        self._is_mended = False
+        self._are_times_confirmed = True
         self.update_config(config)
         self._make_indexes(0, 0)
 
@@ -183,7 +190,7 @@ class Segment:
         self.next_offset = end.next_offset
         self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
         self.last_append_ms = now_ms
-        self._forget_recent()
+        self.forget_recent()
         self._first_timestamp = end.first_timestamp
         self._since_entry = end.since_entry
 
@@ -242,10 +249,87 @@ class Segment:
             return self._recent_positions[number] if number < len(self._recent_lasts) else self.size
         if offset >= self.next_offset:
             return self.size
-        for position, header in self.scan(self.offset_index.position_below(offset)):
+        start = self.offset_index.position_below(offset)
+        try:
+            return self._find_from(start, offset)
+        except CorruptBatchError as error:
+            if not self.mend_indexes(str(error)):
+                raise
+        return self._find_from(self.offset_index.position_below(offset), offset)
+
+    def _find_from(self, start: int, offset: int) -> int:
+        """The same, from the batch on that the index says begins at `start`, at `offset` or before it."""
+        header, end_offset = None, self.next_offset
+        for position, header in self.scan(start):
             if header.last_offset >= offset:
+                if (position == start and start and header.base_offset > offset) or header.last_offset >= end_offset:
+                    break
                 return position
-        return self.written_size
+        else:
+            if header is None:
+                # Where something is pending, what is written may end here; and compaction may have left nothing at all.
+                is_true = not start or start < self.size != self.written_size
+            else:
+                is_true = position + header.size == self.written_size
+            if is_true and not self.is_cut:
+                return self.written_size
+        raise CorruptBatchError(f"offset {offset} is not at byte {start} of {self.log.path} or behind it")
+
+    def mend_indexes(self, reason: str) -> bool:
+        """Make both indexes of what is in the segment, because one of them misled; whether that was of use.
+
+        Not twice, and not for a segment whose batches are not end to end: it is the segment then that is damaged.
+        """
+        if self._is_mended:
+            return False
+        self._is_mended = True
+        try:
+            true = true_indexes(
+                self.scan(), self.base_offset, size=self.written_size, interval_bytes=self.config.index_interval_bytes
+            )
+        except CorruptBatchError:
+            return False
+        wrong = [
+            entries.file.path
+            for entries, rows, end in (
+                (self.offset_index.entries, true.offset_rows[: self.offset_index.limit], true.size),
+                (self.time_index.entries, true.time_rows[: self.time_index.limit], true.next_offset - self.base_offset),
+            )
+            if entries.correct(rows, column=1, end=end)
+        ]
+        if not wrong:
+            return False
+        if self.max_timestamp_offset < true.next_offset or self.max_timestamp < true.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = true.max_timestamp, true.max_timestamp_offset
+        if self.size != self.written_size:
+            self._is_mended = self._are_times_confirmed = False
+        _logger.warning("%s: %s; built anew from the segment: %s", self.log.path, reason, ", ".join(wrong))
+        try:
+            self.flush_indexes()
+        except OSError as error:
+            _logger.warning("%s: its indexes stay in memory for now: %s", self.log.path, error)
+        return True
+
+    def confirm_times(self) -> None:
+        """See to it, once, that `max_timestamp` is true, if all that is known of it is the end of the time index.
+
+        Looks at the batch which that names, and at the last ones of the segment. Raises nothing. While something is
+        pending, once is not enough: it was not noted if the index had a later time.
+        """
+        if self._are_times_confirmed:
+            return
+        self._are_times_confirmed = self.size == self.written_size
+        timestamp, offset = self.time_index.last_entry()
+        try:
+            start = self.find(offset)
+            true = next((header.max_timestamp for _, header in self.scan(start)), None)
+            is_told = timestamp < 0 or true == timestamp or (true is None and self.size != self.written_size)
+            last = self.offset_index.entries.last
+            largest = max((header.max_timestamp for _, header in self.scan(last[1] if last else 0)), default=-1)
+            if largest > self.max_timestamp or not is_told:
+                self.mend_indexes(f"its largest timestamp is not {timestamp}, at offset {offset}")
+        except (OSError, CorruptBatchError) as error:
+            _logger.warning("%s: its largest timestamp is not known for sure: %s", self.log.path, error)
 
     def read(
         self, position: int, max_bytes: int, end: int, *, at_least_one: bool, lend: Lender | None = None
@@ -267,7 +351,12 @@ class Segment:
         size = read_header(data).size
         if size <= len(data):
             return data
-        return self._read(position, size, lend) if at_least_one else b""
+        if not at_least_one:
+            return b""
+        data = self._read(position, size, lend)
+        if len(data) < size:
+            raise CorruptBatchError(f"the batch at byte {position} of {self.log.path} is cut")
+        return data
 
     def _read(self, position: int, length: int, lend: Lender | None) -> Buffer:
         if lend is None or length < _WORTH_LENDING_BYTES:
@@ -306,12 +395,14 @@ class Segment:
         except CorruptBatchError:
             return False
         self._since_entry = end - start
+        self._are_times_confirmed = False
         return end == self.written_size
 
     def load_finished(self, next_base_offset: int) -> None:
         """Learn the same of a segment that another one follows, from its index alone."""
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
         self.next_offset = next_base_offset
+        self._are_times_confirmed = False
 
     def has_valid_indexes(self, end_offset: int) -> bool:
         """Whether both index files of a finished segment are there and may be believed, by their own rules."""
@@ -331,6 +422,13 @@ class Segment:
         size = self.pool.disk.size(self.aborted.entries.file.path)
         return self.aborted.is_valid(size, self.base_offset, end_offset)
 
+    def offset_beyond_its_end(self) -> int | None:
+        """An offset that the file had before it became shorter, if its index knows one and may be believed."""
+        last, index_bytes = self.offset_index.entries.last, self.stored_index_bytes()[0]
+        if last is None or last[1] < self.size or index_bytes % ENTRY.size:
+            return None
+        return self.base_offset + last[0] if self.offset_index.entries.is_sorted() else None
+
     def has_sorted_indexes(self) -> bool:
         """Whether all entries rise: a crash may leave parts of what was added after the indexes were synced."""
         return self.offset_index.entries.is_sorted() and self.time_index.entries.is_sorted()
@@ -342,7 +440,7 @@ class Segment:
         """
         for entries in self._indexes():
             entries.clear()
-        self._forget_recent()
+        self.forget_recent()
         self.size = 0
         self.next_offset = self.base_offset
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -357,7 +455,7 @@ class Segment:
         self.time_index.truncate(offset)
         if self.aborted is not None:
             self.aborted.truncate(offset)
-        self._forget_recent()
+        self.forget_recent()
         if not self.load_end():
             raise CorruptBatchError(f"{self.log.path} has no whole batches before offset {offset}")
         self.next_offset = offset
@@ -368,7 +466,8 @@ class Segment:
         for entries in self._indexes():
             entries.file.close()
 
-    def _forget_recent(self) -> None:
+    def forget_recent(self) -> None:
+        """Look for batches in the file from now on, all of which is written."""
         self._recent_lasts.clear()
         self._recent_positions.clear()
         self._since_entry = 0

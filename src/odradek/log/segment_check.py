@@ -5,7 +5,6 @@ leaves the others, and the entries that point to them, as good as they were.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from odradek.log import offset_index, time_index
 from odradek.log.errors import DamagedFileError
@@ -15,6 +14,7 @@ from odradek.log.producer_state import ProducerState
 from odradek.log.scanning import FoundBatch
 from odradek.log.segment import MAX_RELATIVE_OFFSET
 from odradek.log.time_index import NO_TIMESTAMP
+from odradek.model.values import dataclass
 from odradek.protocol.record_batch import BatchHeader, CorruptBatchError, verify_crc
 from odradek.protocol.records import decode_records
 
@@ -79,6 +79,8 @@ class LogCheck(FileCheck):
         if reason is not None:
             self.fail(position, f"has a batch {reason}")
         chain = self._chain
+        if not self._is_in_its_place(header):
+            return False
         if header.base_offset > max(chain.next_offset, self._cleaned_offset):
             self.wonder(
                 position,
@@ -88,6 +90,10 @@ class LogCheck(FileCheck):
         chain.next_offset = max(chain.next_offset, header.next_offset)
         chain.leader_epoch = max(chain.leader_epoch, header.partition_leader_epoch)
         return reason is None
+
+    def _is_in_its_place(self, header: BatchHeader) -> bool:
+        """Whether what comes next may be held against it: no checksum covers where a batch says it begins."""
+        return self._base_offset <= header.base_offset <= header.last_offset <= self._base_offset + MAX_RELATIVE_OFFSET
 
     def _fault(self, header: BatchHeader) -> str | None:
         chain, base, last = self._chain, header.base_offset, header.last_offset

@@ -1,21 +1,23 @@
 """From a data directory to open logs: what is found in it, and the opening of one log on a thread of its own.
 
-What cannot be opened costs its partition and nothing else. Kafka gives up the whole data directory, or the broker, in
-these cases (`LogManager.loadLogs`):
+A directory that can't be listed, or whose checkpoints can't be read, is offline (see `ownership`). In another, what
+cannot be opened costs its partition and nothing else. Kafka gives up the whole data directory, or the broker, in these
+cases (`LogManager.loadLogs`):
 
 | found | here |
 |---|---|
 | an error of the disk, a file that may not be read, damage that recovery does not mend | the partition is offline |
-| two folders of one partition, in two data directories | the partition is offline; both are left alone |
+| two folders of one partition, in two data directories | the one in which anything was ever written, if one is empty |
+| the same, and neither is empty | the one of the topic that the cluster has, if their ids tell |
+| the same, and nobody can tell | the partition is offline; both are left alone |
 | a folder, or a file, that is no log's | left alone, and named in the log if it is a folder |
 | `{topic}-{partition}.{32 hex digits}-delete` | removed |
-| the same with `-stray` or `-future`, of a Kafka broker | left alone, and named in the log |
+| the same with `-stray`, or `-future` of a Kafka broker | left alone, and named in the log |
 """
 
 import logging
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from odradek.log import identity
@@ -34,6 +36,7 @@ from odradek.log.maintenance import remove_tree
 from odradek.log.names import LOG, is_deleted_folder, parse_folder, parse_offset_file
 from odradek.log.progress import LoadingStoppedError, Progress
 from odradek.model import KafkaError, StorageError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
@@ -63,6 +66,8 @@ class OpenedLog:
     log: Log | None
     topic_id: uuid.UUID | None = None
     error: StorageError | None = None
+    has_lost_its_end: bool = False
+    """Whether it ends before what was synced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,7 @@ def explore(disk: Disk, directory: str) -> Directory:
         folder, partition = f"{directory}/{name}", parse_folder(name)
         if is_deleted_folder(name):
             _remove(disk, folder)
-        elif name not in _NO_LOGS and disk.is_directory(folder):
+        elif name not in _NO_LOGS and _is_folder(disk, folder):
             if partition is None:
                 _logger.warning("%s is no log's folder, and is left alone", folder)
                 continue
@@ -119,6 +124,19 @@ def explore(disk: Disk, directory: str) -> Directory:
     return Directory(was_closed=clean, logs=logs, outdated=known - partitions, cleaned_offsets=cleaned_offsets)
 
 
+def _is_folder(disk: Disk, path: str) -> bool:
+    """Whether it is one, or may be: of what the disk does not give, opening it says why."""
+    if disk.is_directory(path):
+        return True
+    try:
+        disk.list(path)
+    except (NotADirectoryError, FileNotFoundError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def _remove(disk: Disk, folder: str) -> None:
     try:
         remove_tree(disk, folder)
@@ -128,10 +146,10 @@ def _remove(disk: Disk, folder: str) -> None:
 
 def _read_checkpoint(disk: Disk, directory: str, name: str) -> dict[TopicPartition, int]:
     path = f"{directory}/{name}"
-    if not disk.exists(path):
-        return {}
     try:
         return decode_offsets(disk.read_file(path), path)
+    except FileNotFoundError:
+        return {}
     except StorageError as error:
         _logger.warning("%s; the start does without it", error)
         return {}
@@ -179,7 +197,15 @@ def open_found(pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, 
         text = str(error) if found.folder in str(error) else f"the log in {found.folder} cannot be opened: {error}"
         return OpenedLog(found=found, log=None, error=LogStorageError(text))
     progress.opened(skipped=max(found.size - checked, 0), is_recovered=checked > 0, cut=log.cut)
-    return OpenedLog(found=found, log=log, topic_id=topic_id)
+    has_lost_its_end = log.log_end_offset < found.recovery_point
+    if has_lost_its_end:
+        _logger.error(
+            "%s ends at offset %d, and was synced up to %d: what was between them is lost",
+            found.folder,
+            log.log_end_offset,
+            found.recovery_point,
+        )
+    return OpenedLog(found=found, log=log, topic_id=topic_id, has_lost_its_end=has_lost_its_end)
 
 
 def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
@@ -190,8 +216,34 @@ def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
     except FileNotFoundError:
         return None
     except StorageError as error:
-        _logger.warning("%s; it is written anew when the topic's id is known", error)
+        _logger.warning("%s; it is written anew when a broker knows the topic's id", error)
         return None
+
+
+def drop_empty_twins(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
+    """The logs, without those in which nothing was ever written and of which another directory has one, too.
+
+    A disk that fails while it begins a log leaves such a folder, and the log is made elsewhere. It is removed.
+    """
+    by_partition: dict[TopicPartition, list[FoundLog]] = {}
+    for each in logs:
+        by_partition.setdefault(each.partition, []).append(each)
+    for twins in by_partition.values():
+        for each in [twin for twin in twins if len(twins) > 1 and _is_untouched(disk, twin.folder)]:
+            if len(twins) > 1:
+                _logger.warning("%s is empty, and %s has another log; it is removed", each.folder, each.partition)
+                _remove(disk, each.folder)
+                twins.remove(each)
+    return [each for twins in by_partition.values() for each in twins]
+
+
+def _is_untouched(disk: Disk, folder: str) -> bool:
+    """Whether there is no segment, or the first one, without a byte: a log that was cut from its start begins later."""
+    try:
+        segments = [name for name in disk.list(folder) if name.endswith(LOG)]
+        return all(parse_offset_file(name) == (0, LOG) and disk.size(f"{folder}/{name}") == 0 for name in segments)
+    except OSError:
+        return False
 
 
 def refuse_twins(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]:
@@ -206,3 +258,18 @@ def refuse_twins(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]
         for partition, twins in folders.items()
         if len(twins) > 1
     }
+
+
+def choose_twin(
+    disk: Disk, found: Collection[FoundLog], topic_id: uuid.UUID | None
+) -> tuple[FoundLog | None, list[FoundLog]]:
+    """Of one partition's logs, the one that is of the topic of this id, and those that are of another topic.
+
+    None and none, unless that is sure: one has the id, and all others say another one. Raises `OSError`.
+    """
+    ids = {each.folder: read_topic_id(disk, each.folder) for each in found}
+    right = [each for each in found if topic_id is not None and ids[each.folder] == topic_id]
+    others = [each for each in found if ids[each.folder] not in (None, topic_id)]
+    if len(right) == 1 and len(others) == len(found) - 1:
+        return right[0], others
+    return None, []

@@ -6,7 +6,8 @@ entry, 12 bytes    timestamp int64, ms | relative offset uint32     big-endian, 
 It says: up to this offset no record is later than this timestamp. The offset is that of the last record of the batch
 that has the timestamp. An entry is written with one of the offset index if time went on since, and one more with the
 segment's largest timestamp when the segment is rolled or closed. The file is valid if its size is a multiple of 12 and
-the last relative offset is not beyond the segment.
+the last relative offset is not beyond the segment, nor zeros the last of several entries; whether an entry is true is
+seen when it is used (`index_mending`).
 """
 
 import struct
@@ -50,10 +51,16 @@ class TimeIndex:
         last = self.entries.last
         return (last[0], self._base_offset + last[1]) if last else (NO_TIMESTAMP, self._base_offset)
 
-    def offset_below(self, timestamp: int) -> int:
-        """An offset before which no record has `timestamp` or a later one: where to begin to look for the first."""
+    def entry_below(self, timestamp: int) -> tuple[int, int]:
+        """The last entry that is earlier: `(timestamp, offset)`, -1 and the base offset if none is.
+
+        Before that offset no record has `timestamp` or a later one: it is where to begin to look for the first.
+        """
         number = self.entries.find(timestamp - 1, 0)
-        return self._base_offset + (self.entries[number][1] if number >= 0 else 0)
+        if number < 0:
+            return NO_TIMESTAMP, self._base_offset
+        found, relative = self.entries[number]
+        return found, self._base_offset + relative
 
     def truncate(self, end_offset: int) -> None:
         """Forget offsets from `end_offset` on."""
@@ -62,4 +69,6 @@ class TimeIndex:
     def is_valid(self, stored_bytes: int, end_offset: int) -> bool:
         """Whether the file may be believed; see the module."""
         last = self.entries.last
-        return stored_bytes % ENTRY.size == 0 and (last is None or self._base_offset + last[1] < end_offset)
+        return stored_bytes % ENTRY.size == 0 and (
+            last is None or (self._base_offset + last[1] < end_offset and (any(last) or len(self.entries) == 1))
+        )

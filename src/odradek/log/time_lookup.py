@@ -31,6 +31,7 @@ class TimestampOffset(NamedTuple):
 def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offset: int) -> TimestampOffset | None:
     """The record with the lowest offset among those that are not earlier than `timestamp` (ms)."""
     for segment in segments:
+        segment.confirm_times()
         if segment.max_timestamp >= timestamp:
             found = _first_in_segment(segment, timestamp, log_start_offset)
             if found is not None:
@@ -40,6 +41,8 @@ def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offs
 
 def find_latest(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
     """The first of the records with the largest timestamp (KIP-734), or None if no record has a timestamp."""
+    for segment in segments:
+        segment.confirm_times()
     largest = max(segment.max_timestamp for segment in segments)
     if largest < 0:
         return None
@@ -49,13 +52,32 @@ def find_latest(segments: Sequence[Segment], log_start_offset: int) -> Timestamp
 
 
 def _first_in_segment(segment: Segment, timestamp: int, from_offset: int) -> TimestampOffset | None:
-    start = segment.offset_index.position_below(max(segment.time_index.offset_below(timestamp), from_offset))
+    start = _start(segment, timestamp, from_offset)
     for position, header in segment.scan(start):
         if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
             for time, offset in _times(segment, position, header, from_offset):
                 if time >= timestamp:
                     return TimestampOffset(time, offset, header.partition_leader_epoch)
     return None
+
+
+def _start(segment: Segment, timestamp: int, from_offset: int) -> int:
+    """Where to begin to look for the first record since a time, behind the batch that the time index names before it.
+
+    That batch must have the timestamp of its entry, or the index is mended.
+    """
+    known, offset = segment.time_index.entry_below(timestamp)
+    position = segment.find(max(offset, from_offset))
+    if known >= 0 and offset >= from_offset:
+        header = next((header for _, header in segment.scan(position)), None)
+        if header is None:
+            is_true = segment.size != segment.written_size
+        else:
+            is_true = header.base_offset <= offset and header.max_timestamp == known
+        if not is_true and segment.mend_indexes(f"the largest timestamp up to offset {offset} is not {known}"):
+            offset = segment.time_index.entry_below(timestamp)[1]
+            position = segment.find(max(offset, from_offset))
+    return position
 
 
 def _latest(segments: Sequence[Segment], from_offset: int) -> TimestampOffset | None:

@@ -25,6 +25,7 @@ class TransactionCheck(FileCheck):
         self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
         """`(byte, transaction)` by the marker's offset; those that a marker was found for go."""
         self._lacking: AbortedTransaction | None = None
+        self._is_lost = False
         before = -1
         try:
             for byte, entry in decode_transactions(data, path):
@@ -45,6 +46,7 @@ class TransactionCheck(FileCheck):
         """The next batch of the segment; after one that is not to be trusted, nobody knows what is open."""
         if not is_trusted:
             self._chain.producers = None
+            self._is_lost = True
             return
         marker = decode_marker(data) if header.is_control else None
         producers = self._chain.producers
@@ -65,7 +67,7 @@ class TransactionCheck(FileCheck):
         if is_complete and self._lacking is not None:
             self.fail(self._size, f"lacks {self._lacking}")
         for byte, entry in self._entries.values():
-            if not may_be_ahead:
+            if not may_be_ahead and not self._is_lost:
                 self.fail(byte, f"has a transaction that ends at offset {entry.last_offset}, where no marker aborts it")
         if self._is_cleaned:
             self._chain.producers = None

@@ -51,9 +51,9 @@ class Verification:
         state = directory_state(disk, directory)
         self._tell(directory, state)
         checkpoints = self._read_checkpoints(directory, state)
-        path = f"{directory}/{identity.META_PROPERTIES}"
-        if disk.exists(path):
-            report.read(path, state, identity.decode_meta_properties)
+        self._check_identity(directory, state)
+        if disk.is_directory(path := f"{directory}/{identity.CLEAN_SHUTDOWN}"):
+            report.damage(path, "is a directory: no broker starts")
         yield from report.take()
         ends: dict[TopicPartition, int | None] = {}
         surroundings = _surroundings(state, checkpoints)
@@ -81,10 +81,24 @@ class Verification:
         return PartitionCheck(self._report, directory, surroundings, records=self._records, advance=self._advance)
 
     def _tell(self, directory: str, state: DirectoryState) -> None:
+        if state.lock_error is not None:
+            reason = state.lock_error.strerror or state.lock_error
+            path = f"{directory}/{identity.LOCK}"
+            self._report.damage(path, f"cannot be read: {reason}; whether a broker runs here is not known")
         if state.holder is not None:
             self._report.note(directory, f"is in use by {state.holder}; what comes in meanwhile is not looked at")
         elif not state.is_clean:
             self._report.note(directory, "was not closed by its broker; the next start recovers it")
+
+    def _check_identity(self, directory: str, state: DirectoryState) -> None:
+        path = f"{directory}/{identity.META_PROPERTIES}"
+        if not self._report.disk.exists(path):
+            if partition_directories(self._report.disk, directory):
+                self._report.damage(path, "is missing")
+            return
+        found = self._report.read(path, state, identity.decode_meta_properties)
+        if found is not None and (found.broker_id is None or found.cluster_id is None):
+            self._report.damage(path, "does not say whose directory it is: node.id or cluster.id is missing", 0)
 
     def _read_checkpoints(self, directory: str, state: DirectoryState) -> dict[str, Lines]:
         found = {}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from odradek.log.durability import Durability
-from odradek.log.errors import LogStorageError
+from odradek.log.errors import LogStorageError, is_disk_failure
 from odradek.log.files import FilePool
 from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
@@ -44,8 +44,8 @@ class LogView:
         self._pending = PendingWrites()
         self._write: WriteJob | None = None
         self._failure: str | None = None
-        self.when_stopped: Callable[[], None] | None = None
-        """Called once, when the log has stopped."""
+        self.when_failed: Callable[[OSError], None] | None = None
+        """Called when the log has stopped, once, and with what says that the disk has failed where it goes on."""
         self._trash = Trash()
 
     @property
@@ -181,4 +181,6 @@ class LogView:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: OSError) -> LogStorageError:
+        if is_disk_failure(error) and self.when_failed is not None:
+            self.when_failed(error)
         return LogStorageError(f"the log in {self.directory} cannot be read: {error}")

@@ -89,7 +89,7 @@ class WritePart:
 
 
 class WriteJob:
-    """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk too, and syncs the directories `names`.
+    """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk, `names` too (see `Durability`).
 
     Of errors, `failed_sync` says that it was a sync which failed. `rolls`: it begins a segment, and so ends another.
     `behind` are files of older segments that are not synced and have to be with it.
@@ -128,8 +128,8 @@ class WriteJob:
                     self._sync(file.sync)
             if self.behind:
                 self._sync(partial(self._disk.sync_all, self.behind))
-            for directory in self.names if self.sync else ():
-                self._disk.sync_directory(directory)
+            if self.sync and self.names:
+                self._disk.sync_all(self.names)
         except OSError as error:
             self.error = error
 

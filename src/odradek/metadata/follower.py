@@ -1,8 +1,9 @@
 """Keeps an image up to date: watches the tree, remembers what changed, and reads only that again.
 
 A watch is set before what it watches is read, so no change is missed. The controller follows the whole tree
-(`TreeFollower`); the states of partitions, which nobody else writes, it reads after writing and needs no watches on
-them. Every other broker learns of topics by commands, and follows only what no command tells (`MemberFollower`).
+(`TreeFollower`); the states of partitions it reads after writing and needs no watches on them: a broker that writes one
+before it is registered (`broker.cluster.readmission`) writes its topic's node with it. Every other broker learns of
+topics by commands, and follows only what no command tells (`MemberFollower`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -4,13 +4,14 @@ Parts that did not change are the same objects in the new picture, so `changed_t
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from odradek.config import ListenerAddress
-from odradek.metadata.nodes import NO_LEADER
+from odradek.metadata.nodes import NO_LEADER, RECOVERED
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass, field
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__rebalances"})
 NO_CONTROLLER: Final = -1
@@ -45,6 +46,7 @@ class PartitionImage:
     """The version of the state's node; -1 if there is none yet."""
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = RECOVERED
 
     @property
     def has_leader(self) -> bool:
@@ -74,6 +76,21 @@ class TopicImage:
     def is_internal(self) -> bool:
         """Whether the cluster keeps its own records there."""
         return self.name in INTERNAL_TOPICS
+
+    def has_same_config(self, other: "TopicImage") -> bool:
+        """Whether the same is set for both."""
+        return self.config == other.config and self.is_config_known == other.is_config_known
+
+    def following(self, before: "TopicImage") -> "TopicImage":
+        """The same, of the objects that `before` is of where they are equal."""
+        if self == before:
+            return before
+        known = before.partitions
+        partitions = {
+            number: each if (old := known.get(number)) is None or (old is not each and old != each) else old
+            for number, each in self.partitions.items()
+        }
+        return replace(self, partitions=partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +135,7 @@ class ClusterImage:
             if before is not None:
                 names.pop(before.topic_id, None)
             if topic is not None:
-                topics[name] = before if before is not None and before == topic else topic
+                topics[name] = topic if before is None else topic.following(before)
                 if topic.topic_id != UNNAMED:
                     names[topic.topic_id] = name
         return replace(self, topics=topics, topic_names=names)

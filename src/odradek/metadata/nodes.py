@@ -8,15 +8,17 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeGuard
 from uuid import UUID
 
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError, OdradekError, TopicPartition
+from odradek.model.values import dataclass, field
 
 NO_LEADER: Final = -1
+RECOVERED: Final = 0
+RECOVERING: Final = 1
 _NUMBER: Final = re.compile("-?[0-9]{1,20}")
 _PARTITION: Final = re.compile("0|[1-9][0-9]{0,9}")
 
@@ -91,6 +93,58 @@ class BrokerNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDirectory:
+    """A broker's data directory: its absolute path, and whose logs in it count; None: all of them but the `doubted`."""
+
+    path: str
+    partitions: frozenset[TopicPartition] | None = None
+    doubted: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDirectoriesNode:
+    """`/brokers/log_dirs/{id}`: the data directories that a broker counts on, by `directory.id`."""
+
+    directories: Mapping[str, KnownDirectory]
+
+    def encode(self) -> bytes:
+        """Version 1, of our own; `partitions` is not there where all logs count, nor `doubted` where none is."""
+        fields: dict[str, dict[str, Any]] = {}
+        for name, each in sorted(self.directories.items()):
+            fields[name] = {"path": each.path}
+            if each.partitions is not None:
+                fields[name]["partitions"] = _by_topic(each.partitions)
+            if each.doubted:
+                fields[name]["doubted"] = _by_topic(each.doubted)
+        return _encode({"version": 1, "directories": fields})
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> "BrokerDirectoriesNode":
+        """Version 1."""
+        directories = {}
+        for name, data_of_one in _Fields(path, data).mapping("directories", required=True).items():
+            fields = _Fields(path, data_of_one)
+            directories[name] = KnownDirectory(
+                path=fields.text("path"),
+                partitions=_partitions(path, fields, "partitions") if fields.has("partitions") else None,
+                doubted=_partitions(path, fields, "doubted"),
+            )
+        return cls(directories=directories)
+
+
+def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for key in sorted(partitions):
+        numbers.setdefault(key.topic, []).append(key.partition)
+    return numbers
+
+
+def _partitions(path: str, fields: "_Fields", name: str) -> frozenset[TopicPartition]:
+    topics = _Fields(path, fields.mapping(name))
+    return frozenset(TopicPartition(topic, number) for topic in topics.names for number in topics.integers(topic))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNode:
     """`/brokers/topics/{topic}`: its id and replicas. A topic that an old tool created has no id yet."""
 
@@ -129,13 +183,16 @@ class TopicNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStateNode:
-    """`/brokers/topics/{topic}/partitions/{p}/state`: who leads, since when, who is in sync. `leader` -1: nobody."""
+    """`/brokers/topics/{topic}/partitions/{p}/state`: who leads, since when, who is in sync. `leader` -1: nobody.
+
+    `leader_recovery_state` is `RECOVERING` after an unclean election, until the leader says otherwise (KIP-704).
+    """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
-    leader_recovery_state: int = 0
+    leader_recovery_state: int = RECOVERED
 
     def encode(self) -> bytes:
         """Kafka's version 1."""
@@ -154,12 +211,13 @@ class PartitionStateNode:
     def decode(cls, path: str, data: bytes) -> "PartitionStateNode":
         """Version 1."""
         fields = _Fields(path, data)
+        is_recovering = fields.integer("leader_recovery_state", default=RECOVERED) == RECOVERING
         return cls(
             leader=fields.integer("leader"),
             leader_epoch=fields.integer("leader_epoch"),
             isr=fields.integers("isr"),
             controller_epoch=fields.integer("controller_epoch"),
-            leader_recovery_state=fields.integer("leader_recovery_state", default=0),
+            leader_recovery_state=RECOVERING if is_recovering else RECOVERED,
         )
 
 
@@ -378,6 +436,10 @@ class _Fields:
         if not isinstance(data, dict):
             raise BrokenNodeError(path, "not a JSON object")
         self._fields = data
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._fields.keys()
 
     def has(self, name: str) -> bool:
         return self._fields.get(name) is not None

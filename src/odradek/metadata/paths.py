@@ -6,6 +6,8 @@ from odradek.model import TopicPartition
 
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_SEQUENCE: Final = "/brokers/seqid"
+BROKER_DIRECTORIES: Final = "/brokers/log_dirs"
+"""Not Kafka's, whose brokers tell the controller of their directories when they register (KIP-858)."""
 TOPICS: Final = "/brokers/topics"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -32,6 +34,7 @@ PERSISTENT_ROOTS: Final = (
     "/brokers",
     BROKER_IDS,
     BROKER_SEQUENCE,
+    BROKER_DIRECTORIES,
     TOPICS,
     CLUSTER,
     CONSUMERS,
@@ -53,6 +56,11 @@ PERSISTENT_ROOTS: Final = (
 def broker(broker_id: int) -> str:
     """A broker's registration; ephemeral."""
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_directories(broker_id: int) -> str:
+    """The data directories that a broker had when it last started."""
+    return f"{BROKER_DIRECTORIES}/{broker_id}"
 
 
 def topic(name: str) -> str:

@@ -12,6 +12,7 @@ from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import (
     NO_LEADER,
+    RECOVERED,
     BrokenNodeError,
     BrokerNode,
     ConfigNode,
@@ -152,12 +153,12 @@ def _topic_node(name: str, node: Node | None, broken: BrokenNodes) -> TopicNode 
 def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken: BrokenNodes) -> PartitionImage:
     replicas = topic.replicas[key.partition]
     adding, removing = topic.adding_replicas.get(key.partition, ()), topic.removing_replicas.get(key.partition, ())
-    leader, leader_epoch, isr, controller_epoch = NO_LEADER, -1, replicas, -1
+    leader, leader_epoch, isr, controller_epoch, recovery_state = NO_LEADER, -1, replicas, -1, RECOVERED
     if node is not None:
         try:
             state = PartitionStateNode.decode(paths.partition_state(key), node.data)
             leader, leader_epoch, isr = state.leader, state.leader_epoch, state.isr
-            controller_epoch = state.controller_epoch
+            controller_epoch, recovery_state = state.controller_epoch, state.leader_recovery_state
         except BrokenNodeError as error:
             broken.report(error, node)
     return PartitionImage(
@@ -169,6 +170,7 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken:
         state_version=-1 if node is None else node.version,
         adding_replicas=adding,
         removing_replicas=removing,
+        leader_recovery_state=recovery_state,
     )
 
 

@@ -15,10 +15,10 @@ a session that is out of touch is lost long before it hears of it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from odradek.model import OdradekError
+from odradek.model.values import dataclass
 
 ANY_VERSION = -1
 

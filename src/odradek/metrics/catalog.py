@@ -5,9 +5,10 @@ A name is Kafka's own by the rule of the usual JMX exporter configurations, so t
 What Kafka does not have begins with `odradek_`.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from odradek.model.values import dataclass
 
 
 class Kind(Enum):
@@ -198,6 +199,11 @@ MAX_LAG: Final = _kafkas(
 )
 OFFLINE_REPLICAS: Final = _kafkas(
     f"{_REPLICAS}OfflineReplicaCount", _G, "Logs here that can't be opened, or that stopped after an error of the disk."
+)
+OFFLINE_DIRECTORIES: Final = _kafkas(
+    "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
+    _G,
+    "Data directories that the disk did not give at the start, or that failed since.",
 )
 LATE_TRANSACTIONS: Final = _kafkas(
     f"{_REPLICAS}PartitionsWithLateTransactionsCount",

@@ -5,12 +5,12 @@ takes 5 µs for a sample, and a broker of 10,000 partitions has 60,000 of them; 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 from odradek.metrics.catalog import Kind, Metric
 from odradek.metrics.counters import Histogram
+from odradek.model.values import dataclass
 
 Sample = tuple[tuple[str, ...], float | Histogram]
 """The labels' values in the order of the metric's labels, and a number, or a histogram that changes no more."""

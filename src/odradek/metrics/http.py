@@ -9,9 +9,10 @@ path is the caller's.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, cast
+
+from odradek.model.values import dataclass
 
 _log = logging.getLogger("odradek.metrics")
 _LARGEST_HEAD_BYTES: Final = 8192

@@ -5,11 +5,11 @@ partition with few waiting batches is chosen more often, so that a slow broker g
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 from typing import Final
 
+from odradek.model.values import dataclass, field
 from odradek.partitioners.interface import ClusterView
 from odradek.partitioners.murmur2 import partition_for_key
 

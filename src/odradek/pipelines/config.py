@@ -44,11 +44,11 @@ mirror
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from odradek.model import ConfigurationError, validate_topic_name
+from odradek.model.values import dataclass
 from odradek.pipelines.tables import Table
 
 VIEW_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")

@@ -7,12 +7,12 @@ of what is done. The other way round it may be behind by a batch, after a crash.
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata, commit_group_offsets
 from odradek.model import KafkaError, OdradekError, TopicPartition
+from odradek.model.values import dataclass
 from odradek.spark.bridge import Bridge
 from odradek.spark.planning import decode_offset
 from odradek.spark.settings import ScanSettings, client_settings

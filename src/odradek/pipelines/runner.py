@@ -4,10 +4,10 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.model import OdradekError
+from odradek.model.values import dataclass
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline
 from odradek.pipelines.mirror import MirrorTopics
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of

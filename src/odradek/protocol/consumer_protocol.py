@@ -13,11 +13,11 @@ member therefore always writes 3, as Java's does (KIP-429 owned partitions, KIP-
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass
 from odradek.protocol.compression import Buffer
 from odradek.protocol.primitives import (
     DECODE_ERRORS,

@@ -10,7 +10,6 @@ flexible. They never cross from one system to the other: a cluster's brokers are
 """
 
 import uuid
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
@@ -20,6 +19,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
+from odradek.model.values import dataclass, field
 from odradek.protocol.api import ApiKey
 
 _BOOL: Final = {"kafka_type": "bool"}

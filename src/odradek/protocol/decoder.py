@@ -34,7 +34,6 @@ from odradek.protocol.compression import Buffer
 from odradek.protocol.encoder import FIXED
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import (
-    Meter,
     read_count,
     read_string,
     read_tags,
@@ -44,9 +43,7 @@ from odradek.protocol.primitives import (
     skip_tags,
     tag_ended,
 )
-
-Decoder = Callable[[Buffer, int], tuple[Any, int]]
-"""`(buffer, offset)` to `(message, offset after it)`."""
+from odradek.protocol.schemas import Decoder, MeteredDecoder
 
 _ERRORS: Final = {int(code): code for code in ErrorCode}
 _UNKNOWN_ERROR: Final = ErrorCode.unknown_server_error
@@ -56,10 +53,6 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _LONGEST_MS: Final = datetime.timedelta.max // _MILLISECOND
 _FIRST_MS: Final = (datetime.datetime.min.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
 _LAST_MS: Final = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
-
-
-MeteredDecoder = Callable[[Buffer, int, Meter], tuple[Any, int]]
-"""A `Decoder` that counts entries as it goes."""
 
 
 def compile_decoder(entity_type: Any) -> Decoder:

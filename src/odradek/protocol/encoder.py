@@ -12,7 +12,7 @@ The product is Python source, one function per struct, where neighbouring fields
 import datetime
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from typing import Any, Final
 
@@ -25,10 +25,8 @@ from kio.serial._introspect import (
     is_optional,
 )
 
+from odradek.protocol.schemas import Encoder
 from odradek.protocol.varint import write_unsigned_varint
-
-Message = Mapping[str, Any]
-Encoder = Callable[[Message], bytes]
 
 FIXED: Final = {
     "bool": "?",

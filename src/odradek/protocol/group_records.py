@@ -17,9 +17,9 @@ value is a tombstone: the offset or the group is gone. Times are ms since 1970, 
 
 import struct
 import uuid
-from dataclasses import dataclass
 from typing import Final
 
+from odradek.model.values import dataclass
 from odradek.protocol.compression import Buffer
 from odradek.protocol.primitives import (
     DECODE_ERRORS,

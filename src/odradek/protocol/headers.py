@@ -9,13 +9,12 @@ them.
 """
 
 import struct
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from odradek.protocol.api import ApiKey, schema_versions
+from odradek.protocol.api import ApiKey, is_flexible, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.primitives import skip_tags
-from odradek.protocol.schemas import load_request_schema, load_response_schema
+from odradek.protocol.primitives import malformed, skip_tags
 
 _REQUEST: Final = struct.Struct(">hhih")
 _CORRELATION: Final = struct.Struct(">i")
@@ -35,15 +34,12 @@ class RequestHeader(NamedTuple):
 @lru_cache(maxsize=1024)
 def request_is_flexible(api_key: int, version: int) -> bool:
     """Whether this version's request has tagged fields in its header. False for versions without a schema."""
-    if version not in schema_versions(api_key):
-        return False
-    return bool(load_request_schema(api_key, version).__flexible__)
+    return version in schema_versions(api_key) and is_flexible(api_key, version)
 
 
-@cache
 def response_is_flexible(api_key: int, version: int) -> bool:
     """Whether this version's response has tagged fields in its header."""
-    return api_key != ApiKey.API_VERSIONS and bool(load_response_schema(api_key, version).__flexible__)
+    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version)
 
 
 def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
@@ -58,7 +54,7 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
         if request_is_flexible(api_key, version):
             offset = skip_tags(frame, offset)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
-        raise MalformedMessageError(f"malformed request header: {error}") from error
+        raise malformed("request header", error) from error
     if offset > len(frame):
         raise MalformedMessageError("malformed request header: it is longer than its frame")
     return RequestHeader(api_key, version, correlation_id, client_id, offset)
@@ -85,7 +81,7 @@ def decode_response_header(api_key: int, version: int, frame: bytes | memoryview
         if response_is_flexible(api_key, version):
             offset = skip_tags(frame, offset)
     except (struct.error, IndexError) as error:
-        raise MalformedMessageError(f"malformed response header: {error}") from error
+        raise malformed("response header", error) from error
     return correlation_id, offset
 
 

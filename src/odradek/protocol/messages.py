@@ -2,6 +2,7 @@
 
 A decoded message is kio's frozen dataclass of that version, so a field that the version lacks is an `AttributeError`:
 handlers that serve many versions read it with `optional`. kio gives time spans as `timedelta` (see `milliseconds`).
+What compiles codecs is imported with the first of them: it needs half of kio.
 """
 
 import datetime
@@ -9,10 +10,15 @@ from functools import cache
 from typing import Any, TypeVar
 
 from odradek.protocol.compression import Buffer
-from odradek.protocol.decoder import Decoder, MeteredDecoder, compile_decoder, compile_metered_decoder
-from odradek.protocol.encoder import Encoder, Message, compile_encoder
 from odradek.protocol.primitives import DECODE_ERRORS, Meter, malformed
-from odradek.protocol.schemas import load_request_schema, load_response_schema
+from odradek.protocol.schemas import (
+    Decoder,
+    Encoder,
+    Message,
+    MeteredDecoder,
+    load_request_schema,
+    load_response_schema,
+)
 
 D = TypeVar("D")
 
@@ -20,30 +26,40 @@ D = TypeVar("D")
 @cache
 def request_encoder(api_key: int, version: int) -> Encoder:
     """Compiled when first asked for."""
+    from odradek.protocol.encoder import compile_encoder
+
     return compile_encoder(load_request_schema(api_key, version))
 
 
 @cache
 def response_encoder(api_key: int, version: int) -> Encoder:
     """Compiled when first asked for."""
+    from odradek.protocol.encoder import compile_encoder
+
     return compile_encoder(load_response_schema(api_key, version))
 
 
 @cache
 def request_decoder(api_key: int, version: int) -> Decoder:
     """Compiled when first asked for."""
+    from odradek.protocol.decoder import compile_decoder
+
     return compile_decoder(load_request_schema(api_key, version))
 
 
 @cache
 def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
     """Compiled when first asked for: what reads the requests of strangers."""
+    from odradek.protocol.decoder import compile_metered_decoder
+
     return compile_metered_decoder(load_request_schema(api_key, version))
 
 
 @cache
 def response_decoder(api_key: int, version: int) -> Decoder:
     """Compiled when first asked for."""
+    from odradek.protocol.decoder import compile_decoder
+
     return compile_decoder(load_response_schema(api_key, version))
 
 

@@ -54,7 +54,9 @@ class Meter:
 
 def malformed(what: str, error: Exception) -> MalformedMessageError:
     """What to raise from one of `DECODE_ERRORS`."""
-    return MalformedMessageError(f"malformed {what}: {error}")
+    # Python's own words tell of buffers and dimensions.
+    reason = "it ends too early" if isinstance(error, IndexError | struct.error) else error
+    return MalformedMessageError(f"malformed {what}: {reason}")
 
 
 def read_string(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str | None, int]:

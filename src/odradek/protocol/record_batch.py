@@ -15,9 +15,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.checksum import crc32c
 from odradek.protocol.compression import Buffer, Codec
 from odradek.protocol.errors import CorruptBatchError
 
@@ -118,7 +117,7 @@ def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
     """`(position, header)` of each whole batch; stops without a word at a cut last one, which fetch responses may have.
 
     Raises `CorruptBatchError` for a length that cannot be, and `KafkaError` UNSUPPORTED_FOR_MESSAGE_FORMAT for the
-    message formats 0 and 1, which Kafka 4 dropped. Checks no CRC.
+    message formats 0 and 1, which nobody writes any more. Checks no CRC.
     """
     end = len(buffer)
     while position + HEADER_SIZE <= end:
@@ -162,16 +161,17 @@ def set_log_append_time(buffer: bytearray | memoryview, position: int, header: B
 def set_max_timestamp(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
     """Say that `max_timestamp` (ms) is the greatest of the batch's records, in place, with a new CRC."""
     _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_OFFSET, max_timestamp)
-    _write_crc(buffer, position, position + header.size)
+    write_crc(buffer, position, position + header.size)
 
 
 def write_header(buffer: bytearray | memoryview, header: BatchHeader) -> None:
     """Fill the first 61 bytes of a batch whose records are there already: `batch_length` and `crc` are computed."""
     HEADER.pack_into(buffer, 0, *header._replace(batch_length=len(buffer) - LENGTH_OVERHEAD, crc=0))
-    _write_crc(buffer, 0, len(buffer))
+    write_crc(buffer, 0, len(buffer))
 
 
-def _write_crc(buffer: bytearray | memoryview, position: int, end: int) -> None:
+def write_crc(buffer: bytearray | memoryview, position: int, end: int) -> None:
+    """Write the checksum of the batch that lies from `position` to `end`."""
     crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     struct.pack_into(">I", buffer, position + _CRC_OFFSET, crc)
 
@@ -197,5 +197,6 @@ __all__ = [
     "set_log_append_time",
     "set_max_timestamp",
     "verify_crc",
+    "write_crc",
     "write_header",
 ]

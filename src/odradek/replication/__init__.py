@@ -1,7 +1,6 @@
 """The leader's and the follower's machines: high watermark, in-sync set, truncation by leader epoch.
 
-Values and `now_ms` come in, decisions go out; logs, requests and timers are the broker's (`broker.partition`,
-`broker.replica_fetcher`).
+Values and `now_ms` come in, decisions go out; logs, requests and timers are the broker's (`broker.replication`).
 """
 
 from odradek.replication.follower import Divergence, divergence, truncation_offset

@@ -6,9 +6,9 @@ beyond in either log, and asks again: each round goes back one epoch at least, a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 
 EndOffsetOf = Callable[[int], tuple[int, int]]
 """Of a log: an epoch → the last epoch that is not newer, and where it ends, as OffsetForLeaderEpoch defines them.

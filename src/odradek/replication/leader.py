@@ -12,8 +12,9 @@ the two, so that whichever of them the controller goes by, a committed record is
 """
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from odradek.model.values import dataclass
 
 UNKNOWN_OFFSET: Final = -1
 NEVER_MS: Final = -1
@@ -111,7 +112,10 @@ class LeaderReplication:
 
         The controller may have written more than this leader was created with: what it answered, or was just asked for.
         """
-        if before.leader_epoch != self.leader_epoch or before.partition_epoch < self.partition_epoch:
+        if before.leader_epoch != self.leader_epoch:
+            return None
+        self.start_offset = before.start_offset
+        if before.partition_epoch < self.partition_epoch:
             return None
         self.isr, self.partition_epoch, self.pending = before.isr, before.partition_epoch, before.pending
         return self.pending

@@ -6,7 +6,7 @@ disk are in memory, and a seed decides every order. Nothing above this floor cal
 
 from odradek.runtime.clock import Clock, SystemClock
 from odradek.runtime.disk import Buffer, Disk, DiskLock, DiskSpace, File, SystemDisk
-from odradek.runtime.entropy import Entropy, system_entropy, uuid4
+from odradek.runtime.entropy import Entropy, new_id, system_entropy, uuid4
 from odradek.runtime.network import Listener, ListenOptions, Network, SystemNetwork
 from odradek.runtime.runtime import Runtime, system_runtime
 
@@ -25,6 +25,7 @@ __all__ = [
     "SystemClock",
     "SystemDisk",
     "SystemNetwork",
+    "new_id",
     "system_entropy",
     "system_runtime",
     "uuid4",

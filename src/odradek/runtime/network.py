@@ -3,8 +3,9 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from odradek.model.values import dataclass
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 

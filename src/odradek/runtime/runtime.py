@@ -1,7 +1,6 @@
 """The four together, as one value to hand down."""
 
-from dataclasses import dataclass
-
+from odradek.model.values import dataclass
 from odradek.runtime.clock import Clock, SystemClock
 from odradek.runtime.disk import Disk, SystemDisk
 from odradek.runtime.entropy import Entropy, system_entropy

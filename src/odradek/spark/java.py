@@ -18,11 +18,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from odradek.model import UnavailableError
+from odradek.model.values import dataclass
 
 LEAST_MAJOR: Final = 17
 """Spark 4's own demand, and that of Kafka 4's broker."""

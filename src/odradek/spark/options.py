@@ -8,13 +8,13 @@ documentation does. Pure: nothing here talks to a cluster.
 import difflib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
 import re2
 
 from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
+from odradek.model.values import dataclass
 
 T = TypeVar("T")
 

@@ -11,12 +11,13 @@ Every following offset has no mark. Without the anchor, a query that dies during
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
 from typing import Any, Final
 
 from odradek.model import OdradekError, TopicPartition
+from odradek.model.values import dataclass
 
 Offsets = Mapping[TopicPartition, int]
 """The next offset to read, by partition."""

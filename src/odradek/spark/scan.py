@@ -8,7 +8,6 @@ Only the columns that were asked for are decoded. The first batch that Spark see
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import uvloop
@@ -17,6 +16,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import EARLIEST, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
 from odradek.runtime import system_runtime
 from odradek.spark.options import ReadOptions
 from odradek.spark.planning import DataLossError, OffsetRange

@@ -1,12 +1,12 @@
 """Which of Kafka's client keys a read and a write know: what stands behind `kafka.` in their options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, definitions, integer, text, unknown_key
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
 
 _IGNORED: Final = frozenset(
     {

@@ -30,7 +30,9 @@ class SqliteStore(SingleOperations, SqliteReader):
         try:
             runtime.disk.make_directories(os.path.dirname(path) or ".")
         except OSError as error:
-            raise StorageError(f"can't create a directory for the metadata database {path}: {error.strerror}") from None
+            # "File exists" says too little of what is in the way.
+            reason = f"{error.filename} is not a directory" if isinstance(error, FileExistsError) else error.strerror
+            raise StorageError(f"can't create a directory for the metadata database {path}: {reason}") from None
         tree = SqliteTree(path)
         try:
             super().__init__(tree, runtime.clock)

@@ -56,6 +56,19 @@ def is_busy(error: Exception) -> bool:
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
+def _why_closed(path: str, error: sqlite3.Error, *, flags: int) -> str:
+    """Why a database cannot be opened: of a file or a folder that is refused, the system says more than SQLite does."""
+    folder = os.path.dirname(path) or "."
+    try:
+        os.close(os.open(path, flags | os.O_CLOEXEC))
+    except FileNotFoundError:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            return f"this user may not write {folder}"
+    except OSError as refused:
+        return refused.strerror or str(refused)
+    return str(error)
+
+
 class SqliteTree:
     """One connection. Methods raise `sqlite3.Error`; those that read or write nodes need a transaction of `write`."""
 
@@ -65,6 +78,10 @@ class SqliteTree:
         self._identity: tuple[int, int] | None = None
         if reads_only and not os.path.exists(path):
             raise StorageError(f"there is no metadata database {path}")
+        if not reads_only and os.path.exists(path):
+            for place in (path, os.path.dirname(path) or "."):  # beside the database SQLite keeps two other files
+                if not os.access(place, os.W_OK):
+                    raise StorageError(f"can't open the metadata database {path}: this user may not write {place}")
         # SQLite's way to say how a file is to be opened; the path of a URI is percent-encoded.
         address = f"file:{quote(path)}?mode={'ro' if reads_only else 'rwc'}"
         try:
@@ -77,7 +94,8 @@ class SqliteTree:
                 cached_statements=64,
             )
         except sqlite3.Error as error:
-            raise StorageError(f"can't open the metadata database {path}: {error}") from None
+            reason = _why_closed(path, error, flags=os.O_RDONLY if reads_only else os.O_RDWR)
+            raise StorageError(f"can't open the metadata database {path}: {reason}") from None
         try:
             self._prepare(reads_only=reads_only)
         except sqlite3.Error as error:

@@ -48,6 +48,7 @@ from odradek.runtime import Runtime
 from odradek.stores.semantics import ROOT, Change, check_path
 from odradek.stores.watches import Watches
 from odradek.stores.zookeeper_heartbeat import Heartbeat
+from odradek.stores.zookeeper_patience import limit_patience
 
 DEFAULT_PORT: Final = 2181
 _SILENT_WAIT_S: Final = 1.0
@@ -106,6 +107,7 @@ class ZookeeperStore(SingleOperations):
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, max_jitter=0.5),
             logger=_quiet_logger(),
         )
+        limit_patience(self._client)
         self._client.add_listener(self._state_changed)
         self._heartbeat = Heartbeat(self._client, runtime.clock, self._tell)
         self._watches = Watches()
@@ -299,6 +301,10 @@ class ZookeeperStore(SingleOperations):
         self._heartbeat.stop()
 
     def _stop_client(self) -> None:
+        if not self._client.connected:
+            # Nobody is there to say farewell to, and kazoo would wait a session's time for a server that is silent.
+            self._drop_client()
+            return
         self._client.stop()
         self._client.close()
 

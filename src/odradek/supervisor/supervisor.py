@@ -12,11 +12,11 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from odradek.model import UnavailableError
+from odradek.model.values import dataclass
 from odradek.runtime import Clock
 from odradek.supervisor.restarts import Restarts
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from odradek.broker.apis import apis
 from odradek.broker.lifecycle import Broker
+from odradek.broker.serving.apis import apis
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage

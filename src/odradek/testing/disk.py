@@ -14,6 +14,7 @@ disk = MemoryDisk(random.Random(7))
 disk.cut_power_at(disk.operations + 12)      # the 12th change from now raises PowerCutError, half done
 disk.cut_power(); disk.kill()                # what the next process finds
 disk.fail_next("sync", errno.EIO, path_end=".log"); disk.capacity_bytes = 1 << 20
+disk.broken.add("/data")                     # all that is below fails with EIO, as on a disk that has died
 ```
 """
 
@@ -51,6 +52,8 @@ class MemoryDisk:
         self.capacity_bytes: int | None = None
         self.delay_s: tuple[float, float] = (0.0, 0.0)
         self.process_id = process_id
+        self.broken: set[str] = set()
+        """Directories of which nothing can be read or written; `exists` says no then, as `os.path` does."""
         self._entropy = entropy or random.Random(0)
         self._root = Directory()
         self._cut_at: int | None = None
@@ -93,6 +96,7 @@ class MemoryDisk:
         """See `Disk`; `read_only` is believed: `operations` tells."""
         del read_only
         self._check_power()
+        self._check_whole(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if isinstance(node, Directory):
@@ -195,6 +199,7 @@ class MemoryDisk:
     def lock(self, path: str, note: str) -> DiskLock:
         """See `Disk`."""
         self._check_power()
+        self._check_whole(path)
         key = "/".join(_parts(path))
         if key in self._locks:
             raise BlockingIOError(self._locks[key])
@@ -246,7 +251,15 @@ class MemoryDisk:
 
     # ---- paths and changes --------------------------------------------------------------------------------------
 
+    def _check_whole(self, path: str) -> None:
+        if any(_parts(path)[: len(broken)] == broken for broken in map(_parts, self.broken)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
     def _find(self, path: str) -> "Directory | Content | None":
+        try:
+            self._check_whole(path)
+        except OSError:
+            return None
         node: Directory | Content | None = self._root
         for name in _parts(path):
             if not isinstance(node, Directory):
@@ -255,6 +268,7 @@ class MemoryDisk:
         return node
 
     def _directory(self, path: str) -> "Directory":
+        self._check_whole(path)
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -263,6 +277,7 @@ class MemoryDisk:
         return node
 
     def _content(self, path: str) -> "Content":
+        self._check_whole(path)
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -289,6 +304,7 @@ class MemoryDisk:
     def _is_due(self, kind: str, path: str) -> bool:
         """Count a change; raise the `OSError` that is planned for it. Whether this is the one at which power goes."""
         self._check_power()
+        self._check_whole(path)
         self.operations += 1
         if self.operations == self._cut_at:
             self._is_cut = True
@@ -341,11 +357,14 @@ class _MemoryFile:
     def _check(self) -> None:
         if self._generation != self._disk._generation:
             raise PowerCutError
+        self._disk._check_whole(self._path)
         if self._is_closed:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
 
     def read(self, offset: int, length: int) -> bytes:
         self._check()
+        if offset < 0 or length < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return bytes(self._content.data[offset : offset + length])
 
     def read_into(self, offset: int, buffer: memoryview) -> int:

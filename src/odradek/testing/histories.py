@@ -26,12 +26,12 @@ Values are unique in a history: they are how a record is known again. Times are 
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass
 
 _MOST_TOLD: Final = 5
 """Of one kind: a partition that is lost as a whole need not be told record by record."""

@@ -6,12 +6,13 @@ no `Cluster`'s, nothing is asked.
 
 import asyncio
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from odradek.broker.apis import apis
-from odradek.broker.responses import message_frame
+from odradek.broker.serving.apis import apis
+from odradek.broker.serving.responses import message_frame
 from odradek.model import ErrorCode
+from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import decode_request_header
 from odradek.protocol.messages import decode_request

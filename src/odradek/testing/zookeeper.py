@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from odradek.testing.ports import free_ports
 from odradek.testing.server_process import ServerProcess
 
 _SCRIPTS: Final = ("/usr/share/zookeeper/bin/zkServer.sh", "/opt/zookeeper/bin/zkServer.sh")
@@ -29,7 +30,7 @@ class ZookeeperServer(ServerProcess):
     def __init__(self, directory: Path) -> None:
         super().__init__("ZooKeeper", log=directory / "zookeeper.log")
         self.directory = directory
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
 
     @property
     def address(self) -> str:
@@ -64,8 +65,3 @@ class ZookeeperServer(ServerProcess):
                 return b"Mode:" in connection.recv(4096)
         except OSError:
             return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

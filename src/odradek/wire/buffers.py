@@ -5,6 +5,8 @@ still live, a produce request's records until they are written say: Python refus
 views, and that refusal is how `take` tells a free buffer from a busy one. Nobody has to say when it is done with one.
 """
 
+import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
 SMALLEST_BUFFER_BYTES: Final = 128 * 1024
@@ -17,17 +19,32 @@ _MOST_LOOKED_AT: Final = 8
 """Busy buffers that `take` passes over before it gives up and makes a new one."""
 
 
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
+
+
 class BufferPool:
     """Bytearrays in sizes of powers of two. At most `most_bytes` wait in it; what is over is left to the allocator.
 
     When `limit_bytes` are lent, whoever wants to begin is lent a small one, and whoever needs a larger one should wait;
     from half of that on a buffer is not had for bytes that were only announced.
+
+    Who waits is called in a later turn of the event loop, by way of `call_soon`, and never by `give`: who gives is in
+    the middle of something, and so may be those who would take.
     """
 
-    def __init__(self, most_bytes: int = 32 * 1024 * 1024, limit_bytes: int = 512 * 1024 * 1024) -> None:
+    def __init__(
+        self,
+        most_bytes: int = 32 * 1024 * 1024,
+        limit_bytes: int = 512 * 1024 * 1024,
+        call_soon: Callable[[Callable[[], None]], object] = _call_soon,
+    ) -> None:
         self._most_bytes = min(most_bytes, limit_bytes)
         self._limit_bytes = limit_bytes
+        self._call_soon = call_soon
         self._waiting: dict[Waiter, None] = {}
+        self._will_wake = False
+        self._reader: Reader | None = None
         self._lent_bytes = self._waiting_bytes = 0
         self._by_size: dict[int, list[bytearray]] = {}
 
@@ -69,8 +86,18 @@ class BufferPool:
         self._lent_bytes += SMALL_BUFFER_BYTES
         return bytearray(SMALL_BUFFER_BYTES)
 
+    def reads(self, reader: "Reader") -> None:
+        """`reader` has taken a buffer for the bytes that are about to come.
+
+        Who took one before it has got its bytes by now. If there were none, its connection has ended, and its end comes
+        to the service a turn later: ten thousand that end at once would hold a gigabyte until then.
+        """
+        before, self._reader = self._reader, reader
+        if before is not None and before is not reader:
+            before.rest()
+
     def wait(self, waiter: "Waiter") -> None:
-        """Call `waiter.has_memory()` when something is given back; those who waited longest come first."""
+        """Call `waiter.has_memory()` a turn after something is given back; those who waited longest come first."""
         self._waiting[waiter] = None
 
     @property
@@ -89,6 +116,13 @@ class BufferPool:
         if SMALLEST_BUFFER_BYTES <= size <= LARGEST_POOLED_BYTES and self._waiting_bytes + size <= self._most_bytes:
             self._by_size.setdefault(size, []).append(buffer)
             self._waiting_bytes += size
+        if self._waiting and not self._will_wake and not self.is_used_up:
+            self._will_wake = True
+            self._call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """Let those go on who waited, for as long as there is memory; others may have taken it in the meantime."""
+        self._will_wake = False
         while self._waiting and not self.is_used_up:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
@@ -133,6 +167,13 @@ class AnswerBuffers:
             if len(kept[index]) == size and _is_free(kept[index]):
                 return kept.pop(index)
         return None
+
+
+class Reader(Protocol):
+    """Who reads into a buffer."""
+
+    def rest(self) -> None:
+        """Give the buffer back if next to nothing in it is unread."""
 
 
 class Waiter(Protocol):

@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.pressure import Burden
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
-from odradek.wire.sharing import ConnectionGroup, gather
+from odradek.wire.sharing import ConnectionGroup, gather, limit_unsent
 
 _log = logging.getLogger("odradek.wire")
 _LARGE_BYTES: Final = 64 * 1024
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
-        self._transport.set_write_buffer_limits(self._limits.write_high_bytes, self._limits.write_high_bytes // 4)
+        limit_unsent(self._transport, self._limits.write_high_bytes)
         self._opened = self._service.opened(self)
         if not self._opened:
             self.abort()
@@ -215,6 +215,16 @@ class Connection(asyncio.BufferedProtocol):
     def hold(self) -> None:
         """Serve nothing until `resume_writing`: the server is not ready."""
         self._unsent = True
+
+    def forget_request(self, *, kept_bytes: int) -> None:
+        """Of the request that waits alone, `kept_bytes` at most are kept: the rest is gone, or counted elsewhere."""
+        if not self._in_flight:
+            return
+        (reply,) = self._in_flight
+        gone_bytes = max(reply.request_bytes - kept_bytes, 0)
+        reply.request_bytes -= gone_bytes
+        self._in_flight_bytes -= gone_bytes
+        self._budget.give_back(gone_bytes)
 
     def close(self, reason: str | None = None) -> None:
         """Send what is answered, then close; `reason` becomes the one line in the log."""
@@ -357,6 +367,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(buffers[0])
         else:
             transport.writelines(gather(buffers, size))
+            if not self._unsent and transport.get_write_buffer_size() > self._limits.write_high_bytes:
+                limit_unsent(transport, self._limits.write_high_bytes)
         self._written_bytes += size
         if size >= _LARGE_BYTES:
             self._large_answers.append((self._written_bytes, size))

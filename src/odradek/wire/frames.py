@@ -89,24 +89,20 @@ class FrameBuffer:
 
     def rest(self) -> None:
         """Give the buffer back if next to nothing in it is unread, so that a connection that waits holds none."""
-        if self._buffer is None:
+        buffer, unread = self._buffer, self._end - self._start
+        if buffer is None or unread > _KEPT_BYTES:
             return
-        unread = self._end - self._start
-        if unread > _KEPT_BYTES:
-            return
-        kept = memoryview(bytearray(self._view[self._start : self._end])) if unread else _NOTHING
-        self._view = kept
-        self._pool.give(self._buffer)
+        self._view = memoryview(bytearray(self._view[self._start : self._end])) if unread else _NOTHING
         self._buffer = None
         self._start, self._end = 0, unread
+        self._pool.give(buffer)
 
     def close(self) -> None:
         """Give the buffer back, and forget what is unread."""
-        self._view = _NOTHING
-        if self._buffer is not None:
-            self._pool.give(self._buffer)
-        self._buffer = None
+        buffer, self._buffer, self._view = self._buffer, None, _NOTHING
         self._start = self._end = self._missing = 0
+        if buffer is not None:
+            self._pool.give(buffer)
 
     @property
     def held_bytes(self) -> int:
@@ -119,8 +115,9 @@ class FrameBuffer:
         return self._buffer is not None and self._end == len(self._buffer) and self._end - self._start > _KEPT_BYTES
 
     def grow(self) -> None:
-        """Take that buffer now."""
-        self.space()
+        """Take that buffer now, unless what it was needed for was taken out since."""
+        if self.needs_more:
+            self.space()
 
     def _begin(self) -> memoryview:
         """Take a buffer, for what was kept apart and what comes now."""
@@ -134,6 +131,7 @@ class FrameBuffer:
             view[:kept] = self._view[self._start : self._end]
         self._buffer, self._view = buffer, view
         self._start, self._end = 0, kept
+        pool.reads(self)
         return view[kept:]
 
     def _make_room(self, buffer: bytearray) -> None:
@@ -153,8 +151,8 @@ class FrameBuffer:
     def _move(self, buffer: bytearray, least_bytes: int) -> None:
         """Take the unread bytes to the start of another buffer: views into this one may still be alive."""
         have = self._end - self._start
-        moved = self._buffer = self._pool.take(max(least_bytes, have + 1))
+        moved = self._pool.take(max(least_bytes, have + 1))
         moved[:have] = self._view[self._start : self._end]
-        self._view = memoryview(moved)
-        self._pool.give(buffer)
+        self._buffer, self._view = moved, memoryview(moved)
         self._start, self._end = 0, have
+        self._pool.give(buffer)

@@ -13,21 +13,26 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 from odradek import __version__
 from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey, schema_versions
-from odradek.protocol.encoder import Message
 from odradek.protocol.headers import decode_response_header, encode_request_header
 from odradek.protocol.messages import decode_response, encode_request
+from odradek.protocol.schemas import Message
 from odradek.runtime import Buffer, Runtime
+from odradek.wire.sharing import limit_unsent
 
 _log = logging.getLogger("odradek.clients")
 _LENGTH: Final = struct.Struct(">i")
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
+LATE_MS: Final = 1_000
+"""An answer is late after this, beyond the time that the broker is asked to wait, and again after as long."""
 _BUFFER_BYTES: Final = 64 << 10
+_WRITE_HIGH_BYTES: Final = 64 << 10
+"""asyncio's default. More unsent than this, and the connection is not `writable`."""
 _LARGE_FRAME_BYTES: Final = 8 << 10
 """From here on a frame gets memory of its own: a second copy would cost more than a second read."""
 
@@ -59,6 +64,10 @@ class Connection(asyncio.BufferedProtocol):
         self.writable = True
         """Whether the socket takes data at once; what is sent while it does not waits in memory."""
         self.on_writable: Callable[[], None] | None = None
+        self.is_late = False
+        """Whether an answer is late, and none has come since."""
+        self.on_late: Callable[[], None] | None = None
+        """Called whenever an answer is late, if it is set when that is asked for."""
         self._reason = ""
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
@@ -138,7 +147,10 @@ class Connection(asyncio.BufferedProtocol):
             return future
         correlation_id = self._write(api_key, version, body)
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        timer = self._loop.call_later(limit_ms / 1000, self._timed_out, api_key, limit_ms)
+        first_ms = limit_ms
+        if self.on_late is not None:
+            first_ms = min(max(limit_ms - self._request_timeout_ms, 0) + LATE_MS, limit_ms)
+        timer = self._loop.call_later(first_ms / 1000, self._overdue, correlation_id, first_ms, limit_ms)
         self._pending[correlation_id] = _Pending(api_key, version, future, timer)
         return future
 
@@ -154,6 +166,8 @@ class Connection(asyncio.BufferedProtocol):
         header = encode_request_header(api_key, version, correlation_id, self._client_id)
         size = len(header) + sum(map(len, body))
         self._transport.writelines((_LENGTH.pack(size) + header, *body))
+        if self.writable and self._transport.get_write_buffer_size() > _WRITE_HIGH_BYTES:
+            limit_unsent(self._transport, _WRITE_HIGH_BYTES)
         return correlation_id
 
     async def negotiate(self) -> None:
@@ -188,6 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         """See `asyncio.BaseProtocol`."""
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        limit_unsent(self._transport, _WRITE_HIGH_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See `asyncio.BufferedProtocol`."""
@@ -236,6 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"it answered a request {correlation_id} that was not sent")
             return
         pending.timer.cancel()
+        self.is_late = False
         if pending.future.done():
             return
         try:
@@ -282,8 +298,18 @@ class Connection(asyncio.BufferedProtocol):
         """Call `callback(future)` when the connection is closed, for whatever reason."""
         self._closed.add_done_callback(callback)
 
-    def _timed_out(self, api_key: ApiKey, limit_ms: int) -> None:
-        self.close(f"it did not answer {api_key.name} within {limit_ms} ms")
+    def _overdue(self, correlation_id: int, waited_ms: int, limit_ms: int) -> None:
+        pending = self._pending[correlation_id]
+        if waited_ms >= limit_ms:
+            self.close(f"it did not answer {pending.api_key.name} within {limit_ms} ms")
+            return
+        more_ms = min(LATE_MS, limit_ms - waited_ms)
+        pending.timer = self._loop.call_later(
+            more_ms / 1000, self._overdue, correlation_id, waited_ms + more_ms, limit_ms
+        )
+        self.is_late = True
+        if self.on_late is not None:
+            self.on_late()
 
     def _fail(self, reason: str) -> None:
         if self.closed:

@@ -109,7 +109,8 @@ class Pressure:
         before = self._seen
         stuck = [each for each in self._connections if each in before and each.burden().is_stuck_since(before[each])]
         longest: object = self._pool.longest_waiter
-        if not stuck and longest is not None:
+        # If memory is there, it will be called this very turn.
+        if not stuck and longest is not None and self._pool.is_used_up:
             stuck = [each for each in self._connections if each is longest and each in before and before[each].waits]
         for connection in stuck:
             connection.give_up()

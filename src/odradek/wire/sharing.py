@@ -1,11 +1,12 @@
 """What the connections of one server share: limits, buffers, a budget, and a cork."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Protocol
 
+from odradek.model.values import dataclass, field
 from odradek.wire.buffers import BufferPool
 from odradek.wire.complaints import Complaints
 from odradek.wire.pressure import Pressure
@@ -87,6 +88,7 @@ class Cork:
     """While it is in, connections hold back what they write; when it is drawn, each writes once.
 
     A write is a system call of its own to uvloop, and what one append makes known is often many replies to one client.
+    Who comes last is first: after those who wrote records come those who waited for them, and have the longer way.
     """
 
     __slots__ = ("_connections", "_depth", "is_in")
@@ -107,7 +109,7 @@ class Cork:
         if not self._depth:
             self.is_in = False
             connections, self._connections = self._connections, []
-            for connection in connections:
+            for connection in reversed(connections):
                 connection.flush()
 
     def add(self, connection: Sharer) -> None:
@@ -132,6 +134,15 @@ class ConnectionGroup:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pressure", Pressure(self.pool, self.answer_bytes))
+
+
+def limit_unsent(transport: asyncio.Transport, high_bytes: int) -> None:
+    """Have `transport` pause its protocol from now on, at once if so much is unsent already.
+
+    To be called again when more than that is unsent after `writelines` and the protocol was not paused: asyncio's own
+    forgets to in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 (CVE-2024-12254), and memory would have no limit.
+    """
+    transport.set_write_buffer_limits(high_bytes, high_bytes // 4)
 
 
 def gather(pieces: Sequence[bytes | bytearray | memoryview], size: int) -> Sequence[bytes | bytearray | memoryview]:

@@ -6,8 +6,8 @@ cluster; here nobody is asked for anything yet, but who asks must be registered,
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
-from odradek.broker.isr_requests import WrittenIsr
+from odradek.broker.replication.isr_requests import WrittenIsr
+from odradek.broker.serving.context import RequestContext
 from odradek.controller import IsrWish
 from odradek.controller.isr_changes import ANY_EPOCH
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -65,5 +65,6 @@ def _answer(result: WrittenIsr | KafkaError) -> dict[str, Any]:
         "leader_id": result.leader_id,
         "leader_epoch": result.leader_epoch,
         "isr": result.isr,
+        "leader_recovery_state": result.leader_recovery_state,
         "partition_epoch": result.partition_epoch,
     }

@@ -7,8 +7,8 @@ replication factor (KIP-860). Kafka asks for ALTER on the cluster; here nobody i
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker import partition_jobs
-from odradek.broker.context import RequestContext
+from odradek.broker.controlling import partition_jobs
+from odradek.broker.serving.context import RequestContext
 from odradek.controller import Replicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional

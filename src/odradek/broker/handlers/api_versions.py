@@ -5,12 +5,16 @@ Any other version gets version 0's answer with UNSUPPORTED_VERSION, which `dispa
 """
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from odradek.broker.apis import apis
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.apis import apis
+from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.responses import frame as response_frame
 from odradek.model import ErrorCode
-from odradek.protocol.messages import optional
+from odradek.protocol.api import ApiKey
+from odradek.protocol.api_versions import FLEXIBLE_FROM, decode_api_versions_request, encode_api_versions_response
+from odradek.protocol.primitives import Meter
+from odradek.wire import Reply
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -19,18 +23,16 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client's name and version may look like (KIP-511)."""
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
     """INVALID_REQUEST if the client's software has a name or a version that can't be one."""
-    del broker
-    if context.api_version >= 3:
-        name, version = optional(message, "client_software_name", ""), optional(message, "client_software_version", "")
-        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
-            return {"error_code": ErrorCode.invalid_request, "api_keys": []}
-        context.session.client_software = f"{name} {version}"
-    return {
-        "api_keys": [
-            {"api_key": api.key, "min_version": api.advertised.start, "max_version": api.advertised.stop - 1}
-            for api in apis().values()
-            if api.advertised
-        ]
-    }
+    header, version = context.header, context.api_version
+    meter = Meter(broker.config.most_request_entries)
+    software = decode_api_versions_request(version, frame, header.body_offset, meter=meter)
+    if version >= FLEXIBLE_FROM:
+        if not all(map(_SOFTWARE.fullmatch, software)):
+            broker.counters.erred(ApiKey.API_VERSIONS, ErrorCode.invalid_request)
+            answer = encode_api_versions_response(version, (), error_code=ErrorCode.invalid_request)
+            return response_frame(header, answer)
+        context.session.client_software = " ".join(software)
+    told = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
+    return response_frame(header, encode_api_versions_response(version, told))

@@ -5,7 +5,7 @@ It has to name its registration, which no client is told. Version 3 is the only 
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ When the answer leaves, the new partitions have leaders and take records. Versio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.controller import NewPartitions
 from odradek.model import ErrorCode, KafkaError
 

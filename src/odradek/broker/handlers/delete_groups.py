@@ -6,7 +6,7 @@ When the answer leaves, that is committed. Version 2 is flexible.
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 

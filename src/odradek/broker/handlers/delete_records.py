@@ -7,7 +7,7 @@ the low watermark is the leader's. Version 2 is flexible.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Versions: 1 asks for brokers or controllers (KIP-919), 2 also for fenced brokers
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.messages import optional
 from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR

@@ -6,7 +6,7 @@ Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569),
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_resources import describe
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.config import ConfigEntry
 from odradek.model import KafkaError

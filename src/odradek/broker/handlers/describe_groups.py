@@ -6,7 +6,7 @@ operations (KIP-430), 4 static members (KIP-345), 5 flexible, 6 error message.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.groups import ClassicGroup, State
 from odradek.model import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ here, so there are no future logs. Versions: 2 flexible, 3 an error for all, 4 t
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.log import Log
 from odradek.model import ErrorCode, TopicPartition
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """All logs, or those that are asked for; KAFKA_STORAGE_ERROR for a directory that can't be reached."""
+    """All logs, or those that are asked for; KAFKA_STORAGE_ERROR for a directory that is offline."""
     del context
     asked_for = None
     if message.topics is not None:
@@ -31,6 +31,8 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
 def _directory(broker: "Broker", directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
     disk = broker.runtime.disk
     result: dict[str, Any] = {"log_dir": disk.absolute(directory), "topics": []}
+    if directory in broker.logs.offline_directories:
+        return result | {"error_code": ErrorCode.kafka_storage_error}
     try:
         space = disk.space(directory)
     except OSError:

@@ -5,7 +5,7 @@ A partition's leader knows them; its followers will when there are any.
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import KafkaError, validate_topic_name
 
 if TYPE_CHECKING:

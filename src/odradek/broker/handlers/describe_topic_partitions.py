@@ -7,7 +7,7 @@ next page begins, and is absent on the last one. Nobody is an eligible leader re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, validate_topic_name
 from odradek.security import NOT_ASKED_FOR, TOPIC_OPERATIONS

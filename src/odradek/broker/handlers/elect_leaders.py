@@ -9,8 +9,8 @@ anything yet.
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker import partition_jobs
-from odradek.broker.context import RequestContext
+from odradek.broker.controlling import partition_jobs
+from odradek.broker.serving.context import RequestContext
 from odradek.controller import ElectionType
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from odradek.broker.context import RequestContext, decoded_bytes
-from odradek.broker.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
-from odradek.broker.partition import Partition
-from odradek.broker.responses import gathered_frame
+from odradek.broker.replication.partition import Partition
+from odradek.broker.serving.context import RequestContext, decoded_bytes
+from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
+from odradek.broker.serving.responses import gathered_frame
 from odradek.log import Log
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
@@ -151,7 +151,7 @@ class _Fetch(PendingReply):
     def expire(self) -> None:
         """The time is up: answer with what there is."""
         self._unsubscribe()
-        self.complete(self._encode(self._read()[0]))
+        self.complete(self._encode(self._read(again=True)[0]))
 
     def abandon(self) -> bool:
         """Nobody waits for the records any more."""
@@ -171,8 +171,10 @@ class _Fetch(PendingReply):
 
     # Reading
 
-    def _read(self) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
+    def _read(self, *, again: bool = False) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
         """`(what each partition gives, bytes of records in all, whether waiting makes it no better)`.
+
+        `again`, after it has waited, leaves out those that need not be told of.
 
         It does not where there is an error to be told, or no room for more in the answer. While there is none for any
         answer, because others don't read theirs, a fetch finds nothing and waits.
@@ -183,6 +185,8 @@ class _Fetch(PendingReply):
         results = []
         for target in self._fetched.targets.values():
             try:
+                if again and self._is_quiet(target):
+                    continue
                 result, has_more = self._read_partition(target, left, at_least_one=total == 0 and room > 0)
             except KafkaError as error:
                 result, has_more = self._failure(target, error.code), False
@@ -195,6 +199,23 @@ class _Fetch(PendingReply):
         if total >= _WORTH_COUNTING_BYTES:
             pressure.answered(total)
         return results, total, is_final or (left <= 0 < room)
+
+    def _is_quiet(self, target: FetchTarget) -> bool:
+        """Whether a session's client has all of a partition, and was told all: so it is with nearly all that wait.
+
+        The epoch is still that in which the logs were seen to agree when the fetch came. Raises as `_read_partition`.
+        """
+        partition = self._broker.partitions.leader(self._topic_name(target.key), target.key.partition)
+        if self._follower >= 0:
+            partition.check_follower(self._follower, target.current_leader_epoch)
+        log = partition.log
+        return (
+            self._fetched.incremental
+            and target.current_leader_epoch == partition.leader_epoch
+            and target.fetch_offset == log.written_offset
+            and target.high_watermark == partition.high_watermark
+            and target.log_start_offset == log.log_start_offset
+        )
 
     def _read_partition(self, target: FetchTarget, left: int, *, at_least_one: bool) -> tuple[FetchedPartition, bool]:
         """What a partition gives, and whether there is something for the client at all. Raises `KafkaError`."""
@@ -228,24 +249,28 @@ class _Fetch(PendingReply):
         if offset < end and (left > 0 or at_least_one):
             records = log.read(
                 offset,
-                min(target.max_bytes, max(left, 0)),
+                max(min(target.max_bytes, left), 0),
                 up_to_offset=end,
                 at_least_one=at_least_one,
                 lend=self._broker.server.answer_buffers.lend,
             )
-        answer = self._answer(partition, key, records)
-        if self._read_committed:
-            answer = answer._replace(aborted_transactions=_aborted(log, offset, records))
-        return answer, offset < end
+        aborted = _aborted(log, offset, records) if self._read_committed else None
+        return self._answer(partition, key, records, aborted), offset < end
 
-    def _answer(self, partition: Partition, key: PartitionKey, records: Buffer) -> FetchedPartition:
+    def _answer(
+        self,
+        partition: Partition,
+        key: PartitionKey,
+        records: Buffer,
+        aborted: Sequence[tuple[int, int]] | None = None,
+    ) -> FetchedPartition:
         return FetchedPartition(
             key.partition,
             0,
             partition.high_watermark,
             partition.last_stable_offset,
             partition.log.log_start_offset,
-            None,
+            aborted,
             -1,
             records,
         )
@@ -277,7 +302,9 @@ class _Fetch(PendingReply):
         for target, result in results:
             if self._fetched.incremental and not _is_news(target, result):
                 continue
-            target.high_watermark, target.log_start_offset = result.high_watermark, result.log_start_offset
+            # Who is to cut its log goes by nothing else in the answer, and is told the rest again.
+            target.high_watermark = result.high_watermark if result.diverging_epoch is None else -1
+            target.log_start_offset = result.log_start_offset
             topics.setdefault(target.key.topic, []).append(result)
             if result.records:
                 self._count(target.key, len(result.records))

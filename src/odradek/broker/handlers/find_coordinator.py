@@ -9,7 +9,7 @@ groups (KIP-932).
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
 

@@ -7,7 +7,7 @@ flexible.
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_resources import AlterResource, alter
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.config import Alteration
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ producer's old id, 4 PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE (KIP-890); 6 is tw
 import logging
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, OdradekError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ protocol's name may not be null.
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
-from odradek.broker.group_shard import GroupShard
+from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.serving.context import RequestContext
 from odradek.groups import JoinReply, JoinRequest, protocols_size
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import milliseconds, optional
@@ -47,6 +47,11 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         return _message(context, full)
     group = shard.group(message.group_id)
     shard.perform(group, group.join(request, shard.now_ms))
+    if not future.done():
+        # Until everybody has joined only what the group keeps is kept, and the group counts it.
+        kept_bytes = len(request.protocol_type) + len(request.reason)
+        context.session.connection.forget_request(kept_bytes=kept_bytes)
+    del message, request
     return _message(context, await future)
 
 

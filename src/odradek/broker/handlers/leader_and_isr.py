@@ -1,8 +1,8 @@
-"""LeaderAndIsr: the controller says what this broker leads and follows. See `commands.obedience`."""
+"""LeaderAndIsr: the controller says what this broker leads and follows. See `cluster.obedience`."""
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

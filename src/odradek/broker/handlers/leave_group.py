@@ -6,7 +6,7 @@ Versions: 3 many members (KIP-345), 4 flexible, 5 the reason (KIP-800). Before 3
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.groups import Leaver, LeaveReply, LeaveRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional

@@ -7,7 +7,7 @@ Of client metrics, loggers and groups there is no configuration here, and so not
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.config_resources import ResourceType
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.messages import optional
 

@@ -6,7 +6,7 @@ does not exist matches nothing.
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.groups import ClassicGroup
 from odradek.model import KafkaError
 from odradek.protocol.messages import optional

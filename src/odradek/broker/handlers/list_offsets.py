@@ -5,14 +5,18 @@ timestamp -1  latest: the high watermark, for read-committed the last stable off
           -3  the record with the largest timestamp (KIP-734, version 7)                 -4  earliest on this disk
           -5  latest in tiered storage, and -6 earliest not yet there (KIP-405, -1150): there is none, so -1
 ```
-Versions: 2 isolation level, 4 leader epochs (KIP-320), 6 flexible, 8 and 9 tiered storage, 10 a time-out.
+A leader that has just been elected may know of less that is committed than the one before told. Until what is committed
+has reached the beginning of its epoch, consumers are told no end, but OFFSET_NOT_AVAILABLE, and try again (KIP-207).
+
+Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 6 flexible, 8 and 9 tiered storage, 10 a
+time-out.
 """
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from odradek.broker.context import RequestContext
-from odradek.broker.partition import Partition
+from odradek.broker.replication.partition import Partition
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional
 
@@ -27,6 +31,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _READ_COMMITTED: Final = 1
+_OFFSET_NOT_AVAILABLE_FROM: Final = 5
 _CONSUMER: Final = -1
 """The replica id of those that are no replica. -2 is a debugger's."""
 
@@ -56,7 +61,8 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
                 partition = broker.partitions.leader(topic.name, number)
                 partition.check_leader_epoch(optional(wanted, "current_leader_epoch", -1))
                 end = _end(partition, is_consumer=is_consumer, read_committed=read_committed)
-                found = _find(partition, wanted.timestamp, context.api_version, end)
+                is_end_known = not is_consumer or partition.is_end_known
+                found = _find(partition, wanted.timestamp, context.api_version, end, is_end_known=is_end_known)
             except KafkaError as error:
                 partitions.append({"partition_index": number, "error_code": error.code})
             else:
@@ -72,12 +78,14 @@ def _end(partition: Partition, *, is_consumer: bool, read_committed: bool) -> in
     return partition.last_stable_offset if read_committed else partition.high_watermark
 
 
-def _find(partition: Partition, timestamp: int, version: int, end: int) -> _Found:
+def _find(partition: Partition, timestamp: int, version: int, end: int, *, is_end_known: bool) -> _Found:
     if timestamp < 0 and version < _SINCE.get(timestamp, 1):
         raise KafkaError(ErrorCode.unsupported_version)
     log, epoch = partition.log, partition.leader_epoch
     match timestamp:
         case -1:
+            if not is_end_known:
+                raise _end_is_unknown(version)
             return _Found(offset=end, leader_epoch=epoch)
         case -2 | -4:
             start = log.log_start_offset
@@ -91,6 +99,13 @@ def _find(partition: Partition, timestamp: int, version: int, end: int) -> _Foun
             raise KafkaError(ErrorCode.unsupported_version, f"there is no special timestamp {timestamp}")
         case _:
             found = log.find_offset(timestamp)
-    if found is None or found.offset >= end:
-        return _Found()
-    return _Found(*found)
+    if found is not None and found.offset < end:
+        return _Found(*found)
+    if not is_end_known:
+        raise _end_is_unknown(version)
+    return _Found()
+
+
+def _end_is_unknown(version: int) -> KafkaError:
+    is_known_error = version >= _OFFSET_NOT_AVAILABLE_FROM
+    return KafkaError(ErrorCode.offset_not_available if is_known_error else ErrorCode.leader_not_available)

@@ -6,8 +6,8 @@ on the cluster; here nobody is asked for anything yet.
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker import partition_jobs
-from odradek.broker.context import RequestContext
+from odradek.broker.controlling import partition_jobs
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

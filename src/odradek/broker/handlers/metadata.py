@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from odradek.broker.context import RequestContext
-from odradek.broker.responses import frame as response_frame
+from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.responses import frame as response_frame
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
-from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import decode_request, encode_response, optional
+from odradek.protocol.metadata import MetadataRequest, decode_metadata_request, encode_metadata_response
 from odradek.protocol.primitives import Meter
 from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
 from odradek.wire import Buffers, Reply
@@ -38,7 +37,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     if cached is not None:
         return response_frame(header, cached)
     meter = Meter(broker.config.most_request_entries)
-    request = decode_request(ApiKey.METADATA, header.api_version, body, meter=meter)
+    request = decode_metadata_request(header.api_version, body, meter=meter)
     absent = _creatable(broker, context.api_version, request)
     if absent:
         return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent), meter)
@@ -47,7 +46,9 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     return response_frame(header, answer)
 
 
-async def _create_first(broker: "Broker", context: RequestContext, request: Any, absent: list[str]) -> Buffers:
+async def _create_first(
+    broker: "Broker", context: RequestContext, request: MetadataRequest, absent: list[str]
+) -> Buffers:
     errors: dict[str, ErrorCode] = {}
     for name in absent:
         try:
@@ -59,9 +60,9 @@ async def _create_first(broker: "Broker", context: RequestContext, request: Any,
     return response_frame(context.header, _encode(broker.image, context, request, errors))
 
 
-def _creatable(broker: "Broker", version: int, request: Any) -> list[str]:
+def _creatable(broker: "Broker", version: int, request: MetadataRequest) -> list[str]:
     """Names that are asked for, absent, and may be created by asking."""
-    if not broker.config.auto_create_topics_enable or not optional(request, "allow_auto_topic_creation", version < 4):
+    if not broker.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
     names: dict[str, None] = {}
     for topic in request.topics or ():
@@ -74,11 +75,12 @@ def _creatable(broker: "Broker", version: int, request: Any) -> list[str]:
     return list(names)[:MOST_CREATED]
 
 
-def _encode(image: ClusterImage, context: RequestContext, request: Any, errors: dict[str, ErrorCode]) -> bytes:
+def _encode(
+    image: ClusterImage, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
+) -> bytes:
     version, listener = context.api_version, context.listener
-    wants_operations = optional(request, "include_topic_authorized_operations", False)
-    operations = TOPIC_OPERATIONS if wants_operations else NOT_ASKED_FOR
-    wants_cluster = optional(request, "include_cluster_authorized_operations", False)
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED_FOR
+    wants_cluster = request.include_cluster_authorized_operations
     endpoints = [(broker, broker.endpoint(listener)) for broker in image.brokers.values()]
     message = {
         "brokers": [
@@ -94,11 +96,11 @@ def _encode(image: ClusterImage, context: RequestContext, request: Any, errors: 
         ],
         "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED_FOR,
     }
-    return encode_response(ApiKey.METADATA, version, message)
+    return encode_metadata_response(version, message)
 
 
 def _topics(
-    image: ClusterImage, version: int, listener: str, request: Any, errors: dict[str, ErrorCode]
+    image: ClusterImage, version: int, listener: str, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> Iterable[dict[str, Any]]:
     if request.topics is None or (version == 0 and not request.topics):
         for image_topic in image.topics.values():
@@ -117,7 +119,7 @@ def _topics(
         elif not _is_valid(wanted.name or ""):
             yield _unknown(wanted.name or "", ErrorCode.invalid_topic_exception, None)
         else:
-            yield _unknown(wanted.name, errors.get(wanted.name, ErrorCode.unknown_topic_or_partition), None)
+            yield _unknown(wanted.name, errors.get(wanted.name or "", ErrorCode.unknown_topic_or_partition), None)
 
 
 def _known(image: ClusterImage, topic: TopicImage, listener: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ time of one's own, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flex
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
-from odradek.broker.group_shard import GroupShard
+from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.group_records import OffsetCommitValue
 from odradek.protocol.messages import milliseconds, optional

@@ -7,7 +7,7 @@ subscribe. When the answer leaves, the rest is committed.
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.groups import ClassicGroup, State
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE

@@ -8,8 +8,8 @@ wait for what is being written, and say UNSTABLE_OFFSET_COMMIT of what an open t
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
-from odradek.broker.group_shard import GroupShard
+from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional

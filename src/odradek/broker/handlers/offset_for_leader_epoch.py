@@ -7,7 +7,7 @@ does not count: nobody has got it. Versions: 2 the leader epoch that the client 
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.model import KafkaError
 from odradek.protocol.messages import optional
 

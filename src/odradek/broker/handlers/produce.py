@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from odradek.broker.context import RequestContext, decoded_bytes
+from odradek.broker.handlers.produce_rejections import count_rejection
 from odradek.broker.handlers.produce_shortcut import ProduceShortcut, timed_out
-from odradek.broker.partition import ACKS_ALL, Partition
-from odradek.broker.rejections import count_rejection
-from odradek.broker.responses import frame as response_frame
+from odradek.broker.replication.partition import ACKS_ALL, Partition
+from odradek.broker.serving.context import RequestContext, decoded_bytes
+from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError

@@ -12,11 +12,11 @@ and every error, is left to the long road (`produce`), which begins anew, and is
 import struct
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.context import RequestContext
-from odradek.broker.partition import ACKS_ALL, Partition
-from odradek.broker.purgatory import Purgatory
-from odradek.broker.rejections import count_rejection
-from odradek.broker.responses import frame as response_frame
+from odradek.broker.handlers.produce_rejections import count_rejection
+from odradek.broker.replication.partition import ACKS_ALL, Partition
+from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.purgatory import Purgatory
+from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError

@@ -1,8 +1,8 @@
-"""StopReplica: the controller says which replicas this broker has no more. See `commands.obedience`."""
+"""StopReplica: the controller says which replicas this broker has no more. See `cluster.obedience`."""
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

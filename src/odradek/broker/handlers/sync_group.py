@@ -7,7 +7,7 @@ INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 from odradek.groups import SyncReply, SyncRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional

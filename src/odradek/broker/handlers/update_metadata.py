@@ -1,8 +1,8 @@
-"""UpdateMetadata: the controller says what this broker tells clients. See `commands.obedience`."""
+"""UpdateMetadata: the controller says what this broker tells clients. See `cluster.obedience`."""
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
+from odradek.broker.serving.context import RequestContext
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

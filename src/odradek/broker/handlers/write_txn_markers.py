@@ -10,8 +10,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.context import RequestContext
-from odradek.broker.partition import ACKS_ALL
+from odradek.broker.replication.partition import ACKS_ALL
+from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.messages import optional

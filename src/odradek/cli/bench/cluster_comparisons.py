@@ -10,14 +10,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.broker.counted_store import CHILDREN, GET, MULTI
+from odradek.broker.cluster.counted_store import CHILDREN, GET, MULTI
 from odradek.cli.bench.clusters import ClusterSide, ProcessCluster
 from odradek.cli.bench.comparisons import THROUGHPUT, describe_shape, settle
 from odradek.cli.bench.measure import Aim, Row, Run, cpu_seconds, resident_mib, turns
 from odradek.cli.bench.servers import run_client
+from odradek.model.values import dataclass, field
 
 BROKERS: Final = 3
 _MIB: Final = 1024 * 1024
@@ -39,7 +39,7 @@ _FAULTS: Final = (
 """What happens to it, by which signal, and whether it is the controller."""
 
 
-@dataclass(kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ClusterBench:
     """What is asked for, and the clusters that are at work. `sides` begins with ours; `say` is told what goes on."""
 

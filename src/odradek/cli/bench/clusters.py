@@ -11,17 +11,18 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from odradek.cli.bench.kafka_peer import KafkaBroker, free_ports, kafka_home
+from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home
 from odradek.cli.bench.sides import OPTIONS, BrokerProcess
 from odradek.config import parse_host_port
 from odradek.model import UnavailableError
+from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
-from odradek.protocol.encoder import Message
+from odradek.protocol.schemas import Message
 from odradek.runtime import system_runtime
+from odradek.testing.ports import free_ports
 from odradek.testing.process import ServedBroker
 from odradek.wire.outgoing import open_connection
 

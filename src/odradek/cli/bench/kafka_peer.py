@@ -16,14 +16,15 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
 from odradek.cli.bench.servers import Server
 from odradek.model import UnavailableError
+from odradek.model.values import dataclass
 from odradek.spark.java import cache_directory, find_java
+from odradek.testing.ports import free_ports
 from odradek.testing.server_process import ServerProcess
 
 _POM: Final = Path(__file__).resolve().parents[4] / "bench" / "peers" / "kafka" / "pom.xml"
@@ -225,15 +226,6 @@ def kafka_server(
         KafkaBroker(Path(directory) / "data", options=settings, heap=heap) as broker,
     ):
         yield Server(name=name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on: not every server can say which it took if it is told to take any."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _answers(port: int) -> bool:

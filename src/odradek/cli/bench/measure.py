@@ -4,11 +4,12 @@ import json
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from odradek.model.values import dataclass
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _MIB = 1024 * 1024

@@ -6,10 +6,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.model import UnavailableError
+from odradek.model.values import dataclass
 from odradek.testing.process import ServedBroker
 from odradek.testing.server_process import AnnouncingProcess
 

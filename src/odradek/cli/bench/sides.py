@@ -3,13 +3,13 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home
 from odradek.cli.bench.servers import Server
 from odradek.model import UnavailableError
+from odradek.model.values import dataclass
 from odradek.testing.process import ServedBroker
 
 OPTIONS: Final = {

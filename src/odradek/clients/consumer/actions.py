@@ -1,9 +1,9 @@
 """What goes in and out of a group's member, as plain values: requests, work for the application, answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.values import dataclass, field
 
 Partitions = frozenset[TopicPartition]
 

@@ -198,25 +198,26 @@ class Consumer:
     async def poll_arrow(
         self, timeout_ms: int | None = None, *, columns: Iterable[str] | None = None
     ) -> "pyarrow.RecordBatch | None":
-        """The next records of one partition as Arrow columns, as many as one fetch brought; None after `timeout_ms`.
+        """The next records of one partition as Arrow columns, about 8 MiB of them at most; None after `timeout_ms`.
 
         `columns` are some of `odradek.columns.COLUMNS`, by default all. Otherwise as `poll`, with which it may
-        alternate. Needs the extra `arrow`.
+        alternate. Needs the extra `arrow`. After an error, of unknown columns too, the position is where it was.
         """
         from odradek.columns import DEFAULT_COLUMNS, RecordColumns, decode_batches
 
         self._iterating = None
+        wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns))
         raw = await self._poll(self._take_raw, timeout_ms)
         if raw is None:
             return None
-        return decode_batches(
-            raw.buffer,
-            DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns)),
-            topic=raw.partition.topic,
-            partition=raw.partition.partition,
-            from_offset=raw.from_offset,
-            check_crcs=False,
-        )
+        try:
+            return decode_batches(
+                raw.buffer, wanted, topic=raw.partition.topic, partition=raw.partition.partition,
+                from_offset=raw.from_offset, check_crcs=False,
+            )  # fmt: skip
+        except BaseException:  # nobody has seen these records
+            self.seek(raw.partition, raw.from_offset)
+            raise
 
     def __aiter__(self) -> Self:
         """Every record, one by one, for ever. The position is always after the last record that was given out."""

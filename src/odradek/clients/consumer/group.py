@@ -372,7 +372,8 @@ class Group:
             "member_id": action.member_id,
             "group_instance_id": self._settings.group_instance_id,
         }
-        response = await connection.request(ApiKey.HEARTBEAT, message, timeout_ms=self._settings.session_timeout_ms)
+        patience_ms = min(self._settings.session_timeout_ms, self._settings.request_timeout_ms)
+        response = await connection.request(ApiKey.HEARTBEAT, message, timeout_ms=patience_ms)
         code: ErrorCode = response.error_code
         return code
 

@@ -6,16 +6,22 @@ so that an answer still under way is recognised as old.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from odradek.clients.fetch import readable_batches
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model.values import dataclass, field
+from odradek.protocol.compression import Codec
 from odradek.protocol.fetch import FetchedPartition
 from odradek.protocol.records import Record, decode_records
 
 _MOST_BUFFERED: Final = 2
 """Fetches kept per partition: one to read from, and one that arrives meanwhile."""
+_MOST_RAW_BYTES: Final = 8 << 20
+"""About how many bytes of records, decompressed, are handed out undecoded at once: a fetch brings up to 50 MiB that may
+be compressed, which would be one piece of columns otherwise."""
+_USUAL_RATIO: Final = 8
+"""What compressed records are taken for, times their size: only the codec knows."""
 
 
 class ConsumerRecord(NamedTuple):
@@ -41,6 +47,8 @@ class RawBatch(NamedTuple):
     from_offset: int
     next_offset: int
     leader_epoch: int
+    weight: int
+    """About how many bytes its records have, decompressed."""
 
     @property
     def buffer(self) -> memoryview:
@@ -141,7 +149,7 @@ class PartitionState:
         return record
 
     def take_raw(self) -> RawBatch | None:
-        """The next batches undecoded, as many as lie together; moves the position past them."""
+        """The next batches undecoded, those that lie together up to about 8 MiB; moves the position past them."""
         if self.has_pending:
             # A poll stopped in the middle of this batch.
             assert self.batch is not None
@@ -153,8 +161,13 @@ class PartitionState:
                 return None
             raw = first
             while self.buffers and self.buffers[0] and self.buffers[0][0].start == raw.end:
+                weight = raw.weight + self.buffers[0][0].weight
+                if weight > _MOST_RAW_BYTES:
+                    break
                 last = self.buffers[0].popleft()
-                raw = raw._replace(end=last.end, next_offset=last.next_offset, leader_epoch=last.leader_epoch)
+                raw = raw._replace(
+                    end=last.end, next_offset=last.next_offset, leader_epoch=last.leader_epoch, weight=weight
+                )
         self.position, self.leader_epoch = raw.next_offset, raw.leader_epoch
         return raw
 
@@ -212,6 +225,7 @@ class PartitionState:
                         max(self.fetch_position, header.base_offset),
                         header.next_offset,
                         header.partition_leader_epoch,
+                        header.size if header.codec == Codec.NONE else header.size * _USUAL_RATIO,
                     )
                 )
             following = max(following, header.next_offset)

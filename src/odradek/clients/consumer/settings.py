@@ -1,13 +1,13 @@
 """The consumer's keys, Kafka's names and defaults, and what they need of each other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.clients.offsets import EARLIEST, ISOLATION_LEVELS, LATEST
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, integer, names, text
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
 
 RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 """What `auto.offset.reset` means to ListOffsets."""

@@ -3,11 +3,11 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, TopicPartition, validate_topic_name
+from odradek.model.values import dataclass
 
 Callback = Callable[[Collection[TopicPartition]], Awaitable[None] | None]
 """Called with partitions, in order; may be a coroutine function."""

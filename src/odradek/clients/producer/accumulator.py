@@ -9,11 +9,11 @@ A partition that has batches to retry sends nothing else, and one batch at a tim
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from odradek.clients.backoff import Backoff
 from odradek.model import OdradekError, TopicPartition
+from odradek.model.values import dataclass, field
 from odradek.protocol.compression import Codec
 from odradek.protocol.record_batch import read_header, write_header
 from odradek.protocol.records import BatchBuilder, Headers
@@ -107,15 +107,24 @@ class Batch:
 
 
 class PartitionQueue:
-    """A partition's batches by what they wait for. `waiting` ends with the one that is still open."""
+    """A partition's batches by what they wait for. `waiting` ends with the one that is still open.
 
-    __slots__ = ("in_flight", "partition", "retrying", "waiting")
+    `way` is how those in flight were sent: what comes after them does not go another way, for if they have to be sent
+    again, the broker must still know them as duplicates, and it remembers a few batches only.
+    """
+
+    __slots__ = ("in_flight", "partition", "retrying", "waiting", "way")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.waiting: deque[Batch] = deque()
         self.retrying: list[Batch] = []
         self.in_flight: list[Batch] = []
+        self.way: object = None
+
+    def may_go(self, way: object) -> bool:
+        """Whether more may be sent that way now."""
+        return not self.in_flight or self.way is way
 
     @property
     def is_idle(self) -> bool:
@@ -209,8 +218,10 @@ class Accumulator:
         first = queue.waiting[0]
         return first.created_at if hurry or self.is_full(queue) else first.created_at + self._linger_s
 
-    def take(self, queue: PartitionQueue) -> Batch:
-        """Move the first batch that is due into flight."""
+    def take(self, queue: PartitionQueue, way: object = None) -> Batch:
+        """Move the first batch that is due into flight, by a way that it may go."""
+        assert queue.may_go(way)
+        queue.way = way
         batch = queue.retrying.pop(0) if queue.retrying else queue.waiting.popleft()
         queue.in_flight.append(batch)
         return batch

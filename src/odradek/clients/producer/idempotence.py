@@ -5,10 +5,10 @@ that partition start over from 0 in the next epoch, once nothing of it is in fli
 epoch when nothing of theirs is unanswered, so that their own retries keep the numbers by which they are recognised.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from odradek.model import TopicPartition
+from odradek.model.values import dataclass
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _LAST_EPOCH: Final = 0x7FFF

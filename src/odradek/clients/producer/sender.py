@@ -114,6 +114,7 @@ class Sender:
     def _send_to(self, connection: Connection, queues: list[PartitionQueue], now: float, *, hurry: bool) -> float:
         """Fill the connection with requests, a batch per partition in each; when one of `queues` is due again."""
         connection.on_writable = self.wake
+        queues = [queue for queue in queues if queue.may_go(connection)]
         while connection.writable and connection.in_flight < self._settings.max_in_flight_requests_per_connection:
             batches: list[Batch] = []
             size = 0
@@ -123,7 +124,7 @@ class Sender:
                 size += (queue.retrying or queue.waiting)[0].size
                 if batches and size > self._settings.max_request_size:
                     break
-                batches.append(self._take(queue))
+                batches.append(self._take(queue, connection))
             if not batches:
                 break
             # Who was served goes to the end of the line.
@@ -145,9 +146,9 @@ class Sender:
             batch.resequence(-1, -1, -1)
         return True
 
-    def _take(self, queue: PartitionQueue) -> Batch:
+    def _take(self, queue: PartitionQueue, connection: Connection) -> Batch:
         is_idle = queue.is_idle
-        batch = self._accumulator.take(queue)
+        batch = self._accumulator.take(queue, connection)
         if self._idempotence is not None and batch.base_sequence < 0:
             identity, base = self._idempotence.take(queue.partition, batch.count, is_idle=is_idle)
             batch.resequence(identity.producer_id, identity.epoch, base)

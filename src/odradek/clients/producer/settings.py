@@ -1,11 +1,12 @@
 """The producer's keys, Kafka's names and defaults (those of Kafka 4), and what follows when only some are given."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import INT_MAX, boolean, integer, text
 from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
 from odradek.protocol.compression import Codec
 
 _MOST_IN_FLIGHT = 5

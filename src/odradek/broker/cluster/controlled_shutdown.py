@@ -1,0 +1,80 @@
+"""Before a broker stops it has others lead its partitions.
+
+It asks the controller to, until it leads nothing that another replica could, or it has asked often enough.
+
+Whoever waits before it asks again goes on at once when the cluster changes: the controller may have been stopped, too.
+A broker that knows that nobody is left to lead anything does not wait.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.cluster.connecting import ask, encode
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.protocol.api import ApiKey
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_REQUEST_TIMEOUT_MS: Final = 10_000
+_log = logging.getLogger("odradek.broker")
+
+
+class ControlledShutdown:
+    """One broker's."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._changed = asyncio.Event()
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The broker has another image."""
+        before = old.controller_id, old.controller_epoch, old.brokers
+        if before != (new.controller_id, new.controller_epoch, new.brokers):
+            self._changed.set()
+
+    async def move_leaders(self) -> None:
+        """Return when the broker may stop. The log says if it still leads something."""
+        config = self._broker.config
+        problem = ""
+        for attempt in range(config.controlled_shutdown_max_retries + 1):
+            if not config.controlled_shutdown_enable or not self._has_others():
+                return
+            if attempt:
+                _log.info("controlled shutdown: %s; trying again", problem)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(config.controlled_shutdown_retry_backoff_ms / 1000):
+                        await self._changed.wait()
+            self._changed.clear()
+            try:
+                remaining = await self._ask()
+            except (KafkaError, UnavailableError) as error:
+                problem = str(error)
+                continue
+            if not remaining:
+                return
+            problem = f"{remaining} partitions that broker {self._broker.broker_id} leads can be led by nobody else"
+        if problem and self._has_others():
+            _log.warning("the broker stops without a controlled shutdown: %s", problem)
+
+    def _has_others(self) -> bool:
+        broker = self._broker
+        others = broker.image.brokers.keys() - {broker.broker_id}
+        return bool(others - broker.controller.shutting_down)
+
+    async def _ask(self) -> int:
+        """Ask the controller once; how many partitions the broker still leads."""
+        broker = self._broker
+        if broker.controller.is_controller:
+            return len(await broker.controller.shut_down(broker.broker_id, broker.controller.broker_epoch))
+        api_key = ApiKey.CONTROLLED_SHUTDOWN
+        connection = await broker.controller_requests.connection(api_key)
+        message = {"broker_id": broker.broker_id, "broker_epoch": broker.controller.broker_epoch}
+        answer = await ask(connection, api_key, encode(api_key, message), timeout_ms=_REQUEST_TIMEOUT_MS)
+        if answer.error_code is not ErrorCode.none:
+            code: ErrorCode = answer.error_code
+            raise KafkaError(code, f"the controller answered {code.name.upper()}")
+        return len(answer.remaining_partitions)

@@ -1,0 +1,228 @@
+"""Whether a broker that starts has the data directories that it had, and what it can't have lost if it has not.
+
+The tree has the ids of a broker's directories (`directory.id` in `meta.properties`, KIP-858) since it last started. An
+empty mount point looks like a new, good directory, and so does a replaced disk; but the id that was there is nowhere
+then. What should be in it is expected (`log.expectations`): partitions that others lead are copied from them, and those
+of which nobody else is in sync wait for the disk, or for an operator who says that it is gone (`forget_directories`).
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Set
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.broker.cluster.readmission import leave_in_sync_sets
+from odradek.broker.cluster.registration import in_live_session
+from odradek.log.manager import LogManager
+from odradek.metadata import paths
+from odradek.metadata.image import UNNAMED, PartitionImage
+from odradek.metadata.nodes import BrokenNodeError, BrokerDirectoriesNode, KnownDirectory
+from odradek.metadata.reading import BrokenNodes, read_topics
+from odradek.metadata.store import NodeExists, Store
+from odradek.model import StorageError, TopicPartition
+from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.broker")
+_UNKNOWN: Final = "unknown-"
+"""How the ids begin of directories that were lost when the tree had no ids yet."""
+_MOST_NAMED: Final = 10
+"""Partitions that a line of the log names."""
+
+
+class _OwnPartitions(NamedTuple):
+    """A broker's by the tree: all, with their topics' ids; those ever led; those of which nobody else is in sync."""
+
+    ids: Mapping[TopicPartition, UUID]
+    led: set[TopicPartition]
+    alone: set[TopicPartition]
+    in_sync: set[TopicPartition]
+    broken_topics: set[str]
+
+
+async def check_directories(store: Store, broker_id: int, logs: LogManager, *, patience_s: float) -> bool:
+    """Say what is expected of `logs`, which are loaded; to be called when nobody is registered with this id.
+
+    What they are given afterwards never was here, and may be made. Returns whether the directories are those that the
+    broker had: in others, logs may end where they ended long ago, however well they were closed. It is decided once,
+    whatever sessions expire: what is written in the end looks like what was always there.
+
+    Raises `UnavailableError` when others who are in sync live, and no controller takes this broker out of the ISR.
+    """
+    written = await in_live_session(lambda: _read_directories(store, broker_id))
+    here, offline_paths = logs.directory_ids, logs.offline_paths
+    known = None if written is None else _recognized(written, here, logs.new_directories)
+    # Where nothing was written down, as by an earlier release, what is new, or offline, is no earlier release's.
+    new = sorted({here[key] for key in logs.new_directories} | offline_paths)
+    unknown = {f"{_UNKNOWN}{number}": KnownDirectory(path=path) for number, path in enumerate(new)}
+    before = unknown if known is None else known
+    offline = {key: each for key, each in before.items() if key not in here and each.path in offline_paths}
+    lost = {key: each for key, each in before.items() if key not in here and each.path not in offline_paths}
+    missing: Set[TopicPartition] = frozenset()
+    doubtful: Set[TopicPartition] = frozenset()
+    waited_for: Mapping[str, KnownDirectory] = {}
+    older = {} if known is None else _superseded(logs, known)
+    if lost or offline or offline_paths:
+        own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
+        superseded = frozenset[TopicPartition]().union(*older.values()) if lost or offline else frozenset()
+        if stale := (superseded & own.in_sync) - own.alone:
+            await in_live_session(lambda: leave_in_sync_sets(store, broker_id, stale, patience_s=patience_s))
+            own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
+        others = {key for key in own.led if own.ids[key] != UNNAMED and logs.topic_id(key) not in (None, own.ids[key])}
+        missing = logs.missing(own.led) | others
+        alone = missing & own.alone if lost else frozenset[TopicPartition]()
+        doubtful = superseded & own.alone
+        if doubtful:
+            _stop(broker_id, logs, doubtful, {**lost, **offline})
+        if missing or doubtful or own.broken_topics:
+            waited_for = {key: _narrowed(each, alone | doubtful) for key, each in lost.items()}
+        where = {key: each.path for key, each in waited_for.items()}
+        expected = set(own.ids) if offline_paths else missing
+        logs.expect(expected, own.broken_topics, lost=where, irreplaceable=alone)
+        if where and (missing or own.broken_topics):
+            _report(broker_id, waited_for, missing, alone)
+    counted_on = {**offline, **waited_for}
+    for key, path in here.items():
+        # One that is not open, as one of two of a partition, is no newer when it is opened some day.
+        doubted = {each for each in older.get(path, ()) if each in doubtful or logs.get(each) is None}
+        counted_on[key] = KnownDirectory(path=path, doubted=frozenset(doubted))
+    if counted_on != written:
+        await in_live_session(lambda: _write_directories(store, broker_id, counted_on))
+    return not missing if known is None else not lost and here.keys() <= known.keys()
+
+
+async def settle_twins(store: Store, runtime: Runtime, logs: LogManager) -> None:
+    """Let the tree decide which of a partition's logs in two directories is of the topic that there is."""
+    names = {partition.topic for partition in logs.twins}
+    if names:
+        topics = await in_live_session(lambda: read_topics(store, names, BrokenNodes()))
+        ids = {topic.name: topic.topic_id for topic in topics.values() if topic and topic.topic_id != UNNAMED}
+        work = partial(logs.settle_twins, ids, runtime.clock.now_ms())
+        await runtime.disk.submit(work, background=True)
+
+
+def _recognized(
+    written: Mapping[str, KnownDirectory], here: Mapping[str, str], new: Set[str]
+) -> Mapping[str, KnownDirectory]:
+    """Directories whose ids nobody knew when they were lost, by these, if what is in their places may be they."""
+    back = {path: key for key, path in here.items() if key not in written and key not in new}
+    return {back.get(each.path, key) if key.startswith(_UNKNOWN) else key: each for key, each in written.items()}
+
+
+def _superseded(logs: LogManager, known: Mapping[str, KnownDirectory]) -> Mapping[str, Set[TopicPartition]]:
+    """By path, those whose logs may have gone on without the files that are here, in a directory that is not here now.
+
+    That is an old disk in the place of the one that replaced it. Where others are in sync, they have what it lacks.
+    """
+    found: dict[str, Set[TopicPartition]] = {}
+    for key, path in logs.directory_ids.items():
+        if key not in logs.new_directories:
+            partitions = set(logs.partitions_in(path))
+            directory = known.get(key, KnownDirectory(path=path, partitions=frozenset()))
+            counted = partitions if directory.partitions is None else directory.partitions
+            found[path] = (partitions & directory.doubted) | (partitions - counted)
+    return found
+
+
+def _stop(broker_id: int, logs: LogManager, doubtful: Set[TopicPartition], away: Mapping[str, KnownDirectory]) -> None:
+    """Let nobody use logs of which nobody else is in sync and the newest files may be in a directory that is away."""
+    named = ", ".join(sorted(map(str, doubtful))[:_MOST_NAMED])
+    replacement = _named(away)
+    _log.error(
+        "%d logs are in a directory that was replaced by %s, which is gone, and may have gone on there: they are "
+        "offline (%s). Stop the broker, mount the disk and start again; or, if it is lost for good: %s",
+        len(doubtful), replacement, named, _forgetting(broker_id, away),
+    )  # fmt: skip
+    for each in sorted(doubtful & logs.logs.keys()):
+        logs.stop(each, f"the data directory {replacement}, which is gone, may have more of it")
+
+
+def _narrowed(directory: KnownDirectory, partitions: Set[TopicPartition]) -> KnownDirectory:
+    """If it comes back, these logs in it count; others may have been copied, and gone on, without it."""
+    counted = partitions if directory.partitions is None else partitions & directory.partitions
+    return KnownDirectory(path=directory.path, partitions=frozenset(counted - directory.doubted))
+
+
+def _report(
+    broker_id: int, lost: Mapping[str, KnownDirectory], missing: Set[TopicPartition], alone: Set[TopicPartition]
+) -> None:
+    named = sorted(map(str, alone))[:_MOST_NAMED]
+    _log.error(
+        "what was in the data directory %s is gone, and %d logs are nowhere: %d are copied when others lead them, and "
+        "%d, of which nobody else is in sync, are offline and not begun anew%s. Stop the broker, mount the disk and "
+        "start again; or, if it is lost for good: %s",
+        _named(lost), len(missing), len(missing) - len(alone), len(alone), f" ({', '.join(named)})" if named else "",
+        _forgetting(broker_id, lost),
+    )  # fmt: skip
+
+
+def _named(directories: Mapping[str, KnownDirectory]) -> str:
+    return ", ".join(f"{each.path} (directory.id {key})" for key, each in directories.items())
+
+
+def _forgetting(broker_id: int, directories: Collection[str]) -> str:
+    return f"odradek metadata forget-directory --metadata URL --broker-id {broker_id} {' '.join(directories)}"
+
+
+async def forget_directories(store: Store, broker_id: int, ids: Collection[str]) -> list[str]:
+    """Expect nothing more of directories that are gone for good; returns where they were.
+
+    The broker's next start makes what is missing anew. Raises `StorageError` for an id that the tree does not have.
+    """
+    known = await _read_directories(store, broker_id) or {}
+    if unknown := sorted(set(ids) - known.keys()):
+        there = ", ".join(f"{key} ({each.path})" for key, each in known.items()) or "none"
+        raise StorageError(f"broker {broker_id} counts on no directory {', '.join(unknown)}, but on {there}")
+    await _write_directories(store, broker_id, {key: each for key, each in known.items() if key not in ids})
+    return [known[key].path for key in ids]
+
+
+async def _read_directories(store: Store, broker_id: int) -> Mapping[str, KnownDirectory] | None:
+    path = paths.broker_directories(broker_id)
+    node = await store.get(path)
+    if node is None:
+        return None
+    try:
+        return BrokerDirectoriesNode.decode(path, node.data).directories
+    except BrokenNodeError as error:
+        _log.error("%s; which data directories the broker had is not known", error)
+        return None
+
+
+async def _write_directories(store: Store, broker_id: int, directories: Mapping[str, KnownDirectory]) -> None:
+    path, data = paths.broker_directories(broker_id), BrokerDirectoriesNode(directories=directories).encode()
+    try:
+        await store.create(path, data)
+    except NodeExists:
+        await store.set(path, data)
+
+
+async def _read_own_partitions(store: Store, broker_id: int) -> _OwnPartitions:
+    names = set(await store.children(paths.TOPICS))
+    topics = await read_topics(store, names, BrokenNodes())
+    own = {
+        TopicPartition(topic.name, number): (partition, topic.topic_id)
+        for topic in topics.values()
+        if topic is not None
+        for number, partition in topic.partitions.items()
+        if broker_id in partition.replicas
+    }
+    return _OwnPartitions(
+        ids={key: topic_id for key, (_, topic_id) in own.items()},
+        led={key for key, (partition, _) in own.items() if _was_led(partition)},
+        alone={
+            key for key, (partition, _) in own.items() if _is_broken(partition) or set(partition.isr) <= {broker_id}
+        },
+        in_sync={key for key, (partition, _) in own.items() if broker_id in partition.isr},
+        broken_topics=names - topics.keys(),
+    )
+
+
+def _was_led(partition: PartitionImage) -> bool:
+    """Whether anybody may have acknowledged anything: each change of leaders raises the epoch."""
+    return _is_broken(partition) or (partition.is_readable and (partition.has_leader or partition.leader_epoch > 0))
+
+
+def _is_broken(partition: PartitionImage) -> bool:
+    """Whether there is a state that can't be read, and tells nothing of who leads and who is in sync."""
+    return not partition.is_readable and partition.state_version >= 0

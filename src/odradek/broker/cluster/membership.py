@@ -1,0 +1,121 @@
+"""A broker's part in the tree: what must be there before anything else, and its registration as long as it lives.
+
+A session that was lost took the registration with it: the fence closes. Whoever brings the image up to date asks first:
+`renew`.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from odradek.broker.cluster.fencing import Fence
+from odradek.broker.cluster.registration import Prepare, Registration, in_live_session
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.metadata import paths
+from odradek.metadata.nodes import ClusterIdNode, encode_topic_id
+from odradek.metadata.store import NodeExists, Store, StoreError, Watch
+from odradek.model import StorageError, UnavailableError
+from odradek.runtime import Clock, Entropy, new_id
+
+_log = logging.getLogger("odradek.broker")
+
+
+async def prepare_tree(store: Store, entropy: Entropy, *, cluster_id: str | None = None) -> str:
+    """Make the tree's fixed nodes if it is new, and return the cluster's id, which is made once for ever.
+
+    `cluster_id` is what a new one shall be, if not one made by chance.
+    """
+    return await in_live_session(lambda: _prepare_tree(store, entropy, cluster_id))
+
+
+async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) -> str:
+    found = await store.get_many(paths.PERSISTENT_ROOTS)
+    for path, node in zip(paths.PERSISTENT_ROOTS, found, strict=True):
+        if node is None:
+            with suppress(NodeExists):
+                await store.create(path)
+    while (node := await store.get(paths.CLUSTER_ID)) is None:
+        with suppress(NodeExists):
+            created = ClusterIdNode(cluster_id=cluster_id or encode_topic_id(new_id(entropy)))
+            await store.create(paths.CLUSTER_ID, created.encode())
+    return ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
+
+
+class Membership:
+    """One broker's. `wake` is called when it may have to register again."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker_id: int,
+        endpoints: Sequence[ListenerAddress],
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        fence: Fence,
+        wake: Callable[[], None],
+    ) -> None:
+        self.epoch = -1
+        """That of the present registration; it rises with each."""
+        self._fence = fence
+        self._store = store
+        self._path = paths.broker(broker_id)
+        self._session_timeout_ms = config.zookeeper_session_timeout_ms
+        self._registration = Registration(store, broker_id, tuple(endpoints), config.broker_rack, clock)
+        self._wake = wake
+        self.session = 0
+        """The session that holds it; another one than the store's after that was lost."""
+        self._is_unsure = True
+        self._watch: Watch | None = None
+
+    async def join(self, *, prepare: Prepare) -> None:
+        """Register for the first time, after `prepare`. Raises `ConfigurationError` if another broker has this id."""
+        self._store.on_session_lost(self._notice_lost_session)
+        await self._registration.register_first(self._session_timeout_ms, prepare=prepare)
+        self._watch = self._store.watch_data(self._path, self._notice_change)
+
+    async def renew(self) -> bool:
+        """Register again if that is needed; whether this session never was registered, so that anything may be new."""
+        lost = self._has_lost_session
+        if lost:
+            self._fence.close()
+        if lost or self._is_unsure:
+            self._is_unsure = False
+            try:
+                node = None
+                while node is None:
+                    await self._registration.register()
+                    node = await self._store.get(self._path)
+            except BaseException:
+                self._is_unsure = True
+                raise
+            self.epoch, self.session = node.created, node.owner
+        return lost
+
+    async def leave(self) -> None:
+        """Take back what this session holds, so that others may be elected at once; the log says if that fails."""
+        try:
+            for path in (paths.CONTROLLER, self._path):
+                node = await self._store.get(path)
+                if node is not None and node.owner == self._store.session_id:
+                    await self._store.delete(path, node.version)
+        except (StoreError, UnavailableError, StorageError) as error:
+            _log.warning("left the cluster without saying so: %s", error)
+
+    def stop(self) -> None:
+        """Care no more whether the registration is there."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _notice_change(self) -> None:
+        self._is_unsure = True
+        self._wake()
+
+    @property
+    def _has_lost_session(self) -> bool:
+        return self.session != self._store.session_id
+
+    def _notice_lost_session(self) -> None:
+        if self._has_lost_session:  # else it was found out before, and there is another registration by now
+            self._fence.close()
+            self._wake()

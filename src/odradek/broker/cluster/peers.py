@@ -1,0 +1,105 @@
+"""What a broker asks of the other brokers: a connection to each, made when it is first needed.
+
+A peer is found by the image, at its first listener. A connection that was lost, or that leads to where the peer no
+longer is, is made anew with the next request; whether to ask again is the caller's business. Since a broker answers a
+connection's requests in order, whoever has requests that wait long has a lane, a connection of its own.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from odradek.config import ListenerAddress
+from odradek.metadata.image import BrokerImage
+from odradek.model import UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.schemas import Message
+from odradek.runtime import Runtime
+from odradek.wire.outgoing import Connection, open_connection
+
+_REQUEST_TIMEOUT_MS: Final = 30_000
+_SETUP_TIMEOUT_MS: Final = 10_000
+_MOST_RESPONSE_BYTES: Final = 128 << 20
+
+
+class Peers:
+    """One broker's connections to the others."""
+
+    def __init__(self, runtime: Runtime, broker_id: int) -> None:
+        self._runtime = runtime
+        self._client_id = f"broker-{broker_id}"
+        self._open: dict[tuple[int, str], tuple[ListenerAddress, asyncio.Task[Connection]]] = {}
+
+    async def request(
+        self,
+        brokers: Mapping[int, BrokerImage],
+        broker_id: int,
+        api_key: ApiKey,
+        message: Message,
+        *,
+        lane: str = "",
+    ) -> Any:
+        """The answer of a broker to `message`, in the highest version that both know.
+
+        Raises `UnavailableError` if it is not in the cluster, cannot be reached, or does not answer.
+        """
+        connection = await self.connection(brokers, broker_id, lane=lane)
+        return await connection.request(api_key, message)
+
+    async def connection(self, brokers: Mapping[int, BrokerImage], broker_id: int, *, lane: str = "") -> Connection:
+        """An open connection to a broker, the same one for every request of a lane. Raises `UnavailableError`."""
+        peer = brokers.get(broker_id)
+        if peer is None:
+            raise UnavailableError(f"broker {broker_id} is not in the cluster")
+        address = peer.endpoints[0]
+        known = self._open.get((broker_id, lane))
+        if known is not None:
+            where, opening = known
+            if where == address and not (opening.done() and _is_lost(opening)):
+                return await _opened(opening)
+            _close(opening)
+        opening = asyncio.get_running_loop().create_task(self._connect(address), name=f"connecting to {address}")
+        self._open[broker_id, lane] = address, opening
+        return await _opened(opening)
+
+    def close_lane(self, broker_id: int, lane: str) -> None:
+        """Nobody has requests for it any more; those that wait for an answer get `UnavailableError`."""
+        known = self._open.pop((broker_id, lane), None)
+        if known is not None:
+            _close(known[1])
+
+    async def _connect(self, address: ListenerAddress) -> Connection:
+        return await open_connection(
+            self._runtime,
+            address.host,
+            address.port,
+            client_id=self._client_id,
+            request_timeout_ms=_REQUEST_TIMEOUT_MS,
+            setup_timeout_ms=_SETUP_TIMEOUT_MS,
+            max_response_bytes=_MOST_RESPONSE_BYTES,
+        )
+
+    def close(self) -> None:
+        """Close every connection; whoever waits for an answer gets `UnavailableError`."""
+        for _, opening in self._open.values():
+            _close(opening)
+        self._open.clear()
+
+
+async def _opened(opening: "asyncio.Task[Connection]") -> Connection:
+    """The connection, when it is there. Whoever waits is not cancelled with it."""
+    await asyncio.wait([opening])
+    if opening.cancelled():
+        raise UnavailableError("the connection was given up before it was open")
+    return opening.result()
+
+
+def _is_lost(opening: "asyncio.Task[Connection]") -> bool:
+    return opening.cancelled() or opening.exception() is not None or opening.result().closed
+
+
+def _close(opening: "asyncio.Task[Connection]") -> None:
+    if not opening.done():
+        opening.cancel()
+    elif not _is_lost(opening):
+        opening.result().close("the broker stops")

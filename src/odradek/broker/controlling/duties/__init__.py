@@ -1,0 +1,33 @@
+"""What the controller sees to as long as its term lasts; one file for each duty, and `term` has all of them.
+
+A duty decides from the image and writes the tree through the term's `ActiveController`; the new image is read and
+published by the shell, and tells the other brokers what changed. Since a duty goes by the tree alone, the next
+controller finishes whatever this one leaves half done.
+"""
+
+from abc import ABC, abstractmethod
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.active_controller import ActiveController
+from odradek.metadata.image import ClusterImage
+
+
+class Duty(ABC):
+    """One term's; made when it begins, of which the duty is told nothing more: what there is by then is all new."""
+
+    def __init__(self, controller: ActiveController, view: ClusterView) -> None:
+        self.controller = controller
+        self.view = view
+
+    @abstractmethod
+    async def perform(self) -> bool:
+        """Do what is due by `view.image`. True if the tree was changed, so that there may be more to do.
+
+        What changed is marked at `view.follower`, which reads it again. Raises `DeposedError` and the store's errors.
+        """
+
+    def notice(self, old: ClusterImage, new: ClusterImage) -> None:  # noqa: B027 - most need not know
+        """Another image was published."""
+
+    def end(self) -> None:  # noqa: B027 - most have nothing to end
+        """The term is over."""

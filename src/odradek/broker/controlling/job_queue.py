@@ -1,0 +1,76 @@
+"""Work that others ask of a task that does one thing after the other: each waits for its answer."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from odradek.broker.controlling.active_controller import DeposedError
+from odradek.metadata.store import SessionExpired
+from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
+
+T = TypeVar("T")
+
+
+class JobQueue:
+    """Jobs in the order in which they were asked for. How many wait is limited by who may ask: a request each."""
+
+    def __init__(self, *, wake: Callable[[], None]) -> None:
+        self._jobs: deque[tuple[Callable[[], Awaitable[None]], Callable[[KafkaError], None]]] = deque()
+        self._wake = wake
+
+    async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Have `work` done in its turn. Raises `KafkaError`, whatever it was that went wrong."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def fail(error: KafkaError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        async def job() -> None:
+            result = await work()
+            if not answer.done():
+                answer.set_result(result)
+
+        self._jobs.append((job, fail))
+        self._wake()
+        return await answer
+
+    async def do_all(self, *, deposed: Callable[[], None]) -> None:
+        """Do what was asked for. An error that is not the job's own is raised, when its asker has been told.
+
+        `deposed` is called when a job found out that this broker is not the controller any more.
+        """
+        while self._jobs:
+            job, fail = self._jobs.popleft()
+            try:
+                await job()
+            except OdradekError as error:
+                fail(as_kafka_error(error))
+                if isinstance(error, DeposedError):
+                    deposed()
+                if not isinstance(error, KafkaError):
+                    raise
+            except asyncio.CancelledError:
+                fail(KafkaError(ErrorCode.not_controller))
+                raise
+            except BaseException:
+                fail(KafkaError(ErrorCode.unknown_server_error))
+                raise
+
+    def fail_all(self, error: KafkaError) -> None:
+        """Answer whoever waits: clients try again, maybe with another broker."""
+        while self._jobs:
+            _, fail = self._jobs.popleft()
+            fail(error)
+
+
+def as_kafka_error(error: OdradekError) -> KafkaError:
+    """What a client is told when the tree did not do its part."""
+    if isinstance(error, KafkaError):
+        return error
+    if isinstance(error, DeposedError | SessionExpired):
+        return KafkaError(ErrorCode.not_controller, str(error))
+    if isinstance(error, UnavailableError):
+        return KafkaError(ErrorCode.request_timed_out, str(error))
+    return KafkaError(ErrorCode.unknown_server_error, str(error))

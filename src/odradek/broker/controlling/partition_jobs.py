@@ -1,0 +1,103 @@
+"""What clients ask of the controller about replicas and leaders: decided in `controller`, written by the active one.
+
+The shell brings the image up to date when a job is done, and only then is the client answered.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.active_controller import ActiveController
+from odradek.controller import (
+    Assignment,
+    ElectionType,
+    ReassignmentWishes,
+    Replicas,
+    StateChange,
+    elect_on_demand,
+    plan_reassignments,
+    reassignments,
+)
+from odradek.metadata import paths
+from odradek.metadata.nodes import BrokenNodeError, ReassignPartitionsNode
+from odradek.metadata.store import BadVersion, NoNode
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+
+async def alter_reassignments(
+    controller: ActiveController,
+    view: ClusterView,
+    targets: Mapping[TopicPartition, Replicas | None],
+    *,
+    allow_replication_factor_change: bool,
+) -> dict[TopicPartition, KafkaError]:
+    """Begin to give partitions these replicas, or with `None` to cancel, and tell for which that can't be.
+
+    What `/admin/reassign_partitions` says of them holds no more. Raises `KafkaError` if somebody else writes, too.
+    """
+    plan = plan_reassignments(
+        view.image,
+        targets,
+        controller_epoch=controller.epoch,
+        allow_replication_factor_change=allow_replication_factor_change,
+    )
+    view.follower.mark(topics={step.topic for step in plan.steps})
+    try:
+        await _override_wishes(controller, view, targets.keys() - plan.errors.keys())
+        for step in plan.steps:
+            await controller.write(step.operations)
+    except (BadVersion, NoNode):
+        raise _disturbed(view, targets) from None
+    return dict(plan.errors)
+
+
+async def list_reassignments(
+    view: ClusterView, wanted: Mapping[str, Collection[int]] | None
+) -> dict[TopicPartition, Assignment]:
+    """What is in progress, of all partitions or some."""
+    return reassignments(view.image, wanted)
+
+
+async def elect_leaders(
+    controller: ActiveController,
+    view: ClusterView,
+    wanted: Iterable[TopicPartition] | None,
+    election_type: ElectionType,
+) -> dict[TopicPartition, KafkaError | None]:
+    """Hold the elections that are asked for, and tell for each why it can't be held, or `None`.
+
+    Raises `KafkaError` if somebody else writes, too.
+    """
+    decided = elect_on_demand(
+        view.image,
+        wanted,
+        election_type,
+        shutting_down=controller.shutting_down,
+        offline=controller.offline,
+        controller_epoch=controller.epoch,
+    )
+    changes = [each for each in decided.values() if isinstance(each, StateChange)]
+    view.follower.mark(topics={change.partition.topic for change in changes})
+    try:
+        await controller.change_states(changes)
+    except (BadVersion, NoNode):
+        raise _disturbed(view, decided) from None
+    return {key: each if isinstance(each, KafkaError) else None for key, each in decided.items()}
+
+
+async def _override_wishes(controller: ActiveController, view: ClusterView, keys: Collection[TopicPartition]) -> None:
+    node = await view.store.get(paths.REASSIGN_PARTITIONS)
+    if node is None:
+        return
+    try:
+        wished = ReassignPartitionsNode.decode(paths.REASSIGN_PARTITIONS, node.data)
+    except BrokenNodeError:
+        return  # the duty names it in the log
+    gone = ReassignmentWishes(node=wished, version=node.version).without(keys)
+    if gone is not None:
+        await controller.write([gone])
+
+
+def _disturbed(view: ClusterView, keys: Iterable[TopicPartition]) -> KafkaError:
+    """Not all was written; what was goes on. Clients ask again, of a controller that has read what is there now."""
+    view.follower.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
+    return KafkaError(ErrorCode.request_timed_out, "somebody else changed the metadata tree meanwhile; ask again")

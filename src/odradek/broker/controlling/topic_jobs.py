@@ -1,0 +1,107 @@
+"""What clients ask of the controller about topics: decided here, written by `ActiveController`, each one or not at all.
+
+The shell brings the image up to date when a job is done, and only then is the client answered.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.active_controller import ActiveController
+from odradek.broker.turns import in_turns
+from odradek.controller import (
+    NewPartitions,
+    NewTopic,
+    RequestRoom,
+    TakenNames,
+    TopicCreation,
+    TopicDeletion,
+    TopicPlan,
+    plan_partitions,
+    plan_topic,
+)
+from odradek.model import ErrorCode, KafkaError
+from odradek.runtime import Entropy, new_id
+
+
+async def create_topics(
+    controller: ActiveController,
+    view: ClusterView,
+    wanted: Sequence[NewTopic],
+    entropy: Entropy,
+    *,
+    validate_only: bool,
+) -> list[TopicCreation]:
+    """Create topics, in the order of `wanted`."""
+    image, load = view.image, view.load.copy()
+    taken = TakenNames((*image.topics, *image.deleting))
+    room = RequestRoom()
+    results = []
+    async for topic in in_turns(wanted):
+        plan: TopicPlan | None = None
+        try:
+            plan = plan_topic(
+                topic,
+                topic_id=new_id(entropy),
+                existing=taken,
+                brokers=image.brokers,
+                load=load,
+                config=view.config,
+            )
+            room.take(len(plan.replicas))
+            if not validate_only:
+                await controller.create_topic(plan)
+                view.follower.mark(topics=(topic.name,), names=True)
+        except KafkaError as error:
+            results.append(TopicCreation(name=topic.name, error=error))
+        else:
+            taken.add(topic.name)
+            results.append(TopicCreation(name=topic.name, plan=plan))
+    return results
+
+
+async def create_partitions(
+    controller: ActiveController, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
+) -> list[KafkaError | None]:
+    """Give topics more partitions, in the order of `wanted`."""
+    image, load = view.image, view.load.copy()
+    room = RequestRoom()
+    results: list[KafkaError | None] = []
+    async for each in in_turns(wanted):
+        try:
+            added = plan_partitions(each, image.topics.get(each.topic), brokers=image.brokers, load=load)
+            room.take(len(added))
+            if not validate_only:
+                await controller.add_partitions(each.topic, added)
+            results.append(None)
+        except KafkaError as error:
+            results.append(error)
+    view.follower.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
+    return results
+
+
+async def delete_topics(
+    controller: ActiveController, view: ClusterView, wanted: Sequence[str | UUID]
+) -> list[TopicDeletion]:
+    """Write down that topics, by name or id, are to be deleted; the duty does it."""
+    results = [_find(view, name_or_id) async for name_or_id in in_turns(wanted)]
+    await controller.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
+    view.follower.mark(names=True)
+    return results
+
+
+def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
+    """The topic that is meant, or the error that says why it can't be deleted."""
+    name = name_or_id if isinstance(name_or_id, str) else None
+    image = view.image
+    topic = image.topics.get(name_or_id) if isinstance(name_or_id, str) else image.topic_by_id(name_or_id)
+    error: KafkaError | None = None
+    if not view.config.delete_topic_enable:
+        error = KafkaError(ErrorCode.topic_deletion_disabled, "delete.topic.enable is false")
+    elif topic is None and name is not None:
+        error = KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+    elif topic is None:
+        error = KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with the id {name_or_id}")
+    if topic is None:
+        return TopicDeletion(name=name, topic_id=None, error=error)
+    return TopicDeletion(name=topic.name, topic_id=topic.topic_id, error=error)

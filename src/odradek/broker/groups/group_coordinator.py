@@ -1,0 +1,237 @@
+"""Which groups this broker coordinates, and the way to them (SPEC 6).
+
+A group lives in the partition of `__consumer_offsets` that its name hashes to; whoever leads that partition coordinates
+the group. Shards come and go with leadership; everything else asks a shard, or says why there is none to ask.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.groups.group_log import GroupLog
+from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.replication.partition import Partition
+from odradek.config import BrokerConfig
+from odradek.controller import NewTopic
+from odradek.groups import GroupSettings, State
+from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+_MINUTE_MS: Final = 60_000
+_USUAL_REPLICAS: Final = 3
+"""Of the cluster's own topics, as in Kafka."""
+_log = logging.getLogger("odradek.groups")
+
+
+def partition_of(group_id: str, partition_count: int) -> int:
+    """The partition of `__consumer_offsets` that a group lives in: Java's `abs(group_id.hashCode()) % count`."""
+    utf16 = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(utf16[::2], utf16[1::2], strict=True):
+        code = (code * 31 + (high << 8 | low)) & 0xFFFFFFFF
+    if code >= 0x80000000:
+        code = 0x100000000 - code
+    return 0 if code == 0x80000000 else code % partition_count
+
+
+def offsets_topic(config: BrokerConfig) -> NewTopic:
+    """`__consumer_offsets` as it is created when somebody first looks for a coordinator."""
+    return NewTopic(
+        name=OFFSETS_TOPIC,
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+class GroupCoordinator:
+    """One broker's shards."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        config = broker.config
+        self._settings = GroupSettings(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms, max_size=config.group_max_size
+        )
+        self._image = ClusterImage()
+        self._shards: dict[int, GroupShard] = {}
+        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- what the broker says ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the groups of every partition that this broker leads or will lead, and do not wait for it."""
+        self._image = self._broker.image
+        self._broker.partitions.on_leadership(self._leadership)
+        self._schedule()
+
+    async def stop(self) -> None:
+        """Answer everybody who waits with NOT_COORDINATOR, and hold no timer any longer."""
+        self._stop_timers()
+        for number in tuple(self._shards):
+            self._resign(number)
+
+    def kill(self) -> None:
+        """Do nothing more, as a process that was killed: nobody is answered."""
+        self._stop_timers()
+        for load in self._loads.values():
+            load.cancel()
+        for shard in self._shards.values():
+            shard.kill()
+        self._shards.clear()
+
+    def _stop_timers(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _leadership(self, topic_partition: TopicPartition, partition: Partition | None) -> None:
+        if topic_partition.topic != OFFSETS_TOPIC:
+            return
+        if partition is None:
+            self._resign(topic_partition.partition)
+        else:
+            self._lead(topic_partition.partition, partition)
+
+    def _lead(self, number: int, partition: Partition) -> None:
+        self._resign(number)
+        config, clock = self._broker.config, self._broker.runtime.clock
+        log = GroupLog(partition, clock, config.offsets_commit_timeout_ms)
+        shard = self._shards[number] = GroupShard(log, self._settings, clock)
+        self._loads[number] = asyncio.get_running_loop().create_task(self._load(number, shard))
+
+    def _resign(self, number: int) -> None:
+        load = self._loads.pop(number, None)
+        if load is not None:
+            load.cancel()
+        shard = self._shards.pop(number, None)
+        if shard is not None:
+            shard.unload()
+
+    async def _load(self, number: int, shard: GroupShard) -> None:
+        name = shard.log.partition.topic_partition
+        try:
+            await shard.load()
+        except Exception as error:
+            # Better no coordinator than one that has forgotten half of what it promised.
+            trace = None if isinstance(error, KafkaError) else error
+            _log.error("%s: its groups can't be loaded: %s; nobody coordinates them", name, error, exc_info=trace)
+            del self._loads[number]
+            self._resign(number)
+            return
+        del self._loads[number]
+        self._check_assignments(shard)
+        if shard.groups:
+            _log.info("%s: %d groups with %d offsets loaded", name, len(shard.groups), len(shard.offsets))
+
+    def _check_assignments(self, shard: GroupShard) -> None:
+        """Start a round where topics or partitions changed while nobody coordinated (SPEC 6, failover phase 1)."""
+        counts = {name: len(topic.partitions) for name, topic in self._broker.image.topics.items()}
+        for group in list(shard.groups.values()):
+            if group.state is State.STABLE and not group.assigns_all(counts):
+                reason = "its assignment is not that of the topics as they are now"
+                shard.perform(group, group.start_round(reason, shard.now_ms))
+
+    def _schedule(self) -> None:
+        delay_s = self._broker.config.offsets_retention_check_interval_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look_for_old)
+
+    def _look_for_old(self) -> None:
+        self._schedule()
+        self._follow_image()
+        for shard in self._ready():
+            shard.forget_old(self._broker.config.offsets_retention_minutes * _MINUTE_MS)
+
+    def _follow_image(self) -> None:
+        """Forget the offsets of topics that were deleted, also if another topic has the name since."""
+        old, new = self._image, self._broker.image
+        if new is old:
+            return
+        self._image = new
+        gone = frozenset(
+            name
+            for name in new.changed_topics(old)
+            if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
+        )
+        if gone:
+            for shard in self._ready():
+                shard.forget_topics(gone)
+
+    def _ready(self) -> list[GroupShard]:
+        return [shard for shard in self._shards.values() if not shard.is_loading]
+
+    # -- the way to a group --------------------------------------------------------------------------------------------
+
+    def shard_of(self, group_id: str) -> GroupShard:
+        """The shard that a group lives in.
+
+        Raises `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS while it loads, NOT_COORDINATOR if another broker has it.
+        """
+        self._follow_image()
+        shard = self._shards.get(partition_of(group_id, self._partition_count))
+        if shard is None:
+            raise KafkaError(ErrorCode.not_coordinator)
+        if shard.is_loading:
+            raise KafkaError(ErrorCode.coordinator_load_in_progress)
+        return shard
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether a member of that size may come: all together take no more than `queued.max.request.bytes`."""
+        limit_bytes = self._broker.config.queued_max_request_bytes
+        return limit_bytes < 0 or size_bytes + sum(shard.size_bytes for shard in self._shards.values()) <= limit_bytes
+
+    @property
+    def loaded_shards(self) -> list[GroupShard]:
+        """Every shard that is loaded by now."""
+        return self._ready()
+
+    def shards(self) -> Iterable[GroupShard]:
+        """Every shard that is loaded. Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS if one is not."""
+        if any(shard.is_loading for shard in self._shards.values()):
+            raise KafkaError(ErrorCode.coordinator_load_in_progress)
+        return self._shards.values()
+
+    async def find(self, group_id: str) -> BrokerImage:
+        """The broker that coordinates a group; `__consumer_offsets` is created when this is first asked.
+
+        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while nobody leads the group's partition.
+        """
+        if OFFSETS_TOPIC not in self._broker.image.topics:
+            await self._create_topic()
+        image = self._broker.image
+        partition = image.partition(TopicPartition(OFFSETS_TOPIC, partition_of(group_id, self._partition_count)))
+        leader = None if partition is None else image.brokers.get(partition.leader)
+        if leader is None:
+            raise KafkaError(
+                ErrorCode.coordinator_not_available, f"nobody leads the partition of {OFFSETS_TOPIC} for {group_id!r}"
+            )
+        return leader
+
+    @property
+    def _partition_count(self) -> int:
+        topic = self._broker.image.topics.get(OFFSETS_TOPIC)
+        return self._broker.config.offsets_topic_num_partitions if topic is None else max(len(topic.partitions), 1)
+
+    async def _create_topic(self) -> None:
+        """Create `__consumer_offsets`, which waits until there are brokers for as many replicas as it shall have."""
+        topic = offsets_topic(self._broker.config)
+        alive = len(self._broker.image.brokers)
+        if topic.replication_factor < min(alive, _USUAL_REPLICAS):
+            _log.warning(
+                "%s is created with %d replicas, although %d brokers are there: groups stop when a broker does. "
+                "offsets.topic.replication.factor says how many",
+                OFFSETS_TOPIC, topic.replication_factor, alive,
+            )  # fmt: skip
+        try:
+            await self._broker.topics_on_demand.ensure(topic)
+        except (KafkaError, UnavailableError) as error:
+            raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error

@@ -1,0 +1,185 @@
+"""Group records on their way into a `__consumer_offsets` partition, and out of it again.
+
+A write has two ends: when its records are committed, which is when state may change, and when whoever waits is
+answered, which is then or after `offsets.commit.timeout.ms`, whichever comes first.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Partition
+from odradek.groups import Replay
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.control_records import ControlType, decode_marker
+from odradek.protocol.record_batch import BatchHeader, iterate_batches
+from odradek.protocol.records import decode_records, encode_batch
+from odradek.runtime import Clock
+
+GroupRecord = tuple[bytes, bytes | None]
+"""Key and value; None for the value is a tombstone."""
+READ_BYTES: Final = 1 << 20
+"""How much of a log is replayed in one turn of the event loop."""
+
+_ANSWERS: Final = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+}
+"""What a group's member is told when an append went wrong: where to look again, or that nothing helps."""
+
+
+class GroupLog:
+    """One partition's log as a coordinator uses it."""
+
+    def __init__(self, partition: Partition, clock: Clock, commit_timeout_ms: int) -> None:
+        self.partition = partition
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+        self._unanswered: dict[_Write, None] = {}
+
+    def write(
+        self,
+        records: Sequence[GroupRecord],
+        *,
+        committed: Callable[[int], None] | None = None,
+        answered: Callable[[ErrorCode], None],
+    ) -> None:
+        """Append `records` as one batch.
+
+        `committed` is called with the offset of the first one when all are committed, however late that is;
+        `answered` once, after it, or with what went wrong. Neither is called at once.
+        """
+        loop = asyncio.get_running_loop()
+        now_ms = self._clock.now_ms()
+        write = _Write(self, committed, answered)
+        try:
+            batch = encode_batch([(now_ms, key, value, ()) for key, value in records])
+            info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
+        except KafkaError as error:
+            loop.call_soon(write.answer, _ANSWERS.get(error.code, error.code))
+            return
+        self._unanswered[write] = None
+        write.first_offset = info.first_offset
+        write.timer = loop.call_later(
+            self._commit_timeout_ms / 1000, write.answer, _ANSWERS[ErrorCode.request_timed_out]
+        )
+        self.partition.when_acknowledged(info, acks=ACKS_ALL, waiter=write.acknowledged)
+
+    def settle(self, settled: Callable[[], None]) -> None:
+        """Call `settled` when what is being written now is answered; at once if nothing is."""
+        if not self._unanswered:
+            settled()
+        else:
+            next(reversed(self._unanswered)).then.append(settled)
+
+    def close(self, error: ErrorCode) -> None:
+        """Answer what is being written: this broker leads the partition no longer, or stops."""
+        for write in tuple(self._unanswered):
+            write.answer(error)
+
+    def kill(self) -> None:
+        """Answer nobody, ever."""
+        for write in self._unanswered:
+            if write.timer is not None:
+                write.timer.cancel()
+        self._unanswered.clear()
+
+    async def replay(self) -> Replay:
+        """Read everything that is there, a piece per turn, and return when it is committed.
+
+        To the end of the log, and not to the high watermark: a new leader knows that one late, and what is behind it
+        in its log will be committed, unless this broker dies first. Whoever asks meanwhile had better wait, so that he
+        is told nothing that is forgotten then; but where there are too few replicas to commit anything, he hears
+        after `offsets.commit.timeout.ms` what there is. Raises `KafkaError` when this broker leads no longer.
+        """
+        log = self.partition.log
+        replay = Replay()
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            if offset >= log.written_offset:
+                await self._reached(log.log_end_offset, ACKS_LEADER)
+            data = log.read(offset, READ_BYTES, up_to_offset=log.written_offset)
+            next_offset = offset
+            for position, header in iterate_batches(data):
+                _replay_batch(replay, header, memoryview(data)[position : position + header.size])
+                next_offset = header.next_offset
+            if next_offset == offset:
+                break
+            offset = next_offset
+            await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._commit_timeout_ms / 1000):
+                await self._reached(offset, ACKS_ALL)
+        return replay
+
+    async def _reached(self, offset: int, acks: int) -> None:
+        """Return when everything before `offset` is written, or committed; or will not be for now."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def reached(error: KafkaError | None) -> None:
+            if future.done():
+                return
+            if error is None or error.code is ErrorCode.not_enough_replicas_after_append:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self.partition.when_reached(offset, acks=acks, waiter=reached)
+        await future
+
+    def forget(self, write: "_Write") -> None:
+        """It is answered."""
+        self._unanswered.pop(write, None)
+
+
+class _Write:
+    """One batch on its way."""
+
+    __slots__ = ("_answered", "_committed", "_log", "first_offset", "then", "timer")
+
+    def __init__(
+        self, log: GroupLog, committed: Callable[[int], None] | None, answered: Callable[[ErrorCode], None]
+    ) -> None:
+        self._log = log
+        self._committed = committed
+        self._answered: Callable[[ErrorCode], None] | None = answered
+        self.first_offset = -1
+        self.timer: asyncio.TimerHandle | None = None
+        self.then: list[Callable[[], None]] = []
+
+    def acknowledged(self, error: KafkaError | None) -> None:
+        if error is None:
+            if self._committed is not None:
+                self._committed(self.first_offset)
+            self.answer(ErrorCode.none)
+        else:
+            self.answer(_ANSWERS.get(error.code, error.code))
+
+    def answer(self, error: ErrorCode) -> None:
+        answered, self._answered = self._answered, None
+        if answered is None:
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+        self._log.forget(self)
+        answered(error)
+        for settled in self.then:
+            settled()
+
+
+def _replay_batch(replay: Replay, header: BatchHeader, batch: memoryview) -> None:
+    if header.is_control:
+        marker = decode_marker(batch)
+        if marker is not None:
+            replay.end_transaction(header.producer_id, committed=marker.type is ControlType.COMMIT)
+        return
+    producer_id = header.producer_id if header.is_transactional else -1
+    for record in decode_records(batch):
+        replay.record(record.key, record.value, record.offset, producer_id)

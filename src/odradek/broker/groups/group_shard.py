@@ -1,0 +1,296 @@
+"""The groups of one `__consumer_offsets` partition that this broker leads: machines inside, futures and timers outside.
+
+Decide first, act after: a machine says what must happen, `perform` does it. What waits for a record is answered by
+`GroupLog`; one timer per group wakes its machine.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from odradek.broker.groups.group_log import GroupLog, GroupRecord
+from odradek.groups import (
+    Append,
+    ClassicGroup,
+    Effect,
+    GroupSettings,
+    Offsets,
+    RebalanceBegan,
+    State,
+)
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.group_records import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_key,
+    encode_value,
+)
+from odradek.runtime import Clock
+
+_log = logging.getLogger("odradek.groups")
+
+
+class GroupShard:
+    """Groups, offsets, and what wakes them."""
+
+    def __init__(self, log: GroupLog, settings: GroupSettings, clock: Clock) -> None:
+        self.is_loading = True
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = Offsets()
+        self.size_bytes = 0
+        """About what the members of all groups take in memory."""
+        self.log = log
+        self._settings = settings
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._sizes: dict[str, int] = {}
+
+    @property
+    def now_ms(self) -> int:
+        """The machines' clock: it only goes forward."""
+        return int(self._clock.monotonic() * 1000)
+
+    async def load(self) -> None:
+        """Replay the log; when this returns, the groups are as the last coordinator recorded them."""
+        replay = await self.log.replay()
+        if replay.unreadable:
+            _log.warning("%s: %d records can't be read", self.log.partition.topic_partition, replay.unreadable)
+        loaded = replay.finish(self._settings, self.now_ms)
+        self.offsets = replay.offsets
+        self.groups = {group_id: group for group_id, (group, _) in loaded.items()}
+        self.is_loading = False
+        for group, effects in loaded.values():
+            self.perform(group, effects)
+
+    def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
+        """Answer everybody who waits, and stop every timer."""
+        for group in list(self.groups.values()):
+            self.perform(group, group.unload(error))
+        self.log.close(error)
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.groups.clear()
+
+    def kill(self) -> None:
+        """Stop every timer, and say nothing to anybody."""
+        self.log.kill()
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.groups.clear()
+
+    # -- machines ------------------------------------------------------------------------------------------------------
+
+    def group(self, group_id: str) -> ClassicGroup:
+        """The group, made if there is none; if nothing comes of it, `perform` lets it go again."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self._settings)
+        return group
+
+    def perform(self, group: ClassicGroup, effects: Sequence[Effect]) -> None:
+        """Do what a machine says."""
+        for effect in effects:
+            if isinstance(effect, Append):
+                self._record(group, effect)
+            elif isinstance(effect, RebalanceBegan):
+                told = _printable(f"{group.group_id}: round after generation {effect.generation}: {effect.reason}")
+                _log.info("group %s", told)
+            else:
+                answer(effect.to, effect)
+        self._weigh(group)
+        if group.is_forgettable and not self.offsets.of(group.group_id):
+            if self.groups.get(group.group_id) is group:
+                del self.groups[group.group_id]
+            self._disarm(group.group_id)
+        elif group.state is not State.DEAD:
+            self._arm(group)
+
+    def _weigh(self, group: ClassicGroup) -> None:
+        size = group.size_bytes
+        self.size_bytes += size - self._sizes.pop(group.group_id, 0)
+        if size:
+            self._sizes[group.group_id] = size
+
+    def _record(self, group: ClassicGroup, append: Append) -> None:
+        group.recorded_at_ms = self._clock.now_ms()
+        value = replace(append.metadata, current_state_timestamp=group.recorded_at_ms)
+        record = encode_key(GroupMetadataKey(group=group.group_id)), encode_value(value)
+        self.log.write([record], answered=partial(self._recorded, group, append.ticket))
+
+    def _recorded(self, group: ClassicGroup, ticket: int, error: ErrorCode) -> None:
+        if error is ErrorCode.none:
+            self.perform(group, group.committed(ticket, self.now_ms))
+        else:
+            name = _printable(group.group_id)
+            _log.warning("group %s: its record is not committed: %s", name, error.name.upper())
+            self.perform(group, group.failed(ticket, error, self.now_ms))
+
+    def _arm(self, group: ClassicGroup) -> None:
+        """See that the machine is woken at its next deadline, or before: it then finds nothing to do."""
+        deadline_ms = group.next_deadline_ms
+        armed = self._timers.get(group.group_id)
+        if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
+            return
+        self._disarm(group.group_id)
+        # A millisecond at least, so that rounding never makes a machine wait for a moment that does not come.
+        delay_ms = max(deadline_ms - self.now_ms, 1)
+        self._timers[group.group_id] = deadline_ms, self._loop.call_later(delay_ms / 1000, self._wake, group)
+
+    def _disarm(self, group_id: str) -> None:
+        armed = self._timers.pop(group_id, None)
+        if armed is not None:
+            armed[1].cancel()
+
+    def _wake(self, group: ClassicGroup) -> None:
+        del self._timers[group.group_id]
+        self.perform(group, group.expire(self.now_ms))
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def commit(self, group_id: str, values: Mapping[TopicPartition, OffsetCommitValue]) -> "asyncio.Future[ErrorCode]":
+        """Record offsets; they count when they are committed. A group that nobody is in comes to be by it."""
+        future: asyncio.Future[ErrorCode] = self._loop.create_future()
+        records: list[GroupRecord] = [
+            (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=number)), encode_value(value))
+            for (topic, number), value in values.items()
+        ]
+
+        def committed(first_offset: int) -> None:
+            self.group(group_id)
+            for record_offset, (partition, value) in enumerate(values.items(), first_offset):
+                self.offsets.put(group_id, partition, value, record_offset)
+
+        self.log.write(records, committed=committed, answered=partial(answer, future))
+        return future
+
+    def settled(self) -> "asyncio.Future[None]":
+        """Done when everything that is being written now is answered (KIP-447: offsets that are stable)."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self.log.settle(partial(answer, future, None))
+        return future
+
+    def forget_topics(self, topics: frozenset[str]) -> None:
+        """Forget the offsets of deleted topics, at once: a topic of the same name begins at its beginning."""
+        by_group: dict[str, list[TopicPartition]] = {}
+        for group_id, partition in self.offsets.of_topics(topics):
+            by_group.setdefault(group_id, []).append(partition)
+        for group_id, partitions in by_group.items():
+            for partition in partitions:
+                self.offsets.remove(group_id, partition)
+            self._bury(group_id, partitions, also_group=False)
+
+    def forget_old(self, retention_ms: int) -> None:
+        """Forget offsets that nobody needed for so long, and groups that have neither offsets nor members then."""
+        now_ms = self._clock.now_ms()
+        for group_id, group in list(self.groups.items()):
+            retention = group.retention
+            if retention is None:
+                continue
+            idle_since_ms, subscribed = retention
+            expired = self.offsets.expired(
+                group_id,
+                idle_since_ms=idle_since_ms,
+                subscribed=subscribed,
+                now_ms=now_ms,
+                retention_ms=retention_ms,
+            )
+            nothing_left = len(expired) == len(self.offsets.of(group_id))
+            over = group.is_over and nothing_left and not self.offsets.has_open_transactions(group_id)
+            if expired or over:
+                self._bury(group_id, expired, also_group=over)
+
+    # -- what is to be deleted -----------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str) -> "asyncio.Future[ErrorCode]":
+        """Delete a group that nobody is in, and its offsets, also those that are being written now (KIP-229).
+
+        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or what became of the record.
+        """
+        future: asyncio.Future[ErrorCode] = self._loop.create_future()
+        self.log.settle(partial(self._delete, group_id, future))
+        return future
+
+    def _delete(self, group_id: str, future: "asyncio.Future[ErrorCode]") -> None:
+        group = self.groups.get(group_id)
+        if group is None:
+            answer(future, ErrorCode.group_id_not_found)
+        elif group.state is State.DEAD:
+            answer(future, ErrorCode.not_coordinator)
+        elif group.state is not State.EMPTY:
+            answer(future, ErrorCode.non_empty_group)
+        elif not group.is_empty:
+            # The last one is just leaving; the record of it comes first.
+            self._loop.call_soon(self.log.settle, partial(self._delete, group_id, future))
+        else:
+            offsets = list(self.offsets.of(group_id))
+            self._bury(group_id, offsets, also_group=True, done=partial(answer, future))
+
+    def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> "asyncio.Future[ErrorCode]":
+        """Delete a group's offsets of these partitions; whether nobody needs them, the caller knows (KIP-496)."""
+        future: asyncio.Future[ErrorCode] = self._loop.create_future()
+        present = [partition for partition in self.offsets.of(group_id) if partition in partitions]
+        if present:
+            self._bury(group_id, present, also_group=False, done=partial(answer, future))
+        else:
+            answer(future, ErrorCode.none)
+        return future
+
+    def _bury(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        *,
+        also_group: bool,
+        done: Callable[[ErrorCode], None] = lambda _: None,
+    ) -> None:
+        """Write tombstones. A group that goes is gone at once: whoever joins meanwhile founds a new one.
+
+        `done` is called with what became of them, not at once.
+        """
+        records: list[GroupRecord] = [
+            (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=number)), None)
+            for topic, number in partitions
+        ]
+        group = self.group(group_id)
+        if also_group:
+            records.append((encode_key(GroupMetadataKey(group=group_id)), None))
+            del self.groups[group_id]
+            self.size_bytes -= self._sizes.pop(group_id, 0)
+            self._disarm(group_id)
+
+        def committed(_: int) -> None:
+            for partition in partitions:
+                self.offsets.remove(group_id, partition)
+
+        def answered(error: ErrorCode) -> None:
+            if error is not ErrorCode.none:
+                _log.warning("group %s: nothing is forgotten: %s", _printable(group_id), error.name.upper())
+                if also_group:
+                    self.groups.setdefault(group_id, group)
+                done(error)
+                return
+            name, also = _printable(group_id), ", and it is" * also_group
+            _log.info("group %s: %d offsets are forgotten%s", name, len(partitions), also)
+            if not also_group:
+                self.perform(group, ())
+            done(error)
+
+        self.log.write(records, committed=committed, answered=answered)
+
+
+def _printable(text: str) -> str:
+    """What clients wrote, fit for one line of a log."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
+
+
+def answer(future: object, result: object) -> None:
+    """Complete a future that somebody may have given up already."""
+    assert isinstance(future, asyncio.Future)
+    if not future.done():
+        future.set_result(result)

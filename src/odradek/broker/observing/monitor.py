@@ -1,0 +1,90 @@
+"""The page for Prometheus and the answers to probes, on a port of their own.
+
+```
+/metrics   every number there is (see docs/metrics.md)
+/healthz   200 while the process can answer: an orchestrator should restart it when this fails. A full disk, which no
+           restart would help, is a line of its own in it
+/readyz    200 while clients are served, else 503 and the reason: none should be sent while this fails
+```
+It opens before the broker starts, so that a long recovery looks like what it is.
+"""
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from odradek.broker.lifecycle import Phase
+from odradek.broker.observing.observation import steps
+from odradek.metrics.exposition import load, render
+from odradek.metrics.http import Answer, HttpService
+from odradek.model import ConfigurationError
+from odradek.runtime import Listener
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+_NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+class Monitor:
+    """See the module. To be made before the broker starts: requests are measured from then on."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._service = HttpService(self._respond)
+        self._listener: Listener | None = None
+        broker.server.measure_requests()
+
+    @property
+    def port(self) -> int:
+        """The port that is open."""
+        assert self._listener is not None, "the monitor is not open"
+        return self._listener.port
+
+    async def open(self, host: str, port: int) -> None:
+        """Answer on `port` (0: any free one) from now on. Raises `ConfigurationError` if it can't be had."""
+        load()
+        try:
+            self._listener = await self._broker.runtime.network.listen(self._service.connection, host, port)
+        except OSError as error:
+            raise ConfigurationError(f"can't listen on {host}:{port} for metrics: {error.strerror or error}") from None
+        _log.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._listener is not None:
+            self._listener.close()
+        self._service.close()
+
+    async def _respond(self, path: str, accept: str) -> Answer:
+        if path == "/metrics":
+            # The numbers are read here, where they change, and others have their turn in between: 10,000 partitions
+            # take 0.2 s in all, and their text as long again.
+            families = []
+            for family in steps(self._broker):
+                if family is not None:
+                    families.append(family)
+                await asyncio.sleep(0)
+            content_type, page = await asyncio.to_thread(render, families, accept)
+            return Answer(content_type=content_type, body=page)
+        if path == "/healthz":
+            lines = ["ok", *self._broker.partitions.writer.outages.sentences()]
+            return Answer(body="".join(f"{line}\n" for line in lines).encode())
+        if path == "/readyz":
+            reason = self._unreadiness()
+            return Answer(body=b"ready\n") if reason is None else Answer(status=_NOT_READY, body=f"{reason}\n".encode())
+        if path == "/":
+            return Answer(body=b"/metrics\n/healthz\n/readyz\n")
+        return Answer(status=HTTPStatus.NOT_FOUND, body=b"there are /metrics, /healthz and /readyz\n")
+
+    def _unreadiness(self) -> str | None:
+        broker = self._broker
+        if broker.phase is not Phase.RUNNING:
+            return f"the broker is {broker.phase.name.lower()}"
+        if broker.broker_id not in broker.image.brokers:
+            return "the broker is not in the cluster: its session with the metadata is lost"
+        if broker.fence.is_closed:
+            return "the broker leads nothing: its session with the metadata may be over"
+        return None

@@ -1,0 +1,238 @@
+"""All that a broker can tell of itself in numbers, read at one moment from whoever counts. Nothing is counted here.
+
+It takes a few µs for each partition. On a broker that has not started there is less to tell, and no error.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from odradek import __version__
+from odradek.broker.lifecycle import Phase
+from odradek.broker.serving.metering import api_name
+from odradek.log import Log
+from odradek.metrics import catalog
+from odradek.metrics.counters import Histogram, RequestCounters
+from odradek.metrics.exposition import Family, Sample
+from odradek.model import ErrorCode, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+    from odradek.metrics.catalog import Metric
+
+
+_LOGS_AT_ONCE: Final = 1000
+"""Of which numbers are read in one turn of the event loop."""
+_LATENESS_MS: Final = 300_000
+"""What Kafka adds to the longest time that a transaction may take, before it counts as late."""
+
+
+def observe(broker: "Broker") -> list[Family]:
+    """Every metric of the catalogue, as it is now; no number changes afterwards."""
+    return [family for family in steps(broker) if family is not None]
+
+
+def steps(broker: "Broker") -> Iterator[Family | None]:
+    """The same in pieces of some milliseconds; None is a piece of a family.
+
+    After each, whoever asks may let others work, and what is read later is as it is then.
+    """
+    yield Family(catalog.INFO, [((__version__, str(broker.broker_id), broker.image.cluster_id), 1)])
+    yield _one(catalog.BROKER_STATE, broker.phase)
+    yield from _traffic(broker)
+    yield from _rejections(broker)
+    yield from _requests(broker)
+    yield from _clients(broker)
+    yield from _replicas(broker)
+    yield from _cluster(broker)
+    yield from _logs(broker)
+    yield from _cleaner(broker)
+    yield from _groups(broker)
+
+
+def _logs_of(broker: "Broker") -> Mapping[TopicPartition, Log]:
+    """The broker's logs; none while another thread opens them."""
+    return {} if broker.phase is Phase.STARTING else broker.logs.logs
+
+
+def _one(metric: "Metric", value: float) -> Family:
+    return Family(metric, [((), value)])
+
+
+def _traffic(broker: "Broker") -> Iterator[Family]:
+    topics = list(broker.partitions.traffic.items())
+    yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
+    yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
+    yield Family(catalog.BYTES_OUT, [((topic,), traffic.bytes_out) for topic, traffic in topics])
+    yield _one(catalog.REPLICATION_BYTES_IN, broker.counters.replication_bytes_in)
+    yield _one(catalog.REPLICATION_BYTES_OUT, broker.counters.replication_bytes_out)
+
+
+def _rejections(broker: "Broker") -> Iterator[Family]:
+    """Those of topics that are not led here have no name: clients can make up any number."""
+    counters = broker.counters
+    topics = [*broker.partitions.traffic.items(), ("", counters.elsewhere)]
+    yield Family(catalog.BYTES_REJECTED, [((topic,), traffic.bytes_rejected) for topic, traffic in topics])
+    yield Family(catalog.FAILED_PRODUCES, [((topic,), traffic.failed_produces) for topic, traffic in topics])
+    yield Family(catalog.FAILED_FETCHES, [((topic,), traffic.failed_fetches) for topic, traffic in topics])
+    yield _one(catalog.KEYLESS, counters.keyless_batches)
+    yield _one(catalog.INVALID_MAGIC, counters.invalid_magic_batches)
+    yield _one(catalog.INVALID_CRC, counters.invalid_crc_batches)
+    yield _one(catalog.INVALID_SEQUENCE, counters.invalid_sequence_batches)
+
+
+def _requests(broker: "Broker") -> Iterator[Family]:
+    meter = broker.server.meter
+    if meter is None:
+        return
+    errors = broker.counters.errors.items()
+    yield Family(
+        catalog.ERRORS, [((api_name(key), ErrorCode(code).name.upper()), count) for (key, code), count in errors]
+    )
+    yield _one(catalog.IDLE, meter.idle_ratio())
+    by_api: dict[str, list[RequestCounters]] = {}
+    for (name, _), counters in meter.counters.items():
+        by_api.setdefault(name, []).append(counters)
+    yield Family(catalog.REQUESTS, [(key, counters.requests) for key, counters in meter.counters.items()])
+    for metric, pick in _TIMES.items():
+        yield Family(metric, _histograms((name, list(map(pick, all_))) for name, all_ in by_api.items()))
+    yield Family(
+        catalog.REQUEST_BYTES, [((name,), sum(each.request_bytes for each in all_)) for name, all_ in by_api.items()]
+    )
+    yield Family(
+        catalog.RESPONSE_BYTES, [((name,), sum(each.response_bytes for each in all_)) for name, all_ in by_api.items()]
+    )
+
+
+_TIMES: Final[Mapping["Metric", Callable[[RequestCounters], Histogram]]] = {
+    catalog.REQUEST_QUEUE_TIME: attrgetter("queue_time"),
+    catalog.LOCAL_TIME: attrgetter("local_time"),
+    catalog.REMOTE_TIME: attrgetter("remote_time"),
+    catalog.RESPONSE_QUEUE_TIME: attrgetter("response_queue_time"),
+    catalog.TOTAL_TIME: attrgetter("total_time"),
+}
+
+
+def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
+    """One histogram for each name, the versions added up."""
+    samples: list[Sample] = []
+    for name, histograms in named:
+        total = Histogram()
+        for histogram in histograms:
+            total.add(histogram)
+        samples.append(((name,), total))
+    return samples
+
+
+def _clients(broker: "Broker") -> Iterator[Family]:
+    server, sessions = broker.server, broker.fetch_sessions
+    listeners = server.counters.items()
+    yield Family(catalog.CONNECTIONS, [((name,), count) for name, count in server.connections_by_listener.items()])
+    yield Family(catalog.CONNECTIONS_CREATED, [((name,), counters.admitted) for name, counters in listeners])
+    yield Family(catalog.CONNECTIONS_CLOSED, [((name,), counters.closed) for name, counters in listeners])
+    yield Family(catalog.CONNECTIONS_REJECTED, [((name,), counters.rejected) for name, counters in listeners])
+    yield _one(catalog.MEMORY_POOL_USED, server.unanswered_bytes)
+    yield _one(catalog.PURGATORY_SIZE, len(broker.purgatory))
+    yield _one(catalog.FETCH_SESSIONS, len(sessions))
+    yield _one(catalog.FETCH_SESSION_PARTITIONS, sessions.partition_count)
+    yield _one(catalog.FETCH_SESSION_EVICTIONS, sessions.evictions)
+
+
+def _replicas(broker: "Broker") -> Iterator[Family]:
+    led = under_replicated = under_min_isr = at_min_isr = late = 0
+    begun_before_ms = broker.runtime.clock.now_ms() - broker.config.transaction_max_timeout_ms - _LATENESS_MS
+    for partition in broker.partitions:
+        led += 1
+        image = broker.image.partition(partition.topic_partition)
+        under_replicated += image is not None and len(partition.isr) < len(image.replicas)
+        under_min_isr += len(partition.isr) < partition.min_insync_replicas
+        at_min_isr += len(partition.isr) == partition.min_insync_replicas
+        oldest_ms = partition.log.producers.oldest_transaction_timestamp
+        late += oldest_ms is not None and 0 < oldest_ms < begun_before_ms
+    yield _one(catalog.PARTITION_COUNT, len(_logs_of(broker)))
+    yield _one(catalog.LEADER_COUNT, led)
+    yield _one(catalog.UNDER_REPLICATED, under_replicated)
+    yield _one(catalog.UNDER_MIN_ISR, under_min_isr)
+    yield _one(catalog.AT_MIN_ISR, at_min_isr)
+    yield _one(catalog.ISR_SHRINKS, broker.in_sync_sets.shrinks)
+    yield _one(catalog.ISR_EXPANDS, broker.in_sync_sets.expansions)
+    yield _one(catalog.FAILED_ISR_UPDATES, broker.in_sync_sets.failed_updates)
+    yield _one(catalog.MAX_LAG, broker.fetchers.max_lag)
+    yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
+    yield _one(catalog.OFFLINE_DIRECTORIES, len(broker.logs.offline_directories))
+    yield _one(catalog.LATE_TRANSACTIONS, late)
+    yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
+
+
+def _cluster(broker: "Broker") -> Iterator[Family]:
+    """What Kafka's controller tells; of all brokers only one does, so that a sum over them is right."""
+    image = broker.image
+    is_controller = image.controller_id == broker.broker_id and not broker.fence.is_closed
+    partitions = (
+        [each for topic in image.topics.values() for each in topic.partitions.values()] if is_controller else []
+    )
+    yield _one(catalog.ACTIVE_CONTROLLER, is_controller)
+    yield _one(catalog.OFFLINE_PARTITIONS, sum(not partition.has_leader for partition in partitions))
+    yield _one(catalog.GLOBAL_TOPICS, len(image.topics) if is_controller else 0)
+    yield _one(catalog.GLOBAL_PARTITIONS, len(partitions))
+    yield _one(catalog.ACTIVE_BROKERS, len(image.brokers) if is_controller else 0)
+    yield _one(catalog.FENCED, broker.fence.is_closed)
+    yield _one(catalog.FENCINGS, broker.fence.closures)
+    yield Family(catalog.TREE_OPERATIONS, [((name,), count) for name, count in sorted(broker.tree.counts.items())])
+
+
+def _per_log(
+    metric: "Metric", logs: Sequence[tuple[tuple[str, ...], Log]], read: Callable[[Log], float]
+) -> Iterator[Family | None]:
+    samples: list[Sample] = []
+    for start in range(0, len(logs), _LOGS_AT_ONCE):
+        samples += [(labels, read(log)) for labels, log in logs[start : start + _LOGS_AT_ONCE]]
+        yield None
+    yield Family(metric, samples)
+
+
+def _logs(broker: "Broker") -> Iterator[Family | None]:
+    logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
+    flushes = Histogram()
+    flushes.add(broker.partitions.writer.flush_time)
+    yield Family(catalog.LOG_FLUSH_TIME, [((), flushes)])
+    yield from _per_log(catalog.LOG_START_OFFSET, logs, lambda log: log.log_start_offset)
+    yield from _per_log(catalog.LOG_END_OFFSET, logs, lambda log: log.log_end_offset)
+    yield Family(
+        catalog.STABLE_OFFSET_LAG,
+        [
+            (
+                (partition.topic_partition.topic, str(partition.topic_partition.partition)),
+                partition.last_stable_offset_lag,
+            )
+            for partition in broker.partitions
+        ],
+    )
+    yield from _per_log(catalog.LOG_SIZE, logs, lambda log: log.size)
+    yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segment_base_offsets))
+
+
+def _cleaner(broker: "Broker") -> Iterator[Family]:
+    cleaner, now_ms = broker.logs.cleaner, broker.runtime.clock.now_ms()
+    figures = cleaner.figures
+    yield _one(catalog.MAX_CLEAN_TIME, figures.clean_ms / 1000)
+    yield _one(catalog.MAX_BUFFER_UTILIZATION, 100 * figures.buffer_utilization)
+    yield _one(catalog.CLEANER_RECOPY, 100 * figures.written_bytes / max(figures.read_bytes, 1))
+    yield _one(catalog.MAX_COMPACTION_DELAY, figures.max_delay_ms / 1000)
+    yield _one(catalog.MAX_DIRTY, 100 * figures.max_dirty_ratio)
+    yield _one(catalog.TIME_SINCE_CLEANER_RAN, 0 if figures.last_run_ms is None else now_ms - figures.last_run_ms)
+    yield _one(catalog.UNCLEANABLE_PARTITIONS, len(cleaner.uncleanable))
+    yield _one(catalog.UNCLEANABLE_BYTES, cleaner.uncleanable_bytes)
+    yield _one(catalog.CLEANER_READ_BYTES, figures.total_read_bytes)
+    yield _one(catalog.CLEANER_WRITTEN_BYTES, figures.total_written_bytes)
+    yield _one(catalog.CLEANER_REMOVED_RECORDS, figures.total_removed_records)
+
+
+def _groups(broker: "Broker") -> Iterator[Family]:
+    shards = broker.groups.loaded_shards
+    states = Counter(group.state.shown for shard in shards for group in shard.groups.values())
+    yield _one(catalog.GROUPS, states.total())
+    yield _one(catalog.GROUP_OFFSETS, sum(len(shard.offsets) for shard in shards))
+    for state, metric in catalog.GROUPS_BY_STATE.items():
+        yield _one(metric, states[state])

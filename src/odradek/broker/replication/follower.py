@@ -1,0 +1,193 @@
+"""One partition that another broker leads: a log that grows by what its leader has, and is cut where they part.
+
+```
+fetch from log.written_offset ──► append, as it is ──► written ──► the next fetch says so, and counts for the leader
+```
+What is committed its leader says with every answer. Nobody reads it here.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from odradek.log.log import Log
+from odradek.log.manager import LogManager
+from odradek.metadata.image import PartitionImage
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.record_batch import read_header
+from odradek.replication import Divergence, truncation_offset
+
+if TYPE_CHECKING:
+    from odradek.broker.replication.writer import Writer
+
+_log = logging.getLogger("odradek.broker")
+
+
+class FetchPosition(NamedTuple):
+    """From where a partition is fetched, in its leader's request. `last_epoch` is of the log's last record."""
+
+    topic_id: UUID
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+    leader_epoch: int
+
+
+class Follower:
+    """See the module. `leader` is -1 while there is none. `lag` is by how many committed offsets it is behind."""
+
+    __slots__ = (
+        "_high_watermark",
+        "_log_start_offset",
+        "_logs",
+        "_unwritten",
+        "_writer",
+        "is_over",
+        "leader",
+        "leader_epoch",
+        "log",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        image: PartitionImage,
+        logs: LogManager,
+        writer: "Writer",
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.leader = image.leader
+        self.leader_epoch = image.leader_epoch
+        self.is_over = False
+        self._logs = logs
+        self._writer = writer
+        self._high_watermark = log.high_watermark
+        self._log_start_offset = log.log_start_offset
+        """What the leader said last."""
+        self._unwritten: asyncio.Future[KafkaError | None] | None = None
+
+    @property
+    def position(self) -> FetchPosition:
+        """What to fetch next."""
+        log = self.log
+        return FetchPosition(
+            self.topic_id, log.written_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch
+        )
+
+    @property
+    def lag(self) -> int:
+        """How many committed offsets are not here yet, as far as is known."""
+        return max(self._high_watermark - self.log.written_offset, 0)
+
+    def update(self, image: PartitionImage) -> None:
+        """The controller says what the partition looks like; this broker follows it still."""
+        self.leader, self.leader_epoch = image.leader, image.leader_epoch
+
+    def fits(self, asked: FetchPosition) -> bool:
+        """Whether the answer to `asked` goes on where the log ends: where it starts may have moved since."""
+        return self.position == asked._replace(log_start_offset=self.log.log_start_offset)
+
+    def hear(self, asked: FetchPosition, answer: FetchedPartition) -> None:
+        """Of an answer that comes too late for its records, what is committed and deleted: it is told only once."""
+        if (asked.topic_id, asked.leader_epoch) == (self.topic_id, self.leader_epoch):
+            self._high_watermark = max(self._high_watermark, answer.high_watermark)
+            self._log_start_offset = max(self._log_start_offset, answer.log_start_offset)
+            self._learn()
+
+    def take(self, answer: FetchedPartition, now_ms: int) -> "asyncio.Future[KafkaError | None] | None":
+        """Take what the leader answered, which goes on where the log ends; None if there was nothing to append.
+
+        The result, None or an error, is there when it is written or has failed. Raises `KafkaError`: CORRUPT_MESSAGE,
+        or the disk's.
+        """
+        self._high_watermark, self._log_start_offset = answer.high_watermark, answer.log_start_offset
+        if answer.records:
+            self._begin_with(memoryview(answer.records), now_ms)
+            if self.log.append_fetched(answer.records, now_ms=now_ms):
+                self._unwritten = asyncio.get_running_loop().create_future()
+                self._writer.mark(self)
+        self._learn()
+        return self._unwritten
+
+    def _begin_with(self, records: memoryview, now_ms: int) -> None:
+        """An empty log begins with the first batch: of what is before its start, the leader deleted a part only."""
+        log = self.log
+        first = read_header(records).base_offset
+        if not log.size and 0 <= first < log.log_end_offset:
+            self._logs.restart(self.topic_partition, first, now_ms)
+
+    def written(self, size: int) -> None:
+        """See `writer.Appender`."""
+        del size
+        if self.is_over:
+            return
+        self._learn()
+        if self._unwritten is not None and self.log.written_offset == self.log.log_end_offset:
+            unwritten, self._unwritten = self._unwritten, None
+            if not unwritten.done():
+                unwritten.set_result(None)
+
+    def failed(self, error: KafkaError) -> None:
+        """See `writer.Appender`."""
+        unwritten, self._unwritten = self._unwritten, None
+        if unwritten is not None and not unwritten.done():
+            unwritten.set_result(error)
+
+    def _learn(self) -> None:
+        """What is committed there is committed here, as far as it is here; what is deleted there is deleted here.
+
+        Neither goes back.
+        """
+        log = self.log
+        committed = min(self._high_watermark, log.written_offset)
+        if committed > log.producers.high_watermark:
+            log.producers.committed(committed)
+        start = min(self._log_start_offset, log.high_watermark)
+        if start > log.log_start_offset:
+            log.advance_log_start_offset(start)
+
+    async def settle(self) -> None:
+        """Return when nothing that was appended by whoever led, or followed, here before is on its way to the file."""
+        await self._writer.settle(self.log)
+
+    def truncate(self, found: Divergence, now_ms: int) -> None:
+        """Cut what the leader does not have."""
+        log = self.log
+        self.cut(truncation_offset(found, self._end_offset_of, log_end_offset=log.log_end_offset), now_ms)
+
+    def _end_offset_of(self, epoch: int) -> tuple[int, int]:
+        return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
+
+    def cut(self, offset: int, now_ms: int) -> None:
+        """Let the log end at `offset`, which is not beyond its end."""
+        log = self.log
+        if offset < log.high_watermark:
+            _log.warning(
+                "%s: what was committed up to %d is cut at %d", self.topic_partition, log.high_watermark, offset
+            )
+        elif offset < log.log_end_offset:
+            _log.info("%s: cut at %d, from %d", self.topic_partition, offset, log.log_end_offset)
+        if offset < log.first_base_offset:
+            self._logs.restart(self.topic_partition, offset, now_ms)
+        else:
+            self._logs.truncate(self.topic_partition, offset)
+        self._high_watermark = min(self._high_watermark, offset)
+
+    def restart(self, offset: int, now_ms: int) -> None:
+        """Drop everything, and go on at `offset`: the leader has nothing before it any more."""
+        _log.warning("%s: begins anew at %d; it ended at %d", self.topic_partition, offset, self.log.log_end_offset)
+        self._logs.restart(self.topic_partition, offset, now_ms)
+
+    def stop(self) -> None:
+        """Follow no more; what is appended is still written."""
+        self.is_over = True
+        self.failed(KafkaError(ErrorCode.not_leader_or_follower))

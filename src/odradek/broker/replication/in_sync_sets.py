@@ -1,0 +1,141 @@
+"""The in-sync sets of all partitions that this broker leads: who lags, and what the controller is asked about it.
+
+Wishes (`IsrChange`) of many partitions leave in one AlterPartition, one request at a time. One that was not answered is
+sent again, because nobody knows whether it was heard, until the controller answers or somebody else leads.
+"""
+
+import asyncio
+import logging
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.replication.isr_requests import IsrRequests, WrittenIsr
+from odradek.broker.replication.partition import Partition
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.replication import IsrChange
+from odradek.runtime import Clock
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+_FIRST_RETRY_S: Final = 0.05
+_LONGEST_RETRY_S: Final = 1.0
+_AWAITS_NEWS: Final = frozenset(
+    {
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.invalid_update_version,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+    }
+)
+"""The leader is behind the controller. Until it has heard, the wish counts: it may be what was written."""
+_REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
+
+
+class InSyncSets:
+    """See the module. `expansions` and `shrinks` count what the controller has written."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.broker_id = broker.broker_id
+        self._broker = broker
+        self.max_lag_ms = broker.config.replica_lag_time_max_ms
+        self.expansions = 0
+        self.shrinks = 0
+        self.failed_updates = 0
+        self._clock: Clock = broker.runtime.clock
+        self._requests = IsrRequests(broker)
+        self._wishes: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
+        self._sending: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now_ms(self) -> int:
+        """The clock of followers' progress, which only goes forward."""
+        return int(self._clock.monotonic() * 1000)
+
+    @property
+    def live(self) -> Container[int]:
+        """Brokers that are alive."""
+        return self._broker.image.brokers
+
+    # ---- who lags -----------------------------------------------------------------------------------------------
+
+    def start(self, partitions: Iterable[Partition]) -> None:
+        """Look twice in every `replica.lag.time.max.ms` whether a follower lags, until `stop`."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.max_lag_ms / 2000, self._check, partitions)
+
+    def _check(self, partitions: Iterable[Partition]) -> None:
+        self.start(partitions)
+        for partition in tuple(partitions):
+            partition.check_lag()
+
+    def stop(self) -> None:
+        """Look no more, and ask nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._sending is not None:
+            self._sending.cancel()
+        self._wishes.clear()
+
+    # ---- asking the controller ----------------------------------------------------------------------------------
+
+    def wish(self, partition: Partition, change: IsrChange) -> None:
+        """Have the controller asked for a change."""
+        self._wishes[partition.topic_partition] = partition, change
+        self._begin_to_send()
+
+    def _begin_to_send(self) -> None:
+        if self._wishes and self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send(), name="changes of in-sync sets")
+            self._sending.add_done_callback(self._sent)
+
+    def _sent(self, sending: "asyncio.Task[None]") -> None:
+        self._sending = None
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            _log.error("changes of in-sync sets failed", exc_info=error)
+        self._begin_to_send()  # a wish may have come after the task had ended, and before this was told
+
+    async def _send(self) -> None:
+        """Send what there is until there is nothing more, slower after each failure, and a new controller at once."""
+        delay_s = 0.0
+        while self._wishes:
+            await (self._broker.controller_requests.pause(delay_s) if delay_s else asyncio.sleep(0))
+            wishes, self._wishes = self._wishes, {}
+            # Who no longer leads, or has heard from the controller meanwhile, wishes no more.
+            wishes = {key: (each, change) for key, (each, change) in wishes.items() if each.wishes(change)}
+            growing = {key for key, (each, change) in wishes.items() if len(change.isr) > len(each.isr)}
+            try:
+                results = await self._requests.ask({key: change for key, (_, change) in wishes.items()})
+            except OdradekError as error:
+                _log.info("the controller did not change %d in-sync sets yet: %s", len(wishes), error)
+                results = {}
+            except Exception:
+                # Wishes that nobody asks for any more would be pending for ever.
+                _log.exception("asking for %d in-sync sets failed", len(wishes))
+                results = {}
+            self._broker.fence.check()  # what a smaller set has may be acknowledged
+            written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
+            self.expansions += len(written & growing)
+            self.shrinks += len(written - growing)
+            for key, (partition, change) in wishes.items():
+                if not self._settle(partition, change, results.get(key)):
+                    self._wishes.setdefault(key, (partition, change))
+            is_done = all(key in results for key in wishes)
+            delay_s = 0.0 if is_done else min(max(delay_s * 2, _FIRST_RETRY_S), _LONGEST_RETRY_S)
+
+    def _settle(self, partition: Partition, change: IsrChange, result: "WrittenIsr | KafkaError | None") -> bool:
+        """Tell a partition what became of its wish; False if it is to be asked again."""
+        if isinstance(result, WrittenIsr):
+            if result.leader_epoch == change.leader_epoch:
+                partition.isr_accepted(change, isr=result.isr, partition_epoch=result.partition_epoch)
+            _log.info("%s: the ISR is %s", partition.topic_partition, list(partition.isr))
+            return True
+        if result is None or result.code not in _AWAITS_NEWS | _REFUSED:
+            return False
+        self.failed_updates += 1
+        _log.info("%s: the ISR does not become %s: %s", partition.topic_partition, list(change.isr), result)
+        if result.code in _REFUSED:
+            partition.isr_refused(change)
+        return True

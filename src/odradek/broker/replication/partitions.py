@@ -1,0 +1,498 @@
+"""The partitions that this broker leads or follows: made, kept and ended as the cluster's image says.
+
+Opening a log takes milliseconds of the disk's, so that many are opened over many turns; `settled` waits for them.
+
+A log whose topic has another id than the image's is a deleted topic's, and goes; one whose topic the image does not
+know at all is left alone and named in the log, because losing data needs a better reason than an absence.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from odradek.broker.replication.follower import Follower
+from odradek.broker.replication.in_sync_sets import InSyncSets
+from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.replica_fetcher import ReplicaFetchers
+from odradek.broker.replication.writer import Writer
+from odradek.broker.turns import TURN_S
+from odradek.config import BrokerConfig, topic_config
+from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError
+from odradek.log.log import Log
+from odradek.log.log_config import LogConfig
+from odradek.log.maintenance import MaintenanceJob
+from odradek.log.manager import LogManager
+from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
+from odradek.metrics.counters import TopicTraffic
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, StorageError, TopicPartition
+from odradek.replication import LeaderReplication
+from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.broker")
+
+
+class _MadeConfig(NamedTuple):
+    """What was made of a broker's and a topic's configuration: logs of one topic are opened one after the other."""
+
+    broker: BrokerConfig
+    topic: TopicImage | None
+    config: LogConfig
+
+
+LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
+
+
+class Partitions:
+    """One broker's; `apply` is called with every new image."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        logs: LogManager,
+        *,
+        in_sync_sets: InSyncSets,
+        fetchers: ReplicaFetchers,
+        when_log_failed: Callable[[], None],
+    ) -> None:
+        self.writer = Writer(runtime.disk, runtime.clock)
+        self._in_sync_sets = in_sync_sets
+        self._fetchers = fetchers
+        self._when_log_failed = when_log_failed
+        self._config = config
+        self._runtime = runtime
+        self._logs = logs
+        self._image = ClusterImage()
+        self._last_log_config: _MadeConfig | None = None
+        self._is_fenced = False
+        self._fenced: dict[TopicPartition, LeaderReplication] = {}
+        """What was led when the fence closed, and is not led again yet."""
+        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self.traffic: dict[str, TopicTraffic] = {}
+        self._offline: dict[TopicPartition, StorageError] = {}
+        self._followers: dict[TopicPartition, Follower] = {}
+        self._to_begin: deque[TopicPartition] = deque()
+        self._settled: list[asyncio.Future[None]] = []
+        self._callbacks: list[LeadershipCallback] = []
+        self._maintenance_timer: asyncio.TimerHandle | None = None
+        self._prepared: MaintenanceJob | None = None
+        """One that is made, over several turns, and does not run yet."""
+        self._maintaining: asyncio.Future[None] | None = None
+
+    # ---- looking up ---------------------------------------------------------------------------------------------
+
+    def get(self, topic_partition: TopicPartition) -> Partition | None:
+        """The partition, if this broker leads it."""
+        return self.led(*topic_partition)
+
+    def led(self, topic: str, partition: int) -> Partition | None:
+        """The same, by name and number."""
+        partitions = self._by_topic.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        """The partition that this broker leads.
+
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+        """
+        partitions = self._by_topic.get(topic)
+        found = None if partitions is None else partitions.get(partition)
+        if found is None:
+            raise self._absence(TopicPartition(topic, partition))
+        return found
+
+    def current_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """`(leader id, leader epoch)` by the image, for clients that ask the wrong broker (KIP-951)."""
+        image = self._image.partition(TopicPartition(topic, partition))
+        return None if image is None or not image.has_leader else (image.leader, image.leader_epoch)
+
+    @property
+    def offline_count(self) -> int:
+        """How many this broker should have and can't, because their logs can't be opened or have stopped."""
+        return len(self._offline) + sum(each.log.failure is not None for each in (*self, *self._followers.values()))
+
+    @property
+    def followers(self) -> Mapping[TopicPartition, Follower]:
+        """Those that other brokers lead, and this one has a replica of."""
+        return self._followers
+
+    def stable_offset(self, key: TopicPartition) -> int | None:
+        """Up to where a log may be compacted: committed, and of no transaction that is open; None if it is unknown."""
+        partition, follower = self.get(key), self._followers.get(key)
+        if partition is not None:
+            return partition.last_stable_offset
+        if follower is None:
+            return None
+        unstable = follower.log.first_unstable_offset
+        mark = follower.log.high_watermark
+        return mark if unstable is None else min(unstable, mark)
+
+    def _high_watermark(self, key: TopicPartition) -> int | None:
+        partition, follower = self.get(key), self._followers.get(key)
+        if partition is not None:
+            return partition.high_watermark
+        return None if follower is None else follower.log.high_watermark
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._by_topic.values():
+            yield from partitions.values()
+
+    def on_leadership(self, callback: LeadershipCallback) -> None:
+        """Call back with every partition that this broker begins to lead, and with `None` when it no longer does.
+
+        For those that it leads already, at once.
+        """
+        self._callbacks.append(callback)
+        for partition in tuple(self):
+            callback(partition.topic_partition, partition)
+
+    def _absence(self, topic_partition: TopicPartition) -> KafkaError:
+        offline = self._offline.get(topic_partition)
+        if offline is not None:
+            return KafkaError(ErrorCode.kafka_storage_error, str(offline))
+        if self._image.partition(topic_partition) is None:
+            return KafkaError(ErrorCode.unknown_topic_or_partition)
+        return KafkaError(ErrorCode.not_leader_or_follower)
+
+    # ---- following the image ------------------------------------------------------------------------------------
+
+    def log_config(self, topic: str) -> LogConfig:
+        """What holds for the logs of `topic` by the present image; where that can't be read, the broker's values do.
+
+        But then nothing of the records may go: they may have been meant to be kept for longer.
+        """
+        image, broker, last = self._image.topics.get(topic), self._config, self._last_log_config
+        if last is not None and last.broker is broker and last.topic is image:
+            return last.config
+        own = topic_config(broker, {})
+        is_known = image is not None and image.is_config_known
+        if image is not None:
+            try:
+                own = topic_config(broker, image.config)
+            except ConfigurationError as error:
+                _log.error("the configuration of topic %s is ignored, and nothing of it is deleted: %s", topic, error)
+                is_known = False
+        config = LogConfig.of(broker, own)
+        if not is_known:
+            config = replace(config, cleanup_policy=())
+        self._last_log_config = _MadeConfig(broker, image, config)
+        return config
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Let another configuration of the broker hold from now on, for the logs of every topic too."""
+        self._config = config
+        for topic in self._image.topics.values():
+            self._logs.update_config(topic.name, topic.partitions)
+            for partition in self._by_topic.get(topic.name, {}).values():
+                partition.min_insync_replicas = self._min_insync_replicas(topic)
+
+    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Lead what `new` says that this broker leads, follow what it has other replicas of, and nothing else."""
+        self._image = new
+        for name in tuple(new.changed_topics(old)):
+            before, after = old.topics.get(name), new.topics.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                # Without an id, as an old tool leaves it, it may be the same.
+                self._end_topic(before, delete=after is not None and UNNAMED not in (before.topic_id, after.topic_id))
+                before = None
+            if after is not None:
+                self._apply_topic(after, before)
+        if old.brokers.keys() - new.brokers.keys():
+            for partition in tuple(self):
+                partition.brokers_changed()
+        if self._to_begin:
+            self._begin_some()
+
+    def fence(self) -> None:
+        """Lead nothing, whatever the image says, until `unfence`: this broker may have been taken for dead."""
+        self._is_fenced = True
+        for partition in tuple(self):
+            self._fenced[partition.topic_partition] = partition.replication
+            self._resign(partition.topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
+
+    def unfence(self) -> None:
+        """Go by the image again."""
+        if self._is_fenced:
+            self._is_fenced = False
+            for topic in self._image.topics.values():
+                self._apply_topic(topic)
+            self._begin_some()
+
+    async def settled(self) -> None:
+        """Return when every partition is led, or followed, that the image says; not for ever, should another come."""
+        if self._to_begin:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settled.append(waiter)
+            await waiter
+
+    def _begin_some(self) -> None:
+        """Open logs for as long as a turn may take, and the rest in later ones."""
+        clock = self._runtime.clock
+        until = clock.monotonic() + TURN_S
+        while self._to_begin:
+            self._begin(self._to_begin.popleft())
+            if clock.monotonic() >= until and self._to_begin:
+                asyncio.get_running_loop().call_soon(self._begin_some)
+                return
+        waiting, self._settled = self._settled, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _apply_topic(self, topic: TopicImage, before: TopicImage | None = None) -> None:
+        """Go by a topic's image; partitions that are as they were in the one `before` need no look, unless offline."""
+        led = self._by_topic.get(topic.name, {})
+        for number in sorted(led.keys() - topic.partitions.keys()):
+            self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
+        known: Mapping[int, PartitionImage] = {}
+        if before is not None and before.has_same_config(topic):
+            known = before.partitions
+        else:
+            self._logs.update_config(topic.name, topic.partitions)
+        offline = {key.partition for key in self._offline if key.topic == topic.name}
+        for number, image in topic.partitions.items():
+            if known.get(number) is not image or number in offline:
+                self._apply_partition(topic, TopicPartition(topic.name, number), image)
+
+    def _apply_partition(self, topic: TopicImage, key: TopicPartition, image: PartitionImage) -> None:
+        if self._is_leader(image):
+            partition = self.get(key)
+            if partition is None:
+                self._unfollow(key)
+                self._to_begin.append(key)
+            else:
+                partition.min_insync_replicas = self._min_insync_replicas(topic)
+                partition.update(image)
+            return
+        self._resign(key, KafkaError(ErrorCode.not_leader_or_follower))
+        if not self._is_follower(image):
+            self._unfollow(key)
+        elif (follower := self._followers.get(key)) is None:
+            self._to_begin.append(key)
+        else:
+            follower.update(image)
+            self._fetchers.follow(follower)
+
+    def _begin(self, key: TopicPartition) -> None:
+        """Begin to lead, or to follow, if the image still says so."""
+        topic, image = self._image.topics.get(key.topic), self._image.partition(key)
+        if topic is None or image is None:
+            return
+        if self._is_leader(image) and self.get(key) is None:
+            self._unfollow(key)
+            log = self._open(key, topic, image)
+            if log is not None:
+                self._lead(key, topic, image, log)
+        elif self._is_follower(image) and key not in self._followers:
+            log = self._open(key, topic, image)
+            if log is not None:
+                self._follow(key, topic, image, log)
+
+    def _open(self, key: TopicPartition, topic: TopicImage, image: PartitionImage) -> Log | None:
+        """The partition's log; without one it is offline."""
+        is_copied = image.has_leader and self._config.broker_id not in (image.leader, *image.isr)
+        topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
+        now_ms = self._runtime.clock.now_ms()
+        self._offline.pop(key, None)
+        try:
+            if topic_id is not None and self._logs.topic_id(key) not in (None, topic_id):
+                _log.warning("the log of %s is of a topic that was deleted; it goes", key)
+                self._logs.delete(key, now_ms, is_outdated=True)
+            log = self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms, is_copied=is_copied)
+            if log.failure is not None:
+                raise LogStorageError(log.failure)
+            return log
+        except StorageError as error:
+            if not isinstance(error, OfflineDirectoryError):  # of which there was one line for all
+                _log.error("%s is offline: %s", key, error)
+            self._offline[key] = error
+            return None
+
+    def _lead(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
+        partition = Partition(
+            topic_partition=key,
+            topic_id=topic.topic_id,
+            log=log,
+            image=image,
+            min_insync_replicas=self._min_insync_replicas(topic),
+            writer=self.writer,
+            in_sync_sets=self._in_sync_sets,
+            traffic=self.traffic.setdefault(topic.name, TopicTraffic()),
+            before=self._fenced.pop(key, None),
+        )
+        self._by_topic.setdefault(topic.name, {})[key.partition] = partition
+        for callback in self._callbacks:
+            callback(key, partition)
+
+    def _follow(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
+        follower = self._followers[key] = Follower(
+            topic_partition=key,
+            topic_id=topic.topic_id,
+            log=log,
+            image=image,
+            logs=self._logs,
+            writer=self.writer,
+        )
+        self._fetchers.follow(follower)
+
+    def _unfollow(self, key: TopicPartition) -> None:
+        """Stop following a partition; no harm if this broker doesn't."""
+        follower = self._followers.pop(key, None)
+        if follower is not None:
+            self._fetchers.forget(key)
+            follower.stop()
+
+    def follower_failed(self, follower: Follower, error: StorageError) -> None:
+        """A follower's disk has failed: it is offline until the broker starts again."""
+        _log.error("%s is offline: %s", follower.topic_partition, error)
+        self._unfollow(follower.topic_partition)
+        self._offline[follower.topic_partition] = error
+        self._when_log_failed()
+
+    def logs_failed(self, partitions: Set[TopicPartition], error: StorageError) -> None:
+        """The disk under these logs has failed: they are neither led nor followed until the broker starts again."""
+        for key in partitions:
+            self._resign(key, KafkaError(ErrorCode.kafka_storage_error, str(error)))
+            self._unfollow(key)
+            if (image := self._image.partition(key)) is not None and self._config.broker_id in image.replicas:
+                self._offline[key] = error
+
+    def _is_leader(self, image: PartitionImage) -> bool:
+        return image.leader == self._config.broker_id and not self._is_fenced
+
+    def _is_follower(self, image: PartitionImage) -> bool:
+        """Whether it is one, though nobody may lead; before the controller has decided for once, nobody follows."""
+        me = self._config.broker_id
+        return image.is_readable and me in image.replicas and image.leader != me
+
+    def _min_insync_replicas(self, topic: TopicImage) -> int:
+        text = topic.config.get("min.insync.replicas", "").strip()
+        return int(text) if text.isascii() and text.isdigit() else self._config.min_insync_replicas
+
+    def _resign(self, topic_partition: TopicPartition, reason: KafkaError) -> None:
+        """Stop leading a partition; no harm if this broker doesn't."""
+        partitions = self._by_topic.get(topic_partition.topic, {})
+        partition = partitions.pop(topic_partition.partition, None)
+        if partition is None:
+            return
+        if not partitions:
+            del self._by_topic[topic_partition.topic]
+        partition.resign(reason)
+        for callback in self._callbacks:
+            callback(topic_partition, None)
+
+    def _end_topic(self, topic: TopicImage, *, delete: bool) -> None:
+        """The topic is no more. Its logs go when the controller says so, or when another topic has its name."""
+        self.traffic.pop(topic.name, None)
+        for number in topic.partitions:
+            topic_partition = TopicPartition(topic.name, number)
+            self.stop_replica(topic_partition, delete=delete)
+
+    def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
+        """Neither lead nor follow a partition until an image says so; delete its log if that is said."""
+        self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
+        self._unfollow(topic_partition)
+        self._offline.pop(topic_partition, None)
+        self._fenced.pop(topic_partition, None)
+        if delete:
+            try:
+                self._logs.delete(topic_partition, self._runtime.clock.now_ms())
+            except StorageError as error:
+                _log.error("%s", error)
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether the log of a replica can't be opened, or has stopped."""
+        log = self._logs.get(topic_partition)
+        return topic_partition in self._offline or (log is not None and log.failure is not None)
+
+    # ---- from time to time --------------------------------------------------------------------------------------
+
+    def start_maintenance(self) -> None:
+        """Retention, expiry, syncs and checkpoints, from now on every so often, until `stop`."""
+        config = self._config
+        interval_ms = min(
+            config.log_retention_check_interval_ms,
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_scheduler_interval_ms,
+        )
+        self._maintenance_timer = asyncio.get_running_loop().call_later(interval_ms / 1000, self._maintain)
+
+    def _maintain(self) -> None:
+        self.start_maintenance()
+        now_ms = self._runtime.clock.now_ms()
+        begun = self._logs.maintenance_in_steps(now_ms, high_watermark=self._high_watermark)
+        if begun is not None:
+            self._prepared, steps = begun
+            self._prepare_some(steps)
+
+    def _prepare_some(self, steps: Iterator[None]) -> None:
+        """Look after logs for as long as a turn may take, and after the rest in later ones."""
+        job, clock = self._prepared, self._runtime.clock
+        if job is None:
+            return
+        until = clock.monotonic() + TURN_S
+        for _ in steps:
+            if clock.monotonic() >= until:
+                asyncio.get_running_loop().call_soon(self._prepare_some, steps)
+                return
+        self._prepared = None
+        if job.is_empty:
+            self._finish_maintenance(job)
+        else:
+            self._run_maintenance(job)
+
+    def _run_maintenance(self, job: MaintenanceJob) -> None:
+        job.monotonic = self._runtime.clock.monotonic
+        self._maintaining = self._runtime.disk.submit(job.run, background=True)
+        self._maintaining.add_done_callback(lambda _: self._finish_maintenance(job))
+
+    def _finish_maintenance(self, job: MaintenanceJob) -> None:
+        for took_ms in job.flush_times_ms:
+            self.writer.flush_time.observe(took_ms)
+        plan = self._logs.finish_maintenance(job)  # of the last job, too: what it could not sync is not whole
+        if plan is not None and self._maintenance_timer is not None:
+            writing = self._runtime.disk.submit(partial(self._logs.write_checkpoints, plan), background=True)
+            writing.add_done_callback(self._checkpoints_written)
+
+    def _checkpoints_written(self, writing: "asyncio.Future[None]") -> None:
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            _log.warning("%s", error)
+            if isinstance(error, CheckpointError):
+                self._logs.checkpoint_failed(error)
+
+    async def stop(self) -> None:
+        """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
+        reason = KafkaError(ErrorCode.not_leader_or_follower)
+        self._to_begin.clear()
+        self._begin_some()
+        prepared = self._stop_maintenance()
+        for partition in self:
+            partition.refuse_appends(reason)
+        await self.writer.drain()
+        if prepared is not None:
+            self._run_maintenance(prepared)  # a log that closes counts on what it gave away
+        if self._maintaining is not None:
+            await asyncio.wait([self._maintaining])  # it writes files that closing a log writes, too
+        for partition in tuple(self):
+            self._resign(partition.topic_partition, reason)
+        for key in tuple(self._followers):
+            self._unfollow(key)
+
+    def kill(self) -> None:
+        """Write nothing more."""
+        self._to_begin.clear()
+        self._begin_some()
+        self._stop_maintenance()
+        self.writer.kill()
+
+    def _stop_maintenance(self) -> MaintenanceJob | None:
+        """The job that was not made whole, if there is one."""
+        if self._maintenance_timer is not None:
+            self._maintenance_timer.cancel()
+            self._maintenance_timer = None
+        prepared, self._prepared = self._prepared, None
+        return prepared

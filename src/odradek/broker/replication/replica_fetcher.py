@@ -1,0 +1,410 @@
+"""Fetches what other brokers lead and this one follows: a task and a connection for each of them and each lane.
+
+```
+positions of all followers ──► Fetch ──► each takes its answer ──► all of it is written ──► again
+                                          ├─ the logs part: cut, and fetch from there        (KIP-101, 279, 595)
+                                          ├─ the offset is not there: find out what is
+                                          └─ anything else: later, or when there is another image
+```
+While the leader waits for records, other partitions may come: the next fetch of the session then overtakes the wait,
+since whoever produces to a new leader waits for its followers. Each fetch costs a look at all partitions of the
+session, here and there: where they are many, fetches that bring no records keep a distance, so that thousands of
+partitions which come one after the other are asked for by the hundred.
+Which partitions there are to be followed `partitions` says. A disk that fails takes its partitions only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from odradek.broker.replication.fetcher_session import FetcherSession
+from odradek.broker.replication.follower import FetchPosition, Follower
+from odradek.log.errors import LogStorageError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
+from odradek.protocol.messages import encode_request
+from odradek.replication import Divergence
+from odradek.wire.outgoing import Connection, Reply
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+_FIRST_RETRY_S: Final = 0.02
+"""Brokers hear of a new leader one after the other: most refusals are over soon."""
+_DISTANCE_FROM: Final = 100
+"""Of so many partitions on, fetches that bring no records keep their distance, which grows with the partitions:"""
+_DISTANCE_S: Final = 150e-6
+"""for each of them several times what a fetch of it costs both sides; `replica.fetch.wait.max.ms` at most."""
+_NOW: Final = float("-inf")
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_UNSETTLED: Final = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+    }
+)
+"""The leader and this broker have not heard the same yet."""
+
+
+class ReplicaFetchers:
+    """All of one broker's, by the leader and the lane."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._places: dict[TopicPartition, tuple[int, int]] = {}
+
+    def follow(self, follower: Follower) -> None:
+        """Fetch it from its leader from now on, until `forget`; nothing happens while it has none."""
+        key = follower.topic_partition
+        lane = crc32(f"{key}".encode()) % self._broker.config.num_replica_fetchers
+        place = follower.leader, lane
+        if self._places.get(key) != place:
+            self.forget(key)
+        if follower.leader < 0:
+            return
+        self._places[key] = place
+        fetcher = self._fetchers.get(place)
+        if fetcher is None:
+            fetcher = self._fetchers[place] = ReplicaFetcher(self._broker, *place)
+        fetcher.add(follower)
+
+    def forget(self, key: TopicPartition) -> None:
+        """Fetch it no more."""
+        place = self._places.pop(key, None)
+        if place is None:
+            return
+        fetcher = self._fetchers[place]
+        fetcher.remove(key)
+        if not fetcher.followers:
+            del self._fetchers[place]
+            fetcher.stop()
+
+    @property
+    def max_lag(self) -> int:
+        """By how many committed offsets the one that is furthest behind is behind its leader."""
+        return max((each.lag for fetcher in self._fetchers.values() for each in fetcher.followers.values()), default=0)
+
+    def stop(self) -> None:
+        """Fetch nothing more."""
+        self._places.clear()
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        self._fetchers.clear()
+
+
+class ReplicaFetcher:
+    """One task, which follows partitions of one leader."""
+
+    def __init__(self, broker: "Broker", leader: int, lane: int) -> None:
+        self.followers: dict[TopicPartition, Follower] = {}
+        self._broker = broker
+        self._leader = leader
+        self._lane = f"fetcher-{lane}"
+        self._session = FetcherSession()
+        self._retries: dict[TopicPartition, tuple[float, float]] = {}
+        """When partitions are fetched again, `_NOW` while they are, and how long they waited for that."""
+        self._retry_s = 0.0
+        self._sent_at = _NOW
+        self._has_got_records = False
+        """With the last answer."""
+        self._changed = asyncio.Event()
+        self._overtaking: asyncio.Future[None] | None = None
+        """Done when a fetch that waits is to be overtaken."""
+        name = f"{self._lane} of broker {broker.broker_id} from {leader}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def add(self, follower: Follower) -> None:
+        """Fetch this one, too, and at once what was put off."""
+        key = follower.topic_partition
+        known = self._session.known.get(key)
+        self.followers[key] = follower
+        was_put_off = self._retries.pop(key, None) is not None
+        if was_put_off or known is None or known.leader_epoch != follower.leader_epoch:
+            self._changed.set()
+            if self._overtaking is not None and not self._overtaking.done():
+                self._overtaking.set_result(None)
+
+    def remove(self, key: TopicPartition) -> None:
+        """Fetch it no more; what is on its way is not taken."""
+        self.followers.pop(key, None)
+        self._retries.pop(key, None)
+
+    def stop(self) -> None:
+        """End the task."""
+        self._task.cancel()
+        self._broker.peers.close_lane(self._leader, self._lane)
+
+    async def _run(self) -> None:
+        """The task. What fails is tried again, slower each time."""
+        while True:
+            try:
+                wanted = self._wanted()
+                if wanted:
+                    await self._fetch(wanted)
+                    self._retry_s = 0.0
+                    if not self._has_got_records and (distance_s := self._distance_s()):
+                        await asyncio.sleep(distance_s)
+                else:
+                    await self._wait(self._next_retry_s())
+                continue
+            except OdradekError as error:
+                level = logging.DEBUG if self._retry_s else logging.INFO
+                _log.log(level, "can't fetch from broker %d for now: %s", self._leader, error)
+            except Exception:
+                _log.exception("fetching from broker %d failed", self._leader)
+            self._session.reset()
+            self._retry_s = self._longer(self._retry_s)
+            await self._wait(self._retry_s)
+
+    async def _wait(self, delay_s: float | None) -> None:
+        """Let time pass, but not when partitions were added."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _longer(self, retry_s: float) -> float:
+        return min(max(retry_s * 2, _FIRST_RETRY_S), self._broker.config.replica_fetch_backoff_ms / 1000)
+
+    # ---- one fetch ----------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> dict[TopicPartition, FetchPosition]:
+        now, retries = self._broker.runtime.clock.monotonic(), self._retries
+        for key, (at, waited_s) in retries.items():
+            if at <= now:
+                retries[key] = _NOW, waited_s
+        return {
+            key: follower.position
+            for key, follower in self.followers.items()
+            if key not in retries or retries[key][0] == _NOW
+        }
+
+    def _next_retry_s(self) -> float | None:
+        """How long the next one of those that were put off has to wait; None if none has."""
+        now = self._broker.runtime.clock.monotonic()
+        due = min((at for at, _ in self._retries.values() if at > _NOW), default=None)
+        return None if due is None else max(due - now, 0.001)
+
+    def _put_off(self, key: TopicPartition) -> None:
+        """Fetch a partition later, and later still if that fails too."""
+        if key in self.followers:
+            _, waited_s = self._retries.get(key, (0.0, 0.0))
+            delay_s = self._longer(waited_s)
+            self._retries[key] = self._broker.runtime.clock.monotonic() + delay_s, delay_s
+
+    async def _fetch(self, wanted: dict[TopicPartition, FetchPosition]) -> None:
+        broker = self._broker
+        await self._settle(wanted)
+        connection = await broker.peers.connection(broker.image.brokers, self._leader, lane=self._lane)
+        asked = [(wanted, *self._send(connection, wanted))]
+        try:
+            while asked:
+                wanted, version, reply = asked[0]
+                if len(asked) == 1 and self._session.session_id and await self._is_overtaken(reply):
+                    more = self._wanted()
+                    await self._settle(more)
+                    asked.append((more, *self._send(connection, more)))
+                await self._receive(wanted, _decode(connection, version, await reply))
+                del asked[0]
+        finally:
+            for _, _, reply in asked:
+                reply.cancel()
+
+    async def _settle(self, wanted: Iterable[TopicPartition]) -> None:
+        """What another leader appended here, or this broker as the leader, is to be in the file, or given up."""
+        for key in wanted:
+            if (follower := self.followers.get(key)) is not None:
+                await follower.settle()
+
+    async def _is_overtaken(self, reply: "asyncio.Future[Reply]") -> bool:
+        """Wait for an answer; True if partitions come before it does, or some that were put off are due."""
+        self._overtaking = asyncio.get_running_loop().create_future()
+        try:
+            timeout_s = self._next_retry_s()
+            await asyncio.wait((reply, self._overtaking), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done() and (distance_s := self._distance_s()):
+                await asyncio.wait((reply,), timeout=distance_s)
+            return not reply.done()
+        finally:
+            self._overtaking = None
+
+    def _distance_s(self) -> float:
+        """How long to wait with a fetch that is for other partitions than those that bring records."""
+        broker, count = self._broker, len(self.followers)
+        if count < _DISTANCE_FROM:
+            return 0.0
+        distance_s = min(count * _DISTANCE_S, broker.config.replica_fetch_wait_max_ms / 1000)
+        return max(self._sent_at + distance_s - broker.runtime.clock.monotonic(), 0.0)
+
+    async def _receive(self, wanted: dict[TopicPartition, FetchPosition], response: FetchResponse) -> None:
+        """Have every partition take its answer; return when all of it is written."""
+        if response.error_code:
+            self._session.reset()
+            raise KafkaError(ErrorCode(response.error_code))
+        self._session.answered(response.session_id)
+        self._has_got_records = any(each.records for topic in response.topics for each in topic.partitions)
+        names = {position.topic_id: key.topic for key, position in wanted.items()}
+        unwritten: dict[asyncio.Future[KafkaError | None], TopicPartition] = {}
+        for topic in response.topics:
+            name = topic.name if topic.topic_id is None else names.get(topic.topic_id)
+            for answer in topic.partitions if name is not None else ():
+                key = TopicPartition(name or "", answer.partition)
+                writing = await self._take(key, wanted.get(key), answer)
+                if writing is not None:
+                    unwritten[writing] = key
+        if unwritten:
+            await asyncio.wait(unwritten)
+            for writing, key in unwritten.items():
+                if (error := writing.result()) is not None:
+                    self._failed(key, error)
+
+    def _send(
+        self, connection: Connection, wanted: dict[TopicPartition, FetchPosition]
+    ) -> "tuple[int, asyncio.Future[Reply]]":
+        """Ask for these partitions; the version, and the answer to come."""
+        request = self._session.request(wanted)
+        config = self._broker.config
+        self._sent_at = self._broker.runtime.clock.monotonic()
+        version = connection.version(ApiKey.FETCH)
+        if version < TOPIC_IDS_FROM:
+            raise KafkaError(ErrorCode.unsupported_version, f"broker {self._leader} knows no topic ids")
+        me = self._broker.broker_id
+        message = {
+            "replica_id": me,
+            "replica_state": {"replica_id": me, "replica_epoch": self._broker.broker_epoch},
+            "max_wait": config.replica_fetch_wait_max_ms,
+            "min_bytes": config.replica_fetch_min_bytes,
+            "max_bytes": config.replica_fetch_response_max_bytes,
+            "session_id": request.session_id,
+            "session_epoch": request.epoch,
+            "topics": [
+                {"topic_id": topic_id, "partitions": [self._encode(number, position) for number, position in some]}
+                for topic_id, some in _by_topic(
+                    (position.topic_id, (key.partition, position)) for key, position in request.positions.items()
+                )
+            ],
+            "forgotten_topics_data": [
+                {"topic_id": topic_id, "partitions": numbers}
+                for topic_id, numbers in _by_topic(
+                    (topic_id, key.partition) for key, topic_id in request.forgotten.items()
+                )
+            ],
+        }
+        body = encode_request(ApiKey.FETCH, version, message)
+        return version, connection.exchange(ApiKey.FETCH, version, (body,))
+
+    def _encode(self, number: int, position: FetchPosition) -> dict[str, Any]:
+        return {
+            "partition": number,
+            "current_leader_epoch": position.leader_epoch,
+            "fetch_offset": position.offset,
+            "last_fetched_epoch": position.last_epoch,
+            "log_start_offset": position.log_start_offset,
+            "partition_max_bytes": self._broker.config.replica_fetch_max_bytes,
+        }
+
+    # ---- one partition's answer ---------------------------------------------------------------------------------
+
+    async def _take(
+        self, key: TopicPartition, asked: FetchPosition | None, answer: FetchedPartition
+    ) -> "asyncio.Future[KafkaError | None] | None":
+        """What an answer comes to, if it is still what was asked for; what is to be written, if anything."""
+        follower = self.followers.get(key)
+        if follower is None or asked is None:
+            return None
+        if not follower.fits(asked):
+            if not answer.error_code and answer.diverging_epoch is None:
+                follower.hear(asked, answer)
+            return None
+        now_ms = self._broker.runtime.clock.now_ms()
+        try:
+            if answer.error_code == ErrorCode.offset_out_of_range:
+                await self._find_place(follower, asked)
+            elif answer.error_code:
+                self._refused(key, ErrorCode(answer.error_code))
+                return None
+            elif answer.diverging_epoch is not None:
+                epoch, end_offset = answer.diverging_epoch
+                follower.truncate(Divergence(epoch=epoch, end_offset=end_offset), now_ms)
+            else:
+                self._retries.pop(key, None)
+                self._broker.counters.replication_bytes_in += len(answer.records or b"")
+                return follower.take(answer, now_ms)
+        except KafkaError as error:
+            self._failed(key, error)
+        return None
+
+    def _failed(self, key: TopicPartition, error: KafkaError) -> None:
+        """An answer could not be taken: it is asked for again, unless the disk is to blame."""
+        follower = self.followers.get(key)
+        if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
+            self._broker.partitions.follower_failed(follower, error)
+            return
+        _log.warning("%s: what broker %d sent is not taken: %s", key, self._leader, error)
+        self._put_off(key)
+
+    def _refused(self, key: TopicPartition, code: ErrorCode) -> None:
+        if code not in _UNSETTLED:
+            _log.warning("%s: broker %d answers %s", key, self._leader, code.name.upper())
+        self._put_off(key)
+
+    async def _find_place(self, follower: Follower, asked: FetchPosition) -> None:
+        """The leader has not what comes next: it ends before it, after an unclean election, or begins after it."""
+        key = follower.topic_partition
+        end = await self._list_offset(key, asked, _LATEST)
+        start = await self._list_offset(key, asked, _EARLIEST) if end >= asked.offset else None
+        if self.followers.get(key) is not follower or not follower.fits(asked):
+            return
+        now_ms = self._broker.runtime.clock.now_ms()
+        if start is None:
+            follower.cut(end, now_ms)
+        elif start > asked.offset:
+            follower.restart(start, now_ms)
+
+    async def _list_offset(self, key: TopicPartition, asked: FetchPosition, timestamp: int) -> int:
+        """One end of the leader's log. Raises `KafkaError`, `UnavailableError`."""
+        broker = self._broker
+        wanted = {
+            "partition_index": key.partition,
+            "current_leader_epoch": asked.leader_epoch,
+            "timestamp": timestamp,
+        }
+        message = {
+            "replica_id": broker.broker_id,
+            "isolation_level": 0,
+            "timeout": broker.config.replica_fetch_wait_max_ms,
+            "topics": [{"name": key.topic, "partitions": [wanted]}],
+        }
+        answer = await broker.peers.request(
+            broker.image.brokers, self._leader, ApiKey.LIST_OFFSETS, message, lane=self._lane
+        )
+        (found,) = answer.topics[0].partitions
+        if found.error_code is not ErrorCode.none:
+            raise KafkaError(found.error_code)
+        return int(found.offset)
+
+
+def _decode(connection: Connection, version: int, reply: Reply) -> FetchResponse:
+    try:
+        return decode_fetch_response(version, reply.frame, reply.offset)
+    except MalformedMessageError as error:
+        raise connection.malformed(ApiKey.FETCH, error) from error
+
+
+def _by_topic(items: Iterable[tuple[Any, Any]]) -> Iterable[tuple[Any, list[Any]]]:
+    grouped: dict[Any, list[Any]] = {}
+    for topic, item in items:
+        grouped.setdefault(topic, []).append(item)
+    return grouped.items()

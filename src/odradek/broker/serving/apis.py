@@ -1,0 +1,89 @@
+"""Which APIs are there, in which versions, and where their handlers are.
+
+An API is there when its handler's file is. ApiVersions tells of Produce from version 0 as Kafka 4 does, although 0 to 2
+are refused: without it some librdkafka releases silently stop compressing (KAFKA-18659).
+"""
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import Final, NamedTuple
+
+from odradek.protocol.api import ApiKey, schema_versions
+
+
+class Api(NamedTuple):
+    """One API. `raw`: its handler takes and gives frames."""
+
+    key: ApiKey
+    module: str
+    served: range
+    advertised: range
+    raw: bool = False
+
+
+_RAW: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS})
+HIDDEN: Final = frozenset(
+    {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
+)
+"""What only brokers ask of each other: of one cluster, they know the version. Clients are not told of it (Kafka with
+ZooKeeper did tell them)."""
+_KEYS: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+)
+_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.DESCRIBE_LOG_DIRS: 4}
+"""Where we stop before the schemas do: two-phase commit (KIP-939), and cordoned directories (KIP-1066), which Kafka 4.2
+does not tell of either."""
+HANDLERS: Final = "odradek.broker.handlers"
+
+
+@cache
+def apis() -> dict[int, Api]:
+    """Every API that has a handler, by its key."""
+    present = {module.name for module in pkgutil.iter_modules(importlib.import_module(HANDLERS).__path__)}
+    return {key: _api(key) for key in _KEYS if key.name.lower() in present}
+
+
+def _api(key: ApiKey) -> Api:
+    schemas = schema_versions(key)
+    served = range(schemas.start, _LAST_VERSION.get(key, schemas.stop - 1) + 1)
+    advertised = range(served.stop) if key is ApiKey.PRODUCE else range(0) if key in HIDDEN else served
+    return Api(key=key, module=key.name.lower(), served=served, advertised=advertised, raw=key in _RAW)

@@ -1,0 +1,168 @@
+"""From a frame to its handler, and from what that gives to a reply.
+
+A handler is imported when its API is first asked for. What a client sends wrongly, or a bug of ours, costs that
+connection and one entry in the log; nothing that a handler raises passes through here.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
+from odradek.broker.serving.context import RequestContext, Session, decoded_bytes
+from odradek.broker.serving.responses import frame as to_frame
+from odradek.broker.serving.responses import message_frame
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.api_versions import encode_api_versions_response
+from odradek.protocol.headers import RequestHeader, decode_request_header
+from odradek.protocol.messages import decode_request as decode
+from odradek.protocol.messages import metered_request_decoder
+from odradek.protocol.primitives import Meter
+from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+
+Handler = Callable[["Broker", RequestContext, memoryview], Reply]
+
+
+class Dispatcher:
+    """The table of handlers, filled as requests come, and the tasks of those that could not answer at once."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._handlers: dict[tuple[int, int], Handler] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+        """See `wire.Service`. Only Produce and Fetch need not be alone."""
+        session = connection.session
+        assert isinstance(session, Session)
+        header: RequestHeader | None = None
+        try:
+            if session.shortcut is not None and (reply := session.shortcut(frame)) is not None:
+                return reply
+            header = decode_request_header(frame)
+            if not alone and header.api_key > ApiKey.FETCH:
+                return LATER
+            if not self._broker.server.may_serve(header.api_key):
+                connection.hold()
+                return LATER
+            key = header.api_key, header.api_version
+            handler = self._handlers.get(key) or self._find_handler(header)
+            return handler(self._broker, RequestContext(header, session), frame)
+        except KafkaError as error:
+            connection.close(f"{_describe(header)}{error}")
+        except Exception as error:
+            connection.exception(f"{_describe(header)}failed", error)
+        return NO_REPLY
+
+    def answer_later(
+        self,
+        context: RequestContext,
+        answer: Coroutine[Any, Any, Buffers],
+        meter: Meter,
+        *,
+        handler: Coroutine[Any, Any, Any] | None = None,
+    ) -> PendingReply:
+        """Run `answer` as a task; its result is the reply. Later requests of the connection wait for it.
+
+        `handler` is what it awaits: a task that is given up before its first step would leave that behind.
+
+        `meter` counted the request's entries. Were only bytes counted, hundreds of requests of many small entries would
+        be worked on at a time, each of which takes fifty times what it came in.
+        """
+        reply = PendingReply()
+        reply.exclusive = True
+        reply.decoded_bytes = decoded_bytes(meter)
+        task = asyncio.get_running_loop().create_task(answer)
+        self._tasks.add(task)
+
+        def finish(task: asyncio.Task[Buffers]) -> None:
+            self._tasks.discard(task)
+            if handler is not None:
+                handler.close()
+            if task.cancelled():
+                reply.refuse(f"{_describe(context.header)}given up: the broker stops")
+            elif (error := task.exception()) is None:
+                reply.complete(task.result())
+            else:
+                if isinstance(error, KafkaError):
+                    reply.refuse(f"{_describe(context.header)}{error}")
+                    return
+                context.session.connection.exception(f"{_describe(context.header)}failed", error)
+                reply.complete(NO_REPLY)
+
+        task.add_done_callback(finish)
+        return reply
+
+    def kill(self) -> None:
+        """Give up what is still being worked on."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def stop(self) -> None:
+        """`kill`, and return when it is given up."""
+        tasks = tuple(self._tasks)
+        self.kill()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _find_handler(self, header: RequestHeader) -> Handler:
+        api = apis().get(header.api_key)
+        if api is not None and header.api_version in api.served:
+            handle: Callable[..., Any] = importlib.import_module(f"{HANDLERS}.{api.module}").handle
+            handler = handle if api.raw else self._message_handler(api, header.api_version, handle)
+            self._handlers[header.api_key, header.api_version] = handler
+            return handler
+        if header.api_key == ApiKey.API_VERSIONS:
+            return _unsupported_api_versions
+        raise KafkaError(ErrorCode.unsupported_version, "there is no such version")
+
+    def _message_handler(self, api: Api, version: int, handle: Callable[..., Any]) -> Handler:
+        """A handler of messages as one of frames."""
+        key = api.key
+        broker = self._broker
+        metered_request_decoder(key, version)
+
+        def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
+            if broker.server.meter is not None:
+                from odradek.broker.serving.response_errors import error_codes
+
+                for code in error_codes(key, version, answer):
+                    broker.counters.erred(key, code)
+            return message_frame(context.header, answer)
+
+        async def encode_later(context: RequestContext, answer: Coroutine[Any, Any, dict[str, Any]]) -> Buffers:
+            return encode(context, await answer)
+
+        def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+            body = bytes(frame[context.header.body_offset :])
+            is_command = key in HIDDEN and broker.controller.obedience.is_addressed(body)
+            # A controller's command has as many entries as there are partitions.
+            meter = Meter(len(body) if is_command else broker.config.most_request_entries)
+            message = decode(key, version, body, meter=meter)
+            answer = handle(broker, context, message)
+            if isinstance(answer, dict):
+                return encode(context, answer)
+            return self.answer_later(context, encode_later(context, answer), meter, handler=answer)
+
+        return serve
+
+
+def _unsupported_api_versions(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+    """A client newer than we are: version 0's answer says which versions it may ask in (KIP-511)."""
+    del broker, frame
+    versions = apis()[ApiKey.API_VERSIONS].advertised
+    told = [(int(ApiKey.API_VERSIONS), versions.start, versions.stop - 1)]
+    body = encode_api_versions_response(0, told, error_code=ErrorCode.unsupported_version)
+    return to_frame(context.header._replace(api_version=0), body)
+
+
+def _describe(header: RequestHeader | None) -> str:
+    if header is None:
+        return ""
+    name = ApiKey(header.api_key).name if header.api_key in set(ApiKey) else f"API {header.api_key}"
+    return f"{name} version {header.api_version}: "

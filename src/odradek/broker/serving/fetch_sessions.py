@@ -1,0 +1,231 @@
+"""Fetch sessions (KIP-227): the broker remembers what a client reads, so that a request names only what changed.
+
+```
+session id, epoch      what it means                          the answer has
+0, 0                   a full fetch; open a session           every partition, and the new session's id
+0, -1                  a full fetch without a session         every partition
+n, 0                   close session n; else as 0, 0          every partition
+n, -1                  close session n; else as 0, -1         every partition
+n, e > 0               the e-th fetch of session n            partitions with records, errors, or a new high watermark
+```
+Pure: time comes in as `now` in seconds, randomness as an argument. At most `slots` sessions are kept; when they are all
+in use, a new one takes the place of one unused for two minutes, or of one that is smaller and has had its two minutes.
+All sessions together remember at most `most_partitions`: a client whose partitions are too many has no session, and one
+that adds too many to its session loses it.
+"""
+
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass, field
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_EVICTION_S: Final = 120.0
+"""Kafka's minimum time before a session can be evicted."""
+_LAST_EPOCH: Final = 2**31 - 1
+
+TopicKey = str | UUID
+"""How the client names a topic: by id from version 13 on."""
+
+
+class Waiting(Protocol):
+    """A fetch that waits for records."""
+
+    def overtaken(self) -> None:
+        """Answer: the session's next fetch has come, and finds what there is."""
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the client names it."""
+
+    topic: TopicKey
+    partition: int
+
+
+@dataclass(slots=True)
+class FetchTarget:
+    """What a client wants of one partition, and what it was last told of it.
+
+    `last_fetched_epoch` is of the last record that it has, -1 if it doesn't say; the follower's log begins at
+    `follower_start_offset`.
+    """
+
+    key: PartitionKey
+    fetch_offset: int = 0
+    max_bytes: int = 0
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    follower_start_offset: int = -1
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """One client's partitions, in the order in which they are looked at: who got records goes to the end."""
+
+    session_id: int
+    uses_topic_ids: bool
+    created: float
+    last_used: float
+    next_epoch: int = 1
+    targets: dict[PartitionKey, FetchTarget] = field(default_factory=dict)
+    waiting: Waiting | None = None
+    """Its fetch that is not answered yet."""
+
+    def update(self, wanted: Iterable[FetchTarget], forgotten: Iterable[PartitionKey]) -> None:
+        """Take a request's changes."""
+        for target in wanted:
+            known = self.targets.get(target.key)
+            if known is None:
+                self.targets[target.key] = target
+            else:
+                if target.current_leader_epoch != known.current_leader_epoch:
+                    known.high_watermark = -1  # it may have come when the client did not believe it any more
+                known.fetch_offset = target.fetch_offset
+                known.max_bytes = target.max_bytes
+                known.current_leader_epoch = target.current_leader_epoch
+                known.last_fetched_epoch = target.last_fetched_epoch
+                known.follower_start_offset = target.follower_start_offset
+        for key in forgotten:
+            self.targets.pop(key, None)
+
+    def served(self, key: PartitionKey) -> None:
+        """A partition gave records: the others come first next time."""
+        target = self.targets.pop(key, None)
+        if target is not None:
+            self.targets[key] = target
+
+
+class FetchContext(NamedTuple):
+    """One request's partitions. `session` is None for a fetch outside of any; `incremental`: tell what changed only."""
+
+    session: FetchSession | None
+    targets: Mapping[PartitionKey, FetchTarget]
+    incremental: bool
+
+    @property
+    def session_id(self) -> int:
+        """What the answer says."""
+        return NO_SESSION if self.session is None else self.session.session_id
+
+
+class FetchSessions:
+    """The sessions of one broker."""
+
+    def __init__(self, *, slots: int, most_partitions: int, entropy: Random) -> None:
+        self._slots = slots
+        self._most_partitions = most_partitions
+        self._entropy = entropy
+        self._sessions: dict[int, FetchSession] = {}
+        self.evictions = 0
+        self.partition_count = 0
+        """How many partitions all sessions remember."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Iterable[FetchTarget],
+        forgotten: Iterable[PartitionKey],
+        *,
+        uses_topic_ids: bool,
+        now: float,
+    ) -> FetchContext:
+        """What a request fetches.
+
+        Raises `KafkaError` FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR:
+        the client then begins again with a full fetch.
+        """
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._forget(session_id)
+            targets = {target.key: target for target in wanted}
+            if epoch == INITIAL_EPOCH and targets and self._make_room(len(targets), now):
+                session = FetchSession(self._new_id(), uses_topic_ids, created=now, last_used=now, targets=targets)
+                self._sessions[session.session_id] = session
+                self.partition_count += len(targets)
+                return FetchContext(session, targets, incremental=False)
+            return FetchContext(None, targets, incremental=False)
+        return self._continue(session_id, epoch, wanted, forgotten, uses_topic_ids=uses_topic_ids, now=now)
+
+    def _continue(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Iterable[FetchTarget],
+        forgotten: Iterable[PartitionKey],
+        *,
+        uses_topic_ids: bool,
+        now: float,
+    ) -> FetchContext:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.fetch_session_id_not_found)
+        if session.next_epoch != epoch:
+            raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
+        if session.waiting is not None:
+            session.waiting.overtaken()  # nobody who asks for more waits on
+        if session.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.fetch_session_topic_id_error)
+        before = len(session.targets)
+        session.update(wanted, forgotten)
+        self.partition_count += len(session.targets) - before
+        if self.partition_count > self._most_partitions:
+            self._forget(session_id)
+            raise KafkaError(ErrorCode.fetch_session_id_not_found)
+        if not session.targets:
+            # Nothing is left to remember; the client is told so by a session id of 0.
+            del self._sessions[session_id]
+            return FetchContext(None, {}, incremental=False)
+        session.last_used = now
+        session.next_epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        return FetchContext(session, session.targets, incremental=True)
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._entropy.randrange(1, 2**31)
+            if session_id not in self._sessions:
+                return session_id
+
+    def _forget(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.targets)
+
+    def _make_room(self, size: int, now: float) -> bool:
+        """Whether a session of `size` partitions may be opened, after others were evicted for it if need be."""
+        if size > self._most_partitions:
+            return False
+        while self.partition_count + size > self._most_partitions:
+            if not self._evict_unused(now):
+                return False
+        return len(self._sessions) < self._slots or self._evict_unused(now) or self._evict_smaller(size, now)
+
+    def _evict_unused(self, now: float) -> bool:
+        """Whether the session that was unused for longest could be evicted."""
+        oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
+        if oldest is None or now - oldest.last_used <= _EVICTION_S:
+            return False
+        self._evict(oldest)
+        return True
+
+    def _evict_smaller(self, size: int, now: float) -> bool:
+        """Whether a session of fewer than `size` partitions, that has had its time, could be evicted."""
+        settled = [session for session in self._sessions.values() if now - session.created > _EVICTION_S]
+        smallest = min(settled, key=lambda session: len(session.targets), default=None)
+        if smallest is None or len(smallest.targets) >= size:
+            return False
+        self._evict(smallest)
+        return True
+
+    def _evict(self, session: FetchSession) -> None:
+        self._forget(session.session_id)
+        self.evictions += 1

@@ -1,0 +1,306 @@
+"""The listeners of a broker, and how many clients may come in.
+
+Every listener has a name; who connects through it is told other brokers' addresses of that name. A client that is one
+too many is closed at once (`connection_quotas`).
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from odradek.broker.serving.apis import HIDDEN
+from odradek.broker.serving.connection_quotas import ConnectionQuotas
+from odradek.broker.serving.context import Session
+from odradek.broker.serving.dispatch import Dispatcher
+from odradek.broker.serving.metering import RequestMeter
+from odradek.config import ListenerAddress, parse_listener
+from odradek.metrics.counters import ListenerCounters
+from odradek.model import ConfigurationError
+from odradek.runtime import Listener, ListenOptions
+from odradek.security import unprotected_listeners
+from odradek.wire import (
+    AnswerBuffers,
+    BufferPool,
+    Connection,
+    ConnectionGroup,
+    ConnectionLimits,
+    Pressure,
+    RequestBudget,
+    Serve,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_log = logging.getLogger("odradek.broker")
+_LAST_WORDS_S: Final = 1.0
+"""How long a client may take to read its last answers when the broker stops."""
+PORTS_FILE: Final = "listener.ports"
+"""Lines of NAME=PORT, in the first data directory: which free port each listener got when it asked for port 0."""
+_BOTH_KINDS: Final = {"localhost": ("127.0.0.1", "::1"), "": ("0.0.0.0", "::")}
+_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+class Server:
+    """All listeners and connections of one broker."""
+
+    def __init__(self, broker: "Broker", dispatcher: Dispatcher) -> None:
+        self._broker = broker
+        self.serve: Serve = dispatcher.serve
+        """What answers requests; whoever wants to stand before it takes its place before `open`."""
+        self._listeners: list[Listener] = []
+        self.answer_buffers = AnswerBuffers()
+        """What is read for clients is read into these."""
+        self._opened: dict[str, ListenerAddress] = {}
+        self._is_ready = False
+        self._hears_controller = False
+        self._emptied: asyncio.Future[None] | None = None
+        self._connections: dict[Connection, Session] = {}
+        self.counters: dict[str, ListenerCounters] = {}
+        """By the listeners' names."""
+        self.meter: RequestMeter | None = None
+        """Asked before the dispatcher, if `measure_requests` was called."""
+        config = broker.config
+        self._quotas = ConnectionQuotas(broker.most_connections)
+        most_bytes = _most_bytes(config.queued_max_request_bytes)
+        self._group = ConnectionGroup(
+            limits=ConnectionLimits(
+                largest_frame_bytes=config.socket_request_max_bytes, idle_ms=config.connections_max_idle_ms
+            ),
+            pool=BufferPool(limit_bytes=most_bytes),
+            budget=RequestBudget(config.queued_max_request_bytes),
+            answer_bytes=most_bytes,
+        )
+        broker.partitions.writer.cork = self._group.cork
+
+    @property
+    def connection_count(self) -> int:
+        """Clients that are connected."""
+        return len(self._connections)
+
+    @property
+    def connections_by_listener(self) -> Mapping[str, int]:
+        """The same for each listener."""
+        counts = dict.fromkeys(self.counters, 0)
+        for session in self._connections.values():
+            counts[session.listener] += 1
+        return counts
+
+    @property
+    def pressure(self) -> Pressure:
+        """Where large answers are told of, and where it is known for how much there is room."""
+        return self._group.pressure
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """Bytes of requests that are in flight."""
+        return self._group.budget.used_bytes
+
+    def measure_requests(self) -> RequestMeter:
+        """Count and time all requests from now on; before `open`."""
+        clock = self._broker.runtime.clock
+        self._group = replace(self._group, clock=clock.monotonic)
+        self.meter = RequestMeter(self.serve, clock)
+        self.serve = self.meter.serve
+        return self.meter
+
+    async def open(self) -> None:
+        """Listen everywhere that `listeners` says; clients wait until `let_clients_in`.
+
+        A free port that was chosen for port 0 is written down, and asked for again at the next start. Raises
+        `ConfigurationError` if a port can't be had.
+        """
+        self._check_listeners()
+        remembered = self._remembered_ports()
+        for text in self._broker.config.listeners:
+            wanted = parse_listener(text)
+            try:
+                port = await self._listen(wanted, remembered.get(wanted.name, 0))
+            except OSError as error:
+                self.close_listeners()
+                raise ConfigurationError(f"can't listen on {wanted.host}:{wanted.port}: {_reason(error)}") from None
+            self._opened[wanted.name] = wanted._replace(port=port)
+            if not wanted.port and remembered.get(wanted.name) != port:
+                self._remember_port(wanted.name, port)
+
+    def _check_listeners(self) -> None:
+        config = self._broker.config
+        names = [parse_listener(text).name for text in config.listeners]
+        broken = unprotected_listeners(names)
+        if broken:
+            raise ConfigurationError(f"the listener {broken[0]} promises what this release has not: no TLS, no SASL")
+        if len(set(names)) < len(names):
+            raise ConfigurationError(f"listeners has a name twice: {', '.join(names)}")
+        for text in config.advertised_listeners or ():
+            if parse_listener(text).name not in names:
+                raise ConfigurationError(f"advertised.listeners has {text}, and listeners has no such name")
+
+    async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
+        """Open one listener and return its port; a host with addresses of both kinds gets the same one on both."""
+        self.counters.setdefault(wanted.name, ListenerCounters())
+        service = _Door(self, wanted.name)
+        network, config = self._broker.runtime.network, self._broker.config
+        options = ListenOptions(
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+
+        def factory() -> Connection:
+            return Connection(service, self._group)
+
+        if wanted.port:
+            listener = await network.listen(factory, wanted.host, wanted.port, options)
+            self._listeners.append(listener)
+            return listener.port
+        first, *others = _BOTH_KINDS.get(wanted.host, (wanted.host,))
+        try:
+            listener = await network.listen(factory, first, remembered_port, options)
+        except OSError:
+            if not remembered_port:
+                raise
+            _log.warning("port %d of the last start is taken by another process; choosing another", remembered_port)
+            listener = await network.listen(factory, first, 0, options)
+        self._listeners.append(listener)
+        for other in others:
+            with contextlib.suppress(OSError):  # a machine may have only one kind
+                self._listeners.append(await network.listen(factory, other, listener.port, options))
+        return listener.port
+
+    def _remembered_ports(self) -> dict[str, int]:
+        try:
+            text = self._broker.runtime.disk.read_file(self._ports_path).decode(errors="replace")
+        except OSError:
+            return {}
+        lines = [line.partition("=") for line in text.splitlines()]
+        # uvloop takes the last sixteen bits of what is no port.
+        return {name: int(port) for name, _, port in lines if re.fullmatch("[0-9]{1,5}", port) and int(port) <= 65_535}
+
+    def _remember_port(self, name: str, port: int) -> None:
+        lines = [f"{each}={number}\n" for each, number in (self._remembered_ports() | {name: port}).items()]
+        try:
+            self._broker.runtime.disk.replace_file(self._ports_path, "".join(lines).encode())
+        except OSError as error:
+            _log.warning("the port %d will be another one after the next start: %s", port, error)
+
+    @property
+    def _ports_path(self) -> str:
+        return f"{self._broker.config.log_dirs[0]}/{PORTS_FILE}"
+
+    @property
+    def endpoints(self) -> tuple[ListenerAddress, ...]:
+        """Where clients are told to connect: `advertised.listeners`, or where it listens, with the real ports."""
+        advertised = [parse_listener(text) for text in self._broker.config.advertised_listeners or ()]
+        endpoints = []
+        for address in advertised or self._opened.values():
+            own = self._opened.get(address.name)
+            port = address.port or (own.port if own is not None else 0)
+            host = address.host
+            if host in _EVERY_INTERFACE:
+                # Nobody can connect to "every interface"; without an advertised name this is the best guess.
+                host = "localhost"
+            endpoints.append(address._replace(host=host, port=port))
+        return tuple(endpoints)
+
+    def let_controller_in(self) -> None:
+        """Serve the controller's commands, without which the broker does not know what it has to do."""
+        self._hears_controller = True
+        self._serve_waiting()
+
+    def let_clients_in(self) -> None:
+        """Serve those who connected while the broker was starting, and all others."""
+        self._is_ready = True
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        for connection in tuple(self._connections):
+            connection.resume_writing()
+
+    def may_serve(self, api_key: int) -> bool:
+        """Whether a request can be served by now; who can't be is held until `let_clients_in`."""
+        return self._is_ready or (self._hears_controller and api_key in HIDDEN)
+
+    def close_listeners(self) -> None:
+        """Take no more clients."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def close_connections(self) -> None:
+        """Send what is answered and close all connections; those that don't take it in time are reset."""
+        for connection in tuple(self._connections):
+            connection.close()
+        if self._connections:
+            self._emptied = asyncio.get_running_loop().create_future()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied, _LAST_WORDS_S)
+        self.abort_connections()
+
+    def abort_connections(self) -> None:
+        """Reset all connections."""
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    # What a connection asks
+
+    def admit(self, connection: Connection, listener: str) -> bool:
+        """Whether a new client may stay."""
+        counters, config = self.counters[listener], self._broker.config
+        refusal = self._quotas.admit(config, connection.peer_host)
+        if refusal is not None:
+            counters.rejected += 1
+            self._group.complaints.tell(logging.WARNING, "turning a client away: %s", refusal)
+            return False
+        counters.admitted += 1
+        session = Session(
+            connection=connection,
+            listener=listener,
+            client_host=connection.peer_host,
+            client_port=connection.peer_port,
+        )
+        self._connections[connection] = session
+        connection.session = session
+        delay_s = self._quotas.delay_s(config, self._broker.runtime.clock.monotonic())
+        if delay_s > 0:
+            connection.hold()
+            asyncio.get_running_loop().call_later(delay_s, connection.resume_writing)
+        return True
+
+    def dismiss(self, connection: Connection) -> None:
+        """A client has gone."""
+        session = self._connections.pop(connection, None)
+        if session is not None:
+            self.counters[session.listener].closed += 1
+            self._quotas.dismiss(connection.peer_host)
+        if not self._connections and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+
+class _Door:
+    """A listener as `wire.Service`."""
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._listener = listener
+        self._server = server
+        self.serve = server.serve
+        self.closed = server.dismiss
+
+    def opened(self, connection: Connection) -> bool:
+        return self._server.admit(connection, self._listener)
+
+
+def _most_bytes(queued_max_request_bytes: int) -> int:
+    """How many bytes of buffers may be lent, and how many of answers unsent: any number, if requests are unlimited."""
+    return queued_max_request_bytes if queued_max_request_bytes >= 0 else 1 << 62
+
+
+def _reason(error: OSError) -> str:
+    """The system's words, without the event loop's before them."""
+    if error.errno == errno.EADDRINUSE:
+        return "another process has that port"
+    return (error.strerror or str(error)).rpartition(": ")[2]

@@ -1,0 +1,38 @@
+"""Kafka's broker keys that have no meaning here: those that may be ignored, and those that must not be."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+_NO_TRANSACTIONS: Final = "there is no transaction coordinator"
+
+IGNORED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "background.threads": "one event loop does this work",
+        "inter.broker.protocol.version": "brokers agree on versions by themselves",
+        "log.flush.start.offset.checkpoint.interval.ms": (
+            "log start offsets are written down with the recovery points, by log.flush.offset.checkpoint.interval.ms"
+        ),
+        "log.message.format.version": "every log is of the newest format",
+        "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
+        "num.network.threads": "one event loop serves all connections of a broker",
+        "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
+        "transaction.state.log.load.buffer.size": _NO_TRANSACTIONS,
+        "transaction.state.log.min.isr": _NO_TRANSACTIONS,
+        "transaction.state.log.num.partitions": _NO_TRANSACTIONS,
+        "transaction.state.log.replication.factor": _NO_TRANSACTIONS,
+        "transaction.state.log.segment.bytes": _NO_TRANSACTIONS,
+        "transactional.id.expiration.ms": _NO_TRANSACTIONS,
+    }
+)
+"""What a `server.properties` usually has and nothing here depends on: accepted with a warning."""
+
+MOVED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "log.dir": "use log.dirs, or --data-dir",
+        "node.id": "use broker.id, or --broker-id",
+        "process.roles": "there is no KRaft here: metadata lives in the tree named with --metadata",
+        "zookeeper.connect": "use --metadata zookeeper://HOST:PORT/CHROOT",
+    }
+)
+"""What would change what a broker does if it were ignored: refused, with what to use instead."""

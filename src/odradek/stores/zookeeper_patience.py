@@ -1,0 +1,31 @@
+"""How long one server of an ensemble may take to let a client in.
+
+kazoo waits a whole session for it, and that session is over when a machine is gone without a word, or when a server
+takes the connection while it starts and never answers (ZooKeeper does now and then). Here every server gets its share
+of the session, so that each can be tried before it ends.
+"""
+
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+
+_SHORTEST_S: Final = 2.0
+"""However many servers there are: one that is busy lets nobody in at once."""
+_LONGEST_S: Final = 5.0
+"""However long the session is: a server that lives answers by then, and one that does not is asked again."""
+
+
+def limit_patience(client: KazooClient) -> None:
+    """Have `client` give up a server that neither takes its connection nor answers its first request in time."""
+    share_s = client._session_timeout / 1000 / (len(client.hosts) + 1)
+    share_s = min(max(share_s, _SHORTEST_S), _LONGEST_S)
+    create, invoke = client.handler.create_connection, client._connection._invoke
+
+    def create_connection(*arguments: Any, timeout: float, **options: Any) -> Any:
+        return create(*arguments, timeout=min(timeout, share_s), **options)
+
+    def invoke_in_time(timeout: float, *request: Any) -> Any:
+        return invoke(min(timeout, share_s), *request)
+
+    client.handler.create_connection = create_connection
+    client._connection._invoke = invoke_in_time

@@ -1,0 +1,41 @@
+"""Ports for servers that have to be told theirs before they start."""
+
+import random
+import socket
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+_LOWEST: Final = 10_000
+_OF_CONNECTIONS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_OF_CONNECTIONS: Final = 32_768
+"""Linux' default, and below that of others."""
+_TRIES: Final = 1000
+_choose: Final = random.SystemRandom()
+"""Tests set the seed of the other one, and those that run at the same time set the same."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody has, for servers that cannot say which they took if they are told to take any.
+
+    No connection takes them before the server does: they are below those that the system hands out. Raises `OSError`
+    if there are none.
+    """
+    ports: list[int] = []
+    with ExitStack() as held:
+        for _ in range(_TRIES):
+            if len(ports) == count:
+                return ports
+            taken = held.enter_context(socket.socket())
+            with suppress(OSError):
+                taken.bind(("127.0.0.1", _choose.randrange(_LOWEST, _first_of_connections())))
+                ports.append(taken.getsockname()[1])
+    raise OSError(f"no {count} free ports on loopback")
+
+
+def _first_of_connections() -> int:
+    try:
+        first = int(_OF_CONNECTIONS.read_text().split()[0])
+    except OSError:
+        return _FIRST_OF_CONNECTIONS
+    return first if first > _LOWEST else _FIRST_OF_CONNECTIONS

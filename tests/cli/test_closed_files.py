@@ -1,0 +1,25 @@
+"""Commands whose standard files whoever started them has closed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+DEADLINE_S: Final = 60
+
+
+@pytest.mark.parametrize("arguments", [["topics", "list"], ["produce", "t"], ["consume", "t"]])
+def test_a_command_with_no_files_at_all_ends_as_it_would_with_them(arguments: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "odradek", *arguments, "--bootstrap-server", "127.0.0.1:1"]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&-', "sh", *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
+    assert done.stderr.startswith("odradek: ")

@@ -1,0 +1,157 @@
+"""A broker that neither answers nor closes its connections holds clients up no longer than the cluster (M9).
+
+Their `request.timeout.ms`, half a minute, is for brokers that are late and still there.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+from world import SESSION_TIMEOUT_S, World, until
+
+from odradek.broker.lifecycle import Broker
+from odradek.clients import Admin
+from odradek.clients.cluster import Lane, open_cluster
+from odradek.clients.reassignments import ElectionType
+from odradek.model import TopicPartition
+from odradek.protocol.api import ApiKey
+
+CLIENTS = ["writer", "reader", "looker"]
+SOON_S = 4.0
+"""What clients take beyond the cluster's own time; far less than their request time-out."""
+
+
+async def create(world: World) -> Broker:
+    """Create the topic `t` on all brokers; who leads its partition."""
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=1, replication_factor=3)
+    await until(lambda: sum(len(list(broker.partitions)) for broker in world.running.values()) == 1)
+    return next(broker for broker in world.running.values() if list(broker.partitions))
+
+
+def cut_off(world: World, silent: int) -> None:
+    """Let nothing come from a broker any more, nor go there."""
+    host = world.hosts[silent]
+    world.simulation.network.partition([host], [*(each for each in world.hosts if each != host), *CLIENTS])
+
+
+def fall_silent(world: World, silent: int) -> None:
+    """The same, and the tree ends its session when that is over."""
+    cut_off(world, silent)
+    store = world.store(silent)
+    store.disconnect()
+    asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, world.tree.expire, store.session_id)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_producer_and_a_consumer_get_on_when_the_cluster_does(seed: int) -> None:
+    async def scene(world: World) -> None:
+        leader = await create(world)
+        async with world.producer("writer") as producer, world.consumer("reader") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            await (await producer.send("t", b"before"))
+            assert [record.value for record in await consumer.poll(5_000)] == [b"before"]
+            fall_silent(world, leader.broker_id)
+            async with asyncio.timeout(SESSION_TIMEOUT_S + SOON_S):
+                await (await producer.send("t", b"after"))
+                got = []
+                while not got:
+                    got = [record.value for record in await consumer.poll(1_000)]
+            assert got == [b"after"]
+            world.simulation.network.heal()
+            world.store(leader.broker_id).reconnect()
+
+    World(seed, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_another_broker_is_asked_for_the_metadata_when_one_is_late(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
+            asked = (await cluster.any_connection()).address
+            cut_off(world, next(number for number, host in enumerate(world.hosts) if asked == f"{host}:9092"))
+            async with asyncio.timeout(SOON_S):
+                await cluster.refresh()
+            assert (await cluster.any_connection()).address != asked
+            world.simulation.network.heal()
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_third_broker_is_asked_where_one_has_gone_and_one_is_late(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
+            await cluster.refresh()
+            gone, silent = list(world.running)[:2]
+            first = [await cluster.connection(number, Lane.FETCH) for number in (gone, silent)]
+            cut_off(world, silent)
+            await world.kill(gone)
+            usual = cluster.any_connection
+
+            async def unlucky(**options: Any) -> Any:
+                return first.pop(0) if first else await usual(**options)
+
+            monkeypatch.setattr(cluster, "any_connection", unlucky)
+            async with asyncio.timeout(SOON_S):
+                await cluster.refresh()
+            assert not first
+            world.simulation.network.heal()
+
+    World(seed, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_broker_that_is_late_and_still_there_is_waited_for(seed: int) -> None:
+    async def scene(world: World) -> None:
+        leader = (await create(world)).broker_id
+        flags = ("allow_auto_topic_creation", "include_cluster_authorized_operations")
+        message = {"topics": [], **dict.fromkeys((*flags, "include_topic_authorized_operations"), False)}
+        async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
+            connection = await cluster.connection(leader, Lane.FETCH)
+            cut_off(world, leader)
+            asking = asyncio.create_task(connection.request(ApiKey.METADATA, message))
+            await asyncio.sleep(SOON_S)
+            assert connection.is_late
+            world.simulation.network.heal()
+            async with asyncio.timeout(SOON_S):
+                assert len((await asking).brokers) == 3
+            assert not connection.is_late
+            assert cluster.opened(leader, Lane.FETCH) is connection
+
+    World(seed, brokers=3).play(scene)
+
+
+async def hand_over(world: World, old: Broker) -> None:
+    """Have another broker lead, by its place among the replicas."""
+    key = TopicPartition("t", 0)
+    replicas = [number for number in world.running if number != old.broker_id]
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.alter_partition_reassignments({key: [*replicas, old.broker_id]})
+        await admin.elect_leaders(ElectionType.PREFERRED, [key])
+    await until(lambda: not list(old.partitions))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_after_records_that_the_old_leader_took_silently_waits_for_them(seed: int) -> None:
+    """The new leader has them, and would not know them for duplicates any more when they are sent again."""
+    values = [b"%d" % number for number in range(12)]
+
+    async def scene(world: World) -> None:
+        old = await create(world)
+        async with world.producer("writer", linger_ms=0, request_timeout_ms=10_000) as producer:
+            await (await producer.send("t", b"before"))
+            world.simulation.network.block(world.hosts[old.broker_id], "writer")
+            deliveries = [await producer.send("t", values[0])]
+            await asyncio.sleep(1)
+            await hand_over(world, old)
+            for value in values[1:]:
+                deliveries.append(await producer.send("t", value))
+                await asyncio.sleep(0.1)
+            async with asyncio.timeout(20):
+                await asyncio.gather(*deliveries)
+            world.simulation.network.heal()
+        assert await world.read("t", 1) == {0: [b"before", *values]}
+
+    World(seed, {"auto.leader.rebalance.enable": "false"}, brokers=3).play(scene)

@@ -1,0 +1,10 @@
+"""What tests of the log share."""
+
+import pytest
+from compacting import Room
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `Room` compacts in either way."""
+    monkeypatch.setattr(Room, "worthwhile_bytes", 0 if request.param == "compiled" else 1 << 62)

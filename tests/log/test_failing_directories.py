@@ -1,0 +1,325 @@
+"""A data directory whose disk fails while it is used: all of its logs are offline at once, and no other (KIP-112)."""
+
+import errno
+import random
+import uuid
+from collections.abc import Callable, Set
+
+import pytest
+
+from odradek.log import Log, LogManager
+from odradek.log.errors import LogStorageError, OfflineDirectoryError
+from odradek.log.identity import CLEAN_SHUTDOWN
+from odradek.model import StorageError, TopicPartition
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
+T = [TopicPartition("t", number) for number in range(6)]
+
+
+class Broken:
+    """A manager of two directories, with t-0, t-2, t-4 in the first, and what it said of failures."""
+
+    def __init__(self, *directories: str) -> None:
+        self.disk = MemoryDisk()
+        self.stopped = 0
+        self.failed: list[tuple[Set[TopicPartition], str]] = []
+        self.manager = LogManager(
+            self.disk,
+            directories or ("/a", "/b"),
+            broker_id=1,
+            entropy=random.Random(5),
+            when_log_stopped=self._stop,
+            when_directory_failed=lambda keys, reason: self.failed.append((frozenset(keys), str(reason))),
+        )
+        self.manager.open(NOW)
+        for key in T[:4]:
+            append(self.manager.get_or_create(key, topic_id=None, now_ms=NOW))
+
+    def _stop(self) -> None:
+        self.stopped += 1
+
+
+def append(log: Log) -> None:
+    log.append(encode_batch([(NOW, None, b"x", ())]), leader_epoch=0, now_ms=NOW)
+    log.write()
+
+
+def fail_write(broken: Broken, number: int) -> None:
+    broken.disk.fail_next("append", number, path_end="t-0/00000000000000000000.log")
+    with pytest.raises(LogStorageError):
+        append(broken.manager.logs[T[0]])
+
+
+def fail_sync(broken: Broken, number: int) -> None:
+    broken.disk.fail_next("sync", number, path_end="t-0/00000000000000000000.log")
+    with pytest.raises(LogStorageError):
+        broken.manager.logs[T[0]].flush()
+
+
+def fail_read(broken: Broken, number: int) -> None:
+    del number
+    broken.disk.broken.add("/a/t-0")
+    with pytest.raises(LogStorageError):
+        broken.manager.logs[T[0]].read(0, 1000)
+
+
+def fail_checkpoint(broken: Broken, number: int) -> None:
+    broken.disk.fail_next("rename", number, path_end="/a/replication-offset-checkpoint.tmp")
+    with pytest.raises(LogStorageError):
+        broken.manager.checkpoint()
+
+
+def fail_creation(broken: Broken, number: int) -> None:
+    broken.disk.fail_next("create", number, path_end="/a/t-4")
+    assert broken.manager.get_or_create(T[4], topic_id=None, now_ms=NOW).directory == "/b/t-4", "as in Kafka"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ENODEV], ids=errno.errorcode.get)
+@pytest.mark.parametrize("fail", [fail_write, fail_sync, fail_read, fail_checkpoint, fail_creation])
+def test_the_first_error_of_a_disk_takes_its_directory(
+    fail: Callable[[Broken, int], None], number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Broken()
+    fail(broken, number)
+    manager = broken.manager
+    assert list(manager.offline_directories) == ["/a"]
+    assert [(keys, reason.partition(": ")[0]) for keys, reason in broken.failed] == [
+        ({T[0], T[2]}, "the data directory /a has failed")
+    ]
+    assert caplog.text.count("; its 2 logs are offline until this broker is started again") == 1
+    assert not manager.has_failed
+    for key in (T[0], T[2]):
+        with pytest.raises(LogStorageError, match="/a"):
+            append(manager.logs[key])
+        with pytest.raises(OfflineDirectoryError):
+            manager.get_or_create(key, topic_id=None, now_ms=NOW)
+    for key in (T[1], T[3]):
+        append(manager.logs[key])
+    assert manager.get_or_create(T[5], topic_id=None, now_ms=NOW).directory == "/b/t-5"
+    manager.maintain(NOW)
+    manager.close()
+    assert not broken.disk.exists(f"/a/{CLEAN_SHUTDOWN}"), "nothing is written there any more"
+    assert broken.disk.exists(f"/b/{CLEAN_SHUTDOWN}")
+
+
+def test_after_a_failed_sync_nothing_is_synced_as_if_nothing_had_happened() -> None:
+    broken = Broken()
+    broken.disk.fail_next("sync", errno.EIO, path_end="t-0/00000000000000000000.log")
+    log, neighbour = broken.manager.logs[T[0]], broken.manager.logs[T[2]]
+    with pytest.raises(LogStorageError):
+        log.flush()
+    before = broken.disk.operations
+    for each in (log, neighbour):
+        each.flush()
+        assert each.synced_offset == 0
+    assert broken.disk.operations == before
+    assert broken.stopped == 1, "one notice for all"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE], ids=errno.errorcode.get)
+def test_a_full_disk_is_none_that_failed(number: int) -> None:
+    broken = Broken()
+    fail_write(broken, number)
+    assert not broken.failed
+    assert not broken.stopped
+    append(broken.manager.logs[T[0]])
+    assert broken.manager.logs[T[0]].log_end_offset == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.ENOENT], ids=errno.errorcode.get)
+def test_a_sync_that_fails_for_another_reason_stops_that_log_alone(number: int) -> None:
+    broken = Broken()
+    fail_sync(broken, number)
+    assert broken.stopped == 1
+    assert not broken.failed
+    with pytest.raises(LogStorageError):
+        append(broken.manager.logs[T[0]])
+    append(broken.manager.logs[T[2]])
+
+
+def test_what_waits_to_be_written_is_lost_with_the_disk_and_what_was_written_is_not() -> None:
+    broken = Broken()
+    log = broken.manager.logs[T[2]]
+    log.append(encode_batch([(NOW, None, b"y", ())]), leader_epoch=0, now_ms=NOW)
+    job = log.begin_write()
+    assert job is not None
+    log.append(encode_batch([(NOW, None, b"z", ())]), leader_epoch=0, now_ms=NOW)
+    fail_write(broken, errno.EIO)
+    job.run()
+    log.finish_write(job)
+    assert (log.written_offset, log.log_end_offset, log.pending_bytes) == (2, 2, 0)
+    assert log.begin_write() is None
+
+
+def test_the_last_directory_leaves_nothing() -> None:
+    broken = Broken("/a")
+    fail_write(broken, errno.EIO)
+    assert broken.manager.has_failed
+    with pytest.raises(OfflineDirectoryError, match="the data directory /a has failed"):
+        broken.manager.get_or_create(T[5], topic_id=None, now_ms=NOW)
+    broken.manager.maintain(NOW)
+    broken.manager.close()
+
+
+def reopened(disk: MemoryDisk) -> LogManager:
+    manager = LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(6))
+    manager.open(NOW)
+    return manager
+
+
+def twins(*, ids: tuple[uuid.UUID | None, uuid.UUID | None] = (OLD, NEW)) -> MemoryDisk:
+    """What is there when t-4 was deleted while its directory, the first, had failed, and made again in the second."""
+    broken = Broken()
+    manager = broken.manager
+    append(manager.get_or_create(T[4], topic_id=ids[0], now_ms=NOW))
+    fail_write(broken, errno.EIO)
+    manager.delete(T[4], NOW)
+    log = manager.get_or_create(T[4], topic_id=ids[1], now_ms=NOW)
+    assert log.directory == "/b/t-4"
+    append(log)
+    append(log)
+    manager.close()
+    return broken.disk
+
+
+@pytest.mark.parametrize("file", ["", "/00000000000000000000.log"])
+def test_a_log_that_a_failing_disk_began_and_another_directory_has_is_no_twin(file: str) -> None:
+    broken = Broken()
+    broken.disk.fail_next("create", errno.EIO, path_end=f"/a/t-4{file}")
+    log = broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
+    assert log.directory == "/b/t-4"
+    append(log)
+    broken.manager.close()
+    manager = reopened(broken.disk)
+    assert not manager.twins
+    assert manager.logs[T[4]].directory == "/b/t-4"
+    assert manager.logs[T[4]].log_end_offset == 1
+    assert not broken.disk.exists("/a/t-4")
+    manager.kill()
+
+
+def test_a_log_whose_records_were_deleted_is_a_twin() -> None:
+    broken = Broken()
+    append(log := broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW))
+    fail_write(broken, errno.EIO)
+    broken.disk._faults.clear()
+    broken.disk.make_directories("/b/t-4")
+    broken.disk.replace_file("/b/t-4/00000000000000000007.log", b"")
+    assert log.directory == "/a/t-4"
+    broken.manager.close()
+    manager = reopened(broken.disk)
+    assert manager.twins == {T[4]}
+    manager.kill()
+
+
+@pytest.mark.parametrize(("topic_id", "count"), [(OLD, 1), (NEW, 2)], ids=["the first", "the second"])
+def test_of_two_logs_that_of_the_topic_that_there_is_is_served(
+    topic_id: uuid.UUID, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = twins()
+    manager = reopened(disk)
+    assert manager.twins == {T[4]}
+    assert manager.get(T[4]) is None
+    manager.settle_twins({"t": topic_id}, NOW)
+    assert not manager.twins
+    assert manager.logs[T[4]].log_end_offset == count
+    assert manager.topic_id(T[4]) == topic_id
+    names = [name for directory in ("/a", "/b") for name in disk.list(directory) if name.startswith("t-4.")]
+    assert len(names) == 1
+    assert names[0].endswith("-stray")
+    assert caplog.text.count(f"is another topic's of the same name, and is put aside as {names[0]}") == 1
+    append(manager.get_or_create(T[4], topic_id=topic_id, now_ms=NOW))
+    manager.close()
+    manager = reopened(disk)
+    assert not manager.twins
+    assert manager.logs[T[4]].log_end_offset == count + 1
+    manager.kill()
+
+
+@pytest.mark.parametrize(
+    ("ids", "known"),
+    [((OLD, NEW), {}), ((OLD, OLD), {"t": OLD}), ((None, NEW), {"t": NEW}), ((OLD, OLD), {"t": NEW})],
+    ids=["the topic is unknown", "both are its", "one does not say", "neither is"],
+)
+def test_where_ids_do_not_tell_both_are_left_alone(
+    ids: tuple[uuid.UUID | None, uuid.UUID | None], known: dict[str, uuid.UUID]
+) -> None:
+    disk = twins(ids=ids)
+    manager = reopened(disk)
+    manager.settle_twins(known, NOW)
+    assert manager.twins == {T[4]}
+    with pytest.raises(StorageError, match="are logs of the same partition"):
+        manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
+    assert disk.exists("/a/t-4")
+    assert disk.exists("/b/t-4")
+    manager.kill()
+
+
+def test_one_that_can_not_be_put_aside_leaves_the_partition_offline(caplog: pytest.LogCaptureFixture) -> None:
+    disk = twins()
+    manager = reopened(disk)
+    disk.fail_next("rename", errno.EACCES, path_end="/a/t-4")
+    manager.settle_twins({"t": NEW}, NOW)
+    assert "/a/t-4 cannot be renamed to t-4." in caplog.text
+    with pytest.raises(StorageError, match="are logs of the same partition"):
+        manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
+    manager.kill()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
+def test_a_topic_does_not_begin_with_the_records_of_one_whose_deletion_failed(number: int) -> None:
+    broken = Broken("/a")
+    broken.disk.fail_next("rename", number, path_end="/a/t-0")
+    with pytest.raises(LogStorageError):
+        broken.manager.delete(T[0], NOW)
+    with pytest.raises(StorageError):
+        broken.manager.get_or_create(T[0], topic_id=NEW, now_ms=NOW)
+    broken.manager.delete(T[0], NOW)
+    assert broken.manager.get_or_create(T[0], topic_id=NEW, now_ms=NOW).log_end_offset == 0
+
+
+def test_a_log_is_not_made_before_the_checkpoints_forget_the_one_before_it() -> None:
+    """Its records would be taken for deleted ones after a crash: the checkpoint says that the log began after them."""
+    broken = Broken("/a")
+    log = broken.manager.get_or_create(T[4], topic_id=OLD, now_ms=NOW)
+    for _ in range(20):
+        append(log)
+    log.advance_log_start_offset(15, high_watermark=20)
+    broken.manager.maintain(NOW)
+    broken.manager.checkpoint()
+    broken.manager.delete(T[4], NOW)
+    for _ in range(2):
+        broken.disk.fail_next("rename", errno.ENOSPC, path_end="checkpoint.tmp")
+        with pytest.raises(LogStorageError):
+            broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
+    append(broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW))
+    assert b"t 4 15" not in broken.disk.read_file("/a/log-start-offset-checkpoint")
+
+
+def remount(broken: Broken) -> None:
+    """Another disk of the broker's is in the place of the first directory."""
+    broken.disk.rename("/a", "/under")
+    broken.disk.make_directories("/a")
+    text = broken.disk.read_file("/b/meta.properties").replace(b"directory.id=", b"directory.id=other")
+    broken.disk.replace_file("/a/meta.properties", text)
+
+
+@pytest.mark.parametrize("mount", [remount, lambda broken: broken.disk.rename("/a", "/gone")], ids=["another", "none"])
+@pytest.mark.parametrize("is_closed_first", [False, True])
+def test_nothing_is_said_of_a_disk_that_is_mounted_over_a_directory_that_is_used(
+    mount: Callable[[Broken], None], is_closed_first: bool
+) -> None:
+    broken = Broken()
+    broken.manager.checkpoint()
+    mount(broken)
+    if not is_closed_first:
+        broken.manager.maintain(NOW)
+        assert list(broken.manager.offline_directories) == ["/a"]
+        assert "another disk is there now" in broken.failed[0][1]
+    broken.manager.close()
+    assert not broken.disk.exists(f"/a/{CLEAN_SHUTDOWN}")
+    assert not broken.disk.exists("/a/recovery-point-offset-checkpoint")
+    assert broken.disk.exists(f"/b/{CLEAN_SHUTDOWN}")

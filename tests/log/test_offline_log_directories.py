@@ -1,0 +1,168 @@
+"""A data directory that the disk does not give at the start: the others go on, and nothing of it is made anew."""
+
+import random
+
+import pytest
+
+from odradek.log import Log, LogManager
+from odradek.log.checkpoints import RECOVERY_POINTS, decode_offsets
+from odradek.log.errors import LogStorageError, OfflineDirectoryError
+from odradek.log.identity import CLEAN_SHUTDOWN
+from odradek.model import StorageError, TopicPartition
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+def new_manager(disk: MemoryDisk, *directories: str, broker_id: int = 1) -> LogManager:
+    return LogManager(disk, directories or ("/a", "/b"), broker_id=broker_id, entropy=random.Random(5))
+
+
+def opened(disk: MemoryDisk, *directories: str) -> LogManager:
+    manager = new_manager(disk, *directories)
+    manager.open(NOW)
+    return manager
+
+
+def append(log: Log) -> None:
+    log.append(encode_batch([(NOW, None, b"x", ())]), leader_epoch=0, now_ms=NOW)
+
+
+def closed(*directories: str) -> MemoryDisk:
+    """What a broker left that had t-0 in the first directory and t-1 in the second, a record in each."""
+    disk = MemoryDisk()
+    manager = opened(disk, *directories)
+    for partition in (T0, T1):
+        append(manager.get_or_create(partition, topic_id=None, now_ms=NOW))
+    manager.close()
+    return disk
+
+
+@pytest.mark.parametrize("broken", ["", "/.lock", "/meta.properties", f"/{RECOVERY_POINTS}"])
+def test_a_directory_that_the_disk_does_not_give_leaves_the_others(
+    broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = closed()
+    disk.broken.add("/b" + broken)
+    manager = opened(disk)
+    assert list(manager) == [T0]
+    (reason,) = manager.offline_directories.values()
+    assert str(reason).startswith("the data directory /b cannot be used: [Errno 5] Input/output error: '/b")
+    assert f"{reason}; its logs are offline until this broker is started again" in caplog.text
+    assert not manager.were_closed, "what is not there may be lost"
+    manager.close()
+    disk.broken.clear()
+    manager = opened(disk)
+    assert {partition: log.log_end_offset for partition, log in manager.logs.items()} == {T0: 1, T1: 1}
+    assert not manager.offline_directories
+    manager.kill()
+
+
+def test_a_log_that_was_here_is_not_made_anew_while_it_may_be_in_a_directory_that_is_offline() -> None:
+    disk = closed()
+    disk.broken.add("/b")
+    manager = opened(disk)
+    with pytest.raises(OfflineDirectoryError, match="the data directory /b cannot be used"):
+        manager.get_or_create(T2, topic_id=None, now_ms=NOW)  # nobody has said that it was not here
+    manager.expect({T0, T1})
+    with pytest.raises(OfflineDirectoryError, match="the data directory /b cannot be used"):
+        manager.get_or_create(T1, topic_id=None, now_ms=NOW)
+    assert manager.get_or_create(T0, topic_id=None, now_ms=NOW).log_end_offset == 1
+    assert manager.get_or_create(T2, topic_id=None, now_ms=NOW).directory == "/a/t-2", "what is new is made"
+    manager.delete(T1, NOW)
+    assert manager.get_or_create(T1, topic_id=None, now_ms=NOW).directory == "/a/t-1", "the old one is to be no more"
+    manager.kill()
+
+
+def test_nothing_is_made_of_a_topic_of_which_nobody_knows_what_was_here() -> None:
+    disk = closed()
+    disk.broken.add("/b")
+    manager = opened(disk)
+    manager.expect(set(), {"t"})
+    with pytest.raises(OfflineDirectoryError):
+        manager.get_or_create(T1, topic_id=None, now_ms=NOW)
+    assert manager.get_or_create(TopicPartition("u", 0), topic_id=None, now_ms=NOW).directory == "/a/u-0"
+    manager.kill()
+
+
+def test_with_all_directories_whatever_is_missing_is_made() -> None:
+    disk = closed()
+    manager = opened(disk)
+    manager.expect({T0, T1, T2})
+    assert manager.get_or_create(T2, topic_id=None, now_ms=NOW).log_end_offset == 0
+    manager.kill()
+
+
+def test_nothing_is_written_into_a_directory_that_is_offline() -> None:
+    disk = closed()
+
+    def files() -> dict[str, bytes]:
+        paths = [f"/b/{name}" for name in disk.list("/b")]
+        return {path: disk.read_file(path) for path in paths if not disk.is_directory(path) and ".lock" not in path}
+
+    before = files()
+    assert f"/b/{CLEAN_SHUTDOWN}" in before
+    disk.broken.add("/b/meta.properties")
+    manager = opened(disk)
+    append(manager.logs[T0])
+    manager.maintain(NOW)
+    manager.checkpoint()
+    manager.close()
+    disk.broken.clear()
+    assert files() == before
+    manager = opened(disk)
+    assert manager.were_closed
+    manager.kill()
+
+
+def test_without_any_directory_there_is_no_broker_and_nothing_is_held() -> None:
+    disk = closed()
+    disk.broken |= {"/a", "/b/meta.properties"}
+    with pytest.raises(StorageError) as refused:
+        opened(disk)
+    assert str(refused.value) == (
+        "the data directory /a cannot be used: [Errno 5] Input/output error: '/a'; "
+        "the data directory /b cannot be used: [Errno 5] Input/output error: '/b/meta.properties'"
+    )
+    disk.broken.clear()
+    opened(disk).kill()
+
+
+def test_one_that_fails_while_the_last_other_one_is_looked_through_ends_the_start() -> None:
+    disk = closed()
+    disk.broken.add("/a")
+    manager = new_manager(disk)
+    manager.lock()
+    disk.broken.add("/b")
+    with pytest.raises(
+        StorageError, match=r"the data directory /a cannot be used: .*; the data directory /b cannot be"
+    ):
+        manager.load(NOW)
+    manager.kill()
+
+
+def test_a_directory_of_another_is_refused_though_a_disk_has_failed_too() -> None:
+    disk = closed()
+    disk.broken.add("/a")
+    with pytest.raises(StorageError, match="the data directory /b is broker 1's, and this one is 2"):
+        new_manager(disk, broker_id=2).lock()
+    holder = new_manager(disk, "/b")
+    holder.lock()
+    with pytest.raises(StorageError, match="the data directory /b is in use by process"):
+        new_manager(disk).lock()
+    holder.kill()
+
+
+def test_a_folder_of_which_the_disk_says_nothing_is_a_log_that_is_offline() -> None:
+    disk = closed()
+    disk.broken.add("/b/t-1")
+    manager = opened(disk)
+    assert not manager.offline_directories
+    with pytest.raises(LogStorageError, match="Input/output error: '/b/t-1"):
+        manager.get_or_create(T1, topic_id=None, now_ms=NOW)
+    manager.checkpoint()
+    path = f"/b/{RECOVERY_POINTS}"
+    assert decode_offsets(disk.read_file(path), path) == {T1: 1}, "what is known of it is kept"
+    manager.kill()

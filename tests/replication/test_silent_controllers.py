@@ -1,0 +1,155 @@
+"""A controller that neither answers nor closes its connections is waited for as long as it is one (M9)."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from world import SESSION_TIMEOUT_S, World, until
+
+from odradek.broker.cluster.controller_requests import ControllerRequests
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.lifecycle import Broker
+from odradek.config import ListenerAddress
+from odradek.controller import NewTopic
+from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.model import TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.testing import Simulation
+
+BROKERS = 4
+SOON_S = 5.0
+"""Far less than what brokers wait for each other's answers."""
+
+CONFIG = {"replica.lag.time.max.ms": "1000"}
+
+
+async def controller_of(world: World) -> Broker:
+    """The controller that all agree on, in a cluster that is whole."""
+    ids = set(world.running)
+    await until(lambda: all(set(broker.image.brokers) == ids for broker in world.running.values()))
+    return next(broker for broker in world.running.values() if broker.controller.is_controller)
+
+
+async def create_led_by_each(controller: Broker, world: World) -> dict[int, TopicPartition]:
+    """A partition led by each broker but the controller, with all others in sync; by leader."""
+    leaders = sorted(set(world.running) - {controller.broker_id})
+    replicas = {
+        number: (leader, *(each for each in world.running if each != leader)) for number, leader in enumerate(leaders)
+    }
+    [created] = await controller.create_topics([NewTopic(name="t", assignment=replicas)])
+    assert created.error is None
+    await until(lambda: all(len(list(world.running[leader].partitions)) == 1 for leader in leaders))
+    return {leader: TopicPartition("t", number) for number, leader in enumerate(leaders)}
+
+
+def isr(leader: Broker) -> set[int]:
+    """The in-sync set of the one partition that a broker leads."""
+    [partition] = leader.partitions
+    return set(partition.isr)
+
+
+def fall_silent(world: World, broker: Broker) -> None:
+    """Nothing comes from it any more, and nobody is told so until its session has run out."""
+    host, store = world.hosts[broker.broker_id], world.store(broker.broker_id)
+    world.simulation.network.partition([host], [each for each in world.hosts if each != host])
+    store.disconnect()
+    asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, world.tree.expire, store.session_id)
+
+
+async def recover(world: World, broker: Broker) -> None:
+    world.simulation.network.heal()
+    world.store(broker.broker_id).reconnect()
+    await controller_of(world)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leader_that_waits_for_a_silent_controller_asks_the_next_one(seed: int) -> None:
+    async def scene(world: World) -> None:
+        silent = await controller_of(world)
+        places = await create_led_by_each(silent, world)
+        fall_silent(world, silent)
+        # Their leaders ask for smaller in-sync sets before the session is over.
+        await until(lambda: any(world.running[each].controller.is_controller for each in places))
+        new = next(each for each in places if world.running[each].controller.is_controller)
+        leader, lost = (each for each in places if each != new)
+
+        await until(lambda: isr(world.running[leader]) == set(places), within_s=SOON_S)
+        world.simulation.network.partition([world.hosts[leader]], [world.hosts[lost]])
+        async with world.producer("writer", enable_idempotence=False) as producer, asyncio.timeout(SOON_S):
+            await (await producer.send("t", b"not held up", partition=places[leader].partition))
+        assert isr(world.running[leader]) == {leader, new}
+        await recover(world, silent)
+
+    World(seed, CONFIG, brokers=BROKERS).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_waits_for_a_silent_controller_to_create_a_topic_may_ask_the_next_one(seed: int) -> None:
+    async def scene(world: World) -> None:
+        silent = await controller_of(world)
+        asking = world.running[(silent.broker_id + 1) % BROKERS]
+        fall_silent(world, silent)
+        began = world.now_s
+        with pytest.raises(UnavailableError):
+            await asking.topics_on_demand.ensure(NewTopic(name="new"))
+        assert world.now_s < began + SESSION_TIMEOUT_S + 1
+        await until(lambda: asking.image.controller_id not in (-1, silent.broker_id), within_s=SOON_S)
+        async with asyncio.timeout(SOON_S):
+            await asking.topics_on_demand.ensure(NewTopic(name="new"))
+        await recover(world, silent)
+
+    World(seed, CONFIG, brokers=BROKERS).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_stops_does_not_wait_for_what_was_the_controller(seed: int) -> None:
+    async def scene(world: World) -> None:
+        silent = await controller_of(world)
+        stopping = (silent.broker_id + 1) % BROKERS
+        fall_silent(world, silent)
+        began = world.now_s
+        await world.stop(stopping)
+        assert world.now_s < began + SESSION_TIMEOUT_S + 1
+        await recover(world, silent)
+
+    World(seed, CONFIG, brokers=BROKERS).play(scene)
+
+
+def test_whoever_waits_for_a_connection_that_is_given_up_is_told_so(seed: int) -> None:
+    """And not cancelled with it: what it waited for may be asked of somebody else."""
+    simulation = Simulation(seed)
+    runtime = simulation.runtime("one")
+
+    async def main() -> None:
+        listener = await simulation.runtime("silent").network.listen(asyncio.Protocol, "silent", 9092)
+        peers = Peers(runtime, 1)
+        silent = BrokerImage(broker_id=2, endpoints=(ListenerAddress(name="PLAINTEXT", host="silent", port=9092),))
+        asking = asyncio.create_task(peers.request({2: silent}, 2, ApiKey.ALTER_PARTITION, {}, lane="a"))
+        await asyncio.sleep(1)
+        peers.close_lane(2, "a")
+        with pytest.raises(UnavailableError):
+            await asking
+        listener.close()
+
+    simulation.run(main())
+
+
+def test_whoever_pauses_before_asking_again_goes_on_when_the_controller_is_another(seed: int) -> None:
+    simulation = Simulation(seed)
+
+    async def main() -> None:
+        peers = Peers(simulation.runtime("one"), 1)
+        requests = ControllerRequests(cast("Broker", SimpleNamespace(peers=peers)))
+        pausing = asyncio.create_task(requests.pause(60))
+        await asyncio.sleep(1)
+        one = ClusterImage(controller_id=2, controller_epoch=1)
+        requests.image_changed(one, replace(one, cluster_id="another image"))
+        await asyncio.sleep(1)
+        assert not pausing.done()
+        requests.image_changed(one, replace(one, controller_id=3, controller_epoch=2))
+        await asyncio.sleep(1)
+        assert pausing.done()
+
+    simulation.run(main())

@@ -1,0 +1,84 @@
+"""A leader tells each high watermark once in a session: followers learn it, however the answer finds them (KIP-227)."""
+
+import asyncio
+
+from world import World, until
+
+from odradek.clients import Admin
+from odradek.model import TopicPartition
+from odradek.protocol.fetch import FetchedPartition
+
+T0 = TopicPartition("t", 0)
+
+
+async def fill(world: World, count: int) -> None:
+    async with world.producer("writer") as producer:
+        for value in range(count):
+            await producer.send("t", b"%d" % value, partition=0)
+
+
+def test_a_follower_whose_log_start_moves_while_it_waits_takes_the_answer() -> None:
+    async def scene(world: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=1, replication_factor=2)
+        await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
+        await fill(world, 10)
+        (log,) = [broker.logs.logs[T0] for broker in world.running.values() if T0 in broker.partitions.followers]
+        await until(lambda: log.high_watermark == 10)
+        await fill(world, 1)
+        assert (log.written_offset, log.high_watermark) == (11, 10)
+        log.advance_log_start_offset(5)  # as its own retention does
+        await until(lambda: log.high_watermark == 11)
+
+    World(1, brokers=2).play(scene)
+
+
+def test_what_is_committed_is_heard_though_the_records_came_with_an_earlier_answer() -> None:
+    """A fetch that overtakes another one may be answered with the same records, and with more of them committed."""
+
+    async def scene(world: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=1, replication_factor=2)
+        await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
+        await fill(world, 10)
+        (follower,) = [each for broker in world.running.values() for each in broker.partitions.followers.values()]
+        await until(lambda: follower.log.high_watermark == 10)
+        asked = follower.position._replace(offset=10)
+        await fill(world, 1)
+        assert (follower.log.written_offset, follower.log.high_watermark) == (11, 10)
+        answer = FetchedPartition(0, high_watermark=11, log_start_offset=3)
+        follower.hear(asked._replace(leader_epoch=asked.leader_epoch - 1), answer)
+        assert follower.log.high_watermark == 10, "another leader may have said that"
+        follower.hear(asked, answer)
+        assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
+        follower.hear(asked, answer._replace(high_watermark=10, log_start_offset=0))
+        assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
+
+    World(1, brokers=2).play(scene)
+
+
+def test_who_asks_a_new_leader_for_the_end_is_told_when_it_knows_it() -> None:
+    """It leads alone, and two members are to have what is committed: what the last one told may be more (KIP-207)."""
+
+    async def scene(world: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            settings = {"min.insync.replicas": "2"}
+            await admin.create_topic("t", partitions=1, replication_factor=2, configs=settings)
+            await until(lambda: any(T0 in broker.partitions.followers for broker in world.running.values()))
+            await fill(world, 10)
+            (leader,) = [number for number, broker in world.running.items() if broker.partitions.get(T0)]
+            other = 1 - leader
+            log = world.running[other].logs.logs[T0]
+            await until(lambda: log.high_watermark == 10)
+            await fill(world, 1)
+            assert log.high_watermark == 10
+            await world.kill(leader)
+            await until(lambda: world.running[other].partitions.get(T0) is not None)
+        async with world.consumer("reader") as reader:
+            asking = asyncio.ensure_future(reader.end_offsets([T0]))
+            await asyncio.sleep(5)
+            assert not asking.done(), "all that it knows to be committed is less than somebody may have read"
+            await world.start(leader)
+            assert await asking == {T0: 11}
+
+    World(1, brokers=2).play(scene)

@@ -3,6 +3,8 @@
 import asyncio
 import math
 
+import pytest
+
 from odradek.controller import NewTopic
 from odradek.metadata.store import Node
 from odradek.stores import MemoryStore
@@ -28,6 +30,20 @@ class UnsteadyStore(LateStore):
             self.was_late, self.late = False, True
             asyncio.get_running_loop().call_later(0.05, setattr, self, "late", False)
         return await super().get(path)
+
+
+class SlowStore(LateStore):
+    """One whose answers may take a while."""
+
+    answers_after_s = 0.0
+
+    async def get(self, path: str) -> Node | None:
+        await asyncio.sleep(self.answers_after_s)
+        return await super().get(path)
+
+    async def children(self, path: str) -> list[str]:
+        await asyncio.sleep(self.answers_after_s)
+        return await super().children(path)
 
 
 def test_a_controller_that_is_cut_off_is_followed_by_another_and_steps_down(play) -> None:
@@ -113,6 +129,55 @@ def test_a_session_that_is_late_again_while_the_tree_is_read_does_not_leave_the_
         assert not two.store.was_late, "it was read"
         assert not two._fence.is_closed
         await two.stop()
+        await one.stop()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("again_late_after", [None, 0.01, 0.1])
+def test_a_lone_broker_leads_again_whenever_its_session_is_proved_while_the_tree_is_read(
+    play, again_late_after: float | None
+) -> None:
+    """Nobody else is there to be elected, and nothing else wakes it: each moment of its reading is tried."""
+
+    async def scenario(world) -> None:
+        one = await world.started(1, store=SlowStore(world.tree))
+        for step in range(40):
+            one.store.late = True
+            await world.until(lambda: one._fence.is_closed)
+            assert not one.is_controller
+            await world.pass_time(1)
+            one.store.answers_after_s = 0.07
+            one.view.mark_all()  # as a connection that is back does: every watch is called
+            await world.pass_time(0.015 * step)
+            one.store.late = False
+            if again_late_after is not None:
+                await world.pass_time(0.1)
+                one.store.late = True
+                await world.pass_time(again_late_after)
+                one.store.late = False
+            await world.pass_time(5)
+            one.store.answers_after_s = 0.0
+            assert one.is_controller, f"after {0.015 * step:.3f} s of reading"
+            assert not one._fence.is_closed
+        await one.stop()
+
+    play(scenario)
+
+
+def test_an_election_is_held_whenever_the_controller_s_node_goes_while_the_tree_is_read(play) -> None:
+    async def scenario(world) -> None:
+        one = await world.started(1, store=SlowStore(world.tree))
+        for step in range(40):
+            one.store.answers_after_s = 0.07
+            one.view.mark_configs([])
+            await world.pass_time(0.015 * step)
+            await world.store.delete("/controller")
+            await world.pass_time(5)
+            one.store.answers_after_s = 0.0
+            assert await world.store.get("/controller") is not None, f"after {0.015 * step:.3f} s of reading"
+            assert one.is_controller
+            assert one.image.controller_epoch == step + 2
         await one.stop()
 
     play(scenario)

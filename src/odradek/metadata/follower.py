@@ -28,12 +28,17 @@ _TOPICS_AT_ONCE: Final = 100
 """Of which nodes are read together: few round trips, and others have their turn in between."""
 
 
+def _tell_nobody() -> None:
+    """For whoever takes no part in elections."""
+
+
 class _Follower:
     """What every broker follows: who the controller is, and what is set for brokers."""
 
-    def __init__(self, store: Store, *, wake: Callable[[], None]) -> None:
+    def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None]) -> None:
         self._store = store
         self._wake = wake
+        self._on_controller = on_controller
         self._broken = BrokenNodes()
         self._roots: list[Watch] = []
         self._broker_configs: dict[str, Watch] = {}
@@ -57,13 +62,9 @@ class _Follower:
         self._roots.clear()
         self._broker_configs.clear()
 
-    @property
-    def controller_changed(self) -> bool:
-        """Whether `/controller` is to be read again."""
-        return self._controller_changed
-
     def _note_controller(self) -> None:
         self._controller_changed = True
+        self._on_controller()
         self._wake()
 
     def _note_broker_configs(self) -> None:
@@ -100,11 +101,19 @@ class _Follower:
 class TreeFollower(_Follower):
     """Watches of one session. `wake` is called whenever there is something for `refresh` to read.
 
-    `deletes`: whether a wish to delete a topic hides it at once.
+    `on_controller` is called before that when `/controller` changed, as whoever takes part in elections wants to know:
+    the next `refresh` may be one that has begun. `deletes`: whether a wish to delete a topic hides it at once.
     """
 
-    def __init__(self, store: Store, *, wake: Callable[[], None], deletes: bool = True) -> None:
-        super().__init__(store, wake=wake)
+    def __init__(
+        self,
+        store: Store,
+        *,
+        wake: Callable[[], None],
+        on_controller: Callable[[], None] = _tell_nobody,
+        deletes: bool = True,
+    ) -> None:
+        super().__init__(store, wake=wake, on_controller=on_controller)
         self.deletion_wishes: frozenset[str] = frozenset()
         """Names below `/admin/delete_topics`, of topics that are there and of others."""
         self.listed_deletions: tuple[tuple[str, ...], int] | None = None
@@ -250,8 +259,10 @@ class MemberFollower(_Follower):
     An image may change by commands while this reads; so what was read is put into an image by `patch`, at once.
     """
 
-    def __init__(self, store: Store, *, wake: Callable[[], None]) -> None:
-        super().__init__(store, wake=wake)
+    def __init__(
+        self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None] = _tell_nobody
+    ) -> None:
+        super().__init__(store, wake=wake, on_controller=on_controller)
         self.configs: dict[str, Mapping[str, str] | None] = {}
         """What is set for topics, of those that are followed; `None` if that is broken, and never was not."""
         self._watches: dict[str, Watch] = {}

@@ -31,8 +31,10 @@ class ClusterView:
         self.image = ClusterImage()
         self.load = ClusterLoad()
         """How many replicas and leaders each broker has, by the image."""
-        self.member = MemberFollower(store, wake=wake)
+        self.member = MemberFollower(store, wake=wake, on_controller=self._note_controller)
         """What is followed in the tree while this broker is commanded."""
+        self.is_election_due = True
+        """Whether there may be another controller. Who stands for election ends it; reading who it is does not."""
         self.wake = wake
         self._tree: TreeFollower | None = None
         self._on_image = on_image
@@ -43,11 +45,6 @@ class ClusterView:
         """What is followed while this broker is the controller: everything."""
         assert self._tree is not None, "only the controller follows the whole tree"
         return self._tree
-
-    @property
-    def controller_changed(self) -> bool:
-        """Whether there may be another controller."""
-        return (self._tree or self.member).controller_changed
 
     def start(self) -> None:
         """Follow what every broker follows."""
@@ -64,7 +61,12 @@ class ClusterView:
             return
         if self._tree is None:
             self.member.stop()
-            self._tree = TreeFollower(self.store, wake=self.wake, deletes=self.config.delete_topic_enable)
+            self._tree = TreeFollower(
+                self.store,
+                wake=self.wake,
+                on_controller=self._note_controller,
+                deletes=self.config.delete_topic_enable,
+            )
             self._tree.start()
         else:
             self._tree.stop()
@@ -74,10 +76,12 @@ class ClusterView:
 
     def mark_controller(self) -> None:
         """There may be another controller."""
-        (self._tree or self.member).mark(controller=True)
+        self._note_controller()
+        self.have_controller_read()
 
     def mark_all(self) -> None:
         """Anything may have changed."""
+        self._note_controller()
         (self._tree or self.member).mark_all()
 
     def mark_configs(self, topics: Iterable[str]) -> None:
@@ -92,17 +96,15 @@ class ClusterView:
             await self.member.refresh()
             self.publish(self.member.patch(self.image))
 
-    async def read_controller(self) -> None:
-        """Read now who the controller is; no harm if this broker is it. Raises the store's errors.
+    def have_controller_read(self) -> None:
+        """Read who the controller is with the next `refresh`."""
+        (self._tree or self.member).mark(controller=True)
 
-        Whoever takes part in elections looks once more.
-        """
+    async def read_controller(self) -> None:
+        """Read now who the controller is; no harm if this broker is it. Raises the store's errors."""
         if self._tree is None:
-            self.mark_controller()
-            try:
-                await self.refresh()
-            finally:
-                self.mark_controller()
+            self.have_controller_read()
+            await self.refresh()
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
         """What is set for a topic; read now if this broker does not follow that. Raises the store's errors."""
@@ -140,3 +142,6 @@ class ClusterView:
                 await future
             finally:
                 self._waiting = [each for each in self._waiting if each[1] is not future]
+
+    def _note_controller(self) -> None:
+        self.is_election_due = True

@@ -108,7 +108,7 @@ class Fence:
         if not self._is_closed or self._has_stopped:
             return
         if not was_alive or not self.is_alive(session):
-            self._has_told = False
+            self.tell_again()
             return
         self._session, self._is_closed = session, False
         self._alive_again.clear()
@@ -118,6 +118,10 @@ class Fence:
         for opened in self._on_opened:
             opened()
         self._look_in(self._store.alive_until - self._clock.monotonic())
+
+    def tell_again(self) -> None:
+        """Say that whoever was told that a session is alive has found it late; it is told when it is alive again."""
+        self._has_told = False
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but not past the moment when a session is alive again."""

@@ -369,7 +369,10 @@ class ControllerShell:
             view.mark_all()
         session = self._membership.session
         is_alive = self._fence.is_alive(session)
-        if view.controller_changed and is_alive:
+        if not is_alive:
+            self._fence.tell_again()
+        elif view.is_election_due:
+            view.is_election_due = False
             await self._elect()
         old = view.image
         await view.refresh()
@@ -402,7 +405,7 @@ class ControllerShell:
             self.view.follow_tree(enabled=True)
             self._term = Term(controller, self.view)
         self.view.follow_tree(enabled=self._term is not None)
-        self.view.mark_controller()
+        self.view.have_controller_read()
 
     def _give_up(self) -> None:
         """The fence has closed: what is known may be old, and somebody else may be the controller."""

@@ -181,3 +181,22 @@ def test_an_election_is_held_whenever_the_controller_s_node_goes_while_the_tree_
         await one.stop()
 
     play(scenario)
+
+
+def test_a_lone_broker_that_starts_while_its_session_is_late_stands_for_election_when_it_is_not(play) -> None:
+    """Nothing in the tree changes then, so that nobody else wakes it."""
+
+    async def scenario(world) -> None:
+        store = LateStore(world.tree)
+        store.late = True
+        one = world.broker(1, store=store)
+        starting = asyncio.create_task(one.start())
+        await world.pass_time(5)
+        assert not starting.done()
+        store.late = False
+        async with asyncio.timeout(10):
+            await starting
+        assert one.is_controller
+        await one.stop()
+
+    play(scenario)

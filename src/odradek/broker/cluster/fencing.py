@@ -45,7 +45,7 @@ class Fence:
         self._wake: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._alive_again = asyncio.Event()
-        self._has_told = False
+        self._has_told = True
         self._has_stopped = False
 
     def on_change(self, *, closed: Callable[[], None], opened: Callable[[], None] | None = None) -> None:
@@ -135,7 +135,7 @@ class Fence:
         if self._ask():
             self._look_in(self._store.alive_until - self._clock.monotonic())
             return
-        is_alive = self._was_open and self.is_alive(self._store.session_id)
+        is_alive = self.is_alive(self._store.session_id)
         if is_alive and not self._has_told and self._wake is not None:
             self._alive_again.set()
             self._wake()

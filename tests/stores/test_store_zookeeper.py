@@ -1,6 +1,7 @@
 """What is ZooKeeper's alone (M9): addresses, the chroot, lost connections and lost sessions; beside a kazoo client."""
 
 import asyncio
+import errno
 import itertools
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -200,6 +201,47 @@ async def test_a_server_that_comes_back_finds_session_watches_and_readers(begin,
     await children.once()
     assert await other.children("/") == ["a", "b"]
     assert not lost._event.is_set()
+
+
+@needs_zookeeper
+async def test_a_watch_on_children_of_a_node_that_is_created_while_it_is_set_is_not_lost(begin, zookeeper, monkeypatch):
+    """Between the answer that there is no such node and the question that watches for its creation."""
+    store, other = begin(), begin()
+    await store.get("/")
+    heard, exists = Heard(), store._client.exists_async
+    rival = KazooClient(hosts=zookeeper.address)
+    rival.start()
+
+    def exists_by_now(path: str, **more: object) -> object:
+        rival.ensure_path(f"{begin.chroot}{path}")
+        return exists(path, **more)
+
+    monkeypatch.setattr(store._client, "exists_async", exists_by_now)
+    store.watch_children("/late", heard)
+    await heard.once()
+    await other.create("/late/child")
+    await heard.once()
+    rival.stop()
+    rival.close()
+
+
+@needs_zookeeper
+async def test_what_kazoo_did_not_foresee_is_a_lost_connection(begin, zookeeper, monkeypatch) -> None:
+    """Its thread ended at it, and nobody looked for a server any more."""
+    store = begin(session_timeout_ms=60_000, connection_timeout_ms=60_000)
+    await store.create("/a", b"1")
+    expand, failures = store._client._connection._expand_client_hosts, [OSError(errno.EMFILE, "many"), ValueError("?")]
+
+    def fail_at_first() -> object:
+        if failures:
+            raise failures.pop()
+        return expand()
+
+    monkeypatch.setattr(store._client._connection, "_expand_client_hosts", fail_at_first)
+    store._client._connection._socket.shutdown(socket.SHUT_RDWR)
+    await asyncio.to_thread(eventually, lambda: not failures)
+    async with asyncio.timeout(60):
+        assert (await store.get("/a")).data == b"1"
 
 
 @needs_zookeeper

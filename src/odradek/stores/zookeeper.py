@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient, KazooState
+from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
 
 from odradek.metadata.paths import parent
@@ -48,7 +49,7 @@ from odradek.runtime import Runtime
 from odradek.stores.semantics import ROOT, Change, check_path
 from odradek.stores.watches import Watches
 from odradek.stores.zookeeper_heartbeat import Heartbeat
-from odradek.stores.zookeeper_patience import limit_patience
+from odradek.stores.zookeeper_patience import keep_connecting, limit_patience
 
 DEFAULT_PORT: Final = 2181
 _SILENT_WAIT_S: Final = 1.0
@@ -108,6 +109,7 @@ class ZookeeperStore(SingleOperations):
             logger=_quiet_logger(),
         )
         limit_patience(self._client)
+        keep_connecting(self._client)
         self._client.add_listener(self._state_changed)
         self._heartbeat = Heartbeat(self._client, runtime.clock, self._tell)
         self._watches = Watches()
@@ -273,9 +275,17 @@ class ZookeeperStore(SingleOperations):
 
     def _children_armed(self, path: str, error: Exception | None) -> None:
         if isinstance(error, kazoo.NoNodeError):
-            self._client.exists_async(path, watch=lambda event: self._tell(self._children_changed, path, event.type))
+            result = self._client.exists_async(
+                path, watch=lambda event: self._tell(self._children_changed, path, event.type)
+            )
+            result.rawlink(lambda done: self._tell(self._creation_watched, path, done))
         elif error is not None:
             self._armed_children.discard(path)
+
+    def _creation_watched(self, path: str, result: Any) -> None:
+        """It may have been created before that; of which nothing tells any more."""
+        if result.successful() and result.get_nowait() is not None:
+            self._children_changed(path, EventType.CREATED)
 
     # ---- the session --------------------------------------------------------------------------------------------
 

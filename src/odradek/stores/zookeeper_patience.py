@@ -2,17 +2,20 @@
 
 kazoo waits a whole session for it, and that session is over when a machine is gone without a word, or when a server
 takes the connection while it starts and never answers (ZooKeeper does now and then). Here every server gets its share
-of the session, so that each can be tried before it ends.
+of the session, so that each can be tried before it ends. And it never ends looking for one.
 """
 
+import logging
 from typing import Any, Final
 
 from kazoo.client import KazooClient
+from kazoo.retry import ForceRetryError, KazooRetry
 
 _SHORTEST_S: Final = 2.0
 """However many servers there are: one that is busy lets nobody in at once."""
 _LONGEST_S: Final = 5.0
 """However long the session is: a server that lives answers by then, and one that does not is asked again."""
+_log = logging.getLogger("odradek.stores")
 
 
 def limit_patience(client: KazooClient) -> None:
@@ -29,3 +32,22 @@ def limit_patience(client: KazooClient) -> None:
 
     client.handler.create_connection = create_connection
     client._connection._invoke = invoke_in_time
+
+
+def keep_connecting(client: KazooClient) -> None:
+    """Have `client` take what kazoo does not foresee for a lost connection: its thread would end at it, for good.
+
+    That is, for one, what `getaddrinfo` raises when no more files can be opened.
+    """
+    connect = client._connection._connect_loop
+
+    def connect_in_any_case(retry: KazooRetry) -> Any:
+        try:
+            return connect(retry)
+        except ForceRetryError:
+            raise
+        except Exception as error:
+            _log.exception("the connection to ZooKeeper failed; looking for another")
+            raise ForceRetryError("Reconnecting") from error
+
+    client._connection._connect_loop = connect_in_any_case

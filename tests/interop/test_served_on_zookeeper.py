@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,51 @@ def test_a_zookeeper_that_does_not_answer_is_said_at_once_and_an_error_in_the_en
     waiting, error = said.splitlines()
     assert f"no ZooKeeper server answers at {address} yet; waiting for 2 s" in waiting
     assert error == f"odradek: no ZooKeeper server answers at {address}"
+
+
+def test_an_old_disk_that_comes_back_first_is_not_elected_by_the_controller_that_lives(
+    tmp_path: Path, url: str, znodes: KazooClient
+) -> None:
+    """Broker 0's disk was replaced and filled again; its old one has less than was acknowledged since."""
+
+    def state() -> dict[str, Any]:
+        return dict(json.loads(znodes.get("/brokers/topics/kept/partitions/0/state")[0]))
+
+    options = {**BROKER_OPTIONS, "zookeeper.session.timeout.ms": "3000"}
+    with ExitStack() as running:
+        zero, one, two = (
+            ServedBroker(tmp_path / f"data-{number}", metadata=url, options={**options, "broker.id": str(number)})
+            for number in range(3)
+        )
+        for broker in (two, zero, one):
+            running.enter_context(broker)
+        servers = two.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers})
+        topic = NewTopic("kept", 1, replica_assignment=[[0, 1]])
+        admin.create_topics([topic])["kept"].result(DEADLINE_S)
+        producer = Producer({"bootstrap.servers": servers, "acks": "all"})
+        write(producer, "kept", b"1")
+        assert zero.stop() == 0
+        zero.data_dir.rename(tmp_path / "old")
+        zero.start()
+        eventually(lambda: sorted(state()["isr"]) == [0, 1], within_s=60)
+        write(producer, "kept", b"2")
+
+        for broker in (two, zero, one):  # the controller first: nobody is taken out of the in-sync set
+            broker.kill()
+        eventually(lambda: znodes.get_children("/brokers/ids") == [], within_s=60)
+        zero.data_dir.rename(tmp_path / "newer")
+        (tmp_path / "old").rename(zero.data_dir)
+        two.start()
+        eventually(lambda: state()["leader"] == -1, within_s=60)
+        assert sorted(state()["isr"]) == [0, 1]
+        zero.start()
+        assert znodes.exists("/brokers/ids/0")
+        assert (state()["leader"], state()["isr"]) == (-1, [1]), "it was in sync with what it no longer has"
+        assert json.loads(znodes.get("/controller")[0])["brokerid"] == 2
+        one.start()
+        eventually(lambda: sorted(state()["isr"]) == [0, 1], within_s=60)
+        assert state()["leader"] == 1
+        write(producer, "kept", b"3")
+        assert read(servers, "kept", 3) == [b"1", b"2", b"3"]
+        assert [each.stop() for each in (zero, one, two)] == [0, 0, 0]

@@ -221,6 +221,7 @@ async def test_a_watch_on_children_of_a_node_that_is_created_while_it_is_set_is_
     await heard.once()
     await other.create("/late/child")
     await heard.once()
+    assert await store.children("/late") == ["child"]
     rival.stop()
     rival.close()
 

@@ -1,11 +1,15 @@
 """Ports that a server is told before it starts: nobody else gets them, as far as that can be had."""
 
+import gc
 import socket
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from odradek.testing import ports
+from odradek.testing import Cluster, ports
+from odradek.testing.process import ServedBroker
 
 
 def test_each_is_another_and_can_be_had() -> None:
@@ -33,3 +37,53 @@ def test_none_that_is_free_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ports, "_first_of_connections", lambda: port + 1)
         with pytest.raises(OSError, match="no 1 free ports"):
             ports.free_ports(1)
+
+
+def listening(port: int) -> socket.socket:
+    """As asyncio listens."""
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(("127.0.0.1", port))
+    server.listen()
+    return server
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is held")
+def test_a_held_port_is_its_servers_who_comes_and_goes_and_nobody_elses() -> None:
+    held = ports.HeldPort()
+    for _ in range(2):
+        with listening(held.number), socket.create_connection(("127.0.0.1", held.number), timeout=60):
+            pass
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", held.number), timeout=60)
+        with ExitStack() as others:
+            taken = [others.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(200)]
+        assert held.number not in taken
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", held.number))
+
+
+def test_a_port_is_held_until_it_is_released_or_forgotten() -> None:
+    released, forgotten = ports.HeldPort(), ports.HeldPort()
+    numbers = released.number, forgotten.number
+    released.release()
+    del forgotten
+    gc.collect()
+    for number in numbers:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", number))
+            assert other.getsockname()[1] == number
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is held")
+def test_nobody_is_given_the_port_of_a_broker_that_is_away(tmp_path: Path) -> None:
+    with Cluster() as cluster, ServedBroker(tmp_path / "data") as served:
+        addresses = cluster.bootstrap_servers, served.bootstrap_servers
+        cluster.kill(0)
+        served.kill()
+        for address in addresses:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+        cluster.restart(0)
+        served.start()
+        assert (cluster.bootstrap_servers, served.bootstrap_servers) == addresses

@@ -26,6 +26,7 @@ from odradek.runtime import system_runtime
 from odradek.testing.broker_thread import LIMIT_S, BrokerThread
 from odradek.testing.conditions import eventually
 from odradek.testing.cut_network import CutNetwork, Cuts
+from odradek.testing.ports import HeldPort
 from odradek.testing.request_faults import Delay, Failure, RequestFaults
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class Cluster:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._is_running = False
         self._threads: dict[int, BrokerThread] = {}
+        self._ports: dict[int, HeldPort] = {}
         self._addresses: dict[int, str] = {}
         self._requests = RequestFaults()
         self._cuts = Cuts()
@@ -115,6 +117,8 @@ class Cluster:
                 self._threads.pop(broker_id).stop()
         finally:
             self._is_running = False
+            for port in self._ports.values():
+                port.release()
             if self._temporary is not None:
                 self._temporary.cleanup()
                 self._temporary = None
@@ -331,17 +335,18 @@ class Cluster:
                 failures.append(failure)
                 continue
             self._threads[broker_id] = thread
-            endpoint = thread.broker.endpoint
-            self._addresses[broker_id] = f"{endpoint.host}:{endpoint.port}"
-            self._cuts.brokers[endpoint.port] = broker_id
         if failures:
             raise failures[0]
 
     def _new_thread(self, broker_id: int) -> BrokerThread:
         folder = self._given_dir if self._temporary is None else self._temporary.name
+        if broker_id not in self._ports:
+            port = self._ports[broker_id] = HeldPort()
+            self._addresses[broker_id] = f"127.0.0.1:{port.number}"
+            self._cuts.brokers[port.number] = broker_id
         keys = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{self._addresses.get(broker_id, '127.0.0.1:0')}",
+            "listeners": f"PLAINTEXT://{self._addresses[broker_id]}",
             "log.dirs": f"{folder}/broker-{broker_id}",
         }
         config = BrokerConfig.parse({**self._config, **self._broker_configs.get(broker_id, {}), **keys})

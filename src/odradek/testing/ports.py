@@ -1,7 +1,9 @@
-"""Ports for servers that have to be told theirs before they start."""
+"""Ports for servers that have to be told theirs before they start, and for those that come again."""
 
 import random
 import socket
+import sys
+import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -13,6 +15,27 @@ _FIRST_OF_CONNECTIONS: Final = 32_768
 _TRIES: Final = 1000
 _choose: Final = random.SystemRandom()
 """Tests set the seed of the other one, and those that run at the same time set the same."""
+
+
+class HeldPort:
+    """A port of loopback for a server that comes and goes: while it is away, nobody who takes any port gets this one.
+
+    `number` is the one that is wanted, 0 for any. The server binds it beside this, as Linux lets those who set
+    SO_REUSEADDR; asyncio's do. On other systems nothing is held. Raises `OSError` if it is taken.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        held = socket.socket()
+        self._release = weakref.finalize(self, held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", number))
+        self.number: int = held.getsockname()[1]
+        if sys.platform != "linux":
+            self.release()
+
+    def release(self) -> None:
+        """Hold it no more."""
+        self._release()
 
 
 def free_ports(count: int) -> list[int]:

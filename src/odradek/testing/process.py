@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from odradek.testing.ports import HeldPort
 from odradek.testing.server_process import AnnouncingProcess
 
 _SCRIPT: Final = str(Path(sys.executable).with_name("odradek"))
+_ANY_PORT: Final = "127.0.0.1:0"
 
 
 class ServedBroker(AnnouncingProcess):
     """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `data_dir`'s neighbour, `*.err`.
 
-    It takes a free port when it first starts and keeps it when it starts again. `open_files` is what the system lets it
+    It has a free port from its first start on, also while it does not run. `open_files` is what the system lets it
     open, `metadata` the URL of its tree, by default a file in `data_dir`. `launcher` comes before the command, and must
     become it (as `nsenter` does): it is the process that is killed. `arguments` are more of `odradek serve`'s.
     """
@@ -26,7 +28,7 @@ class ServedBroker(AnnouncingProcess):
         data_dir: Path,
         *,
         options: Mapping[str, str] | None = None,
-        listen: str = "127.0.0.1:0",
+        listen: str = _ANY_PORT,
         open_files: int | None = None,
         metadata: str | None = None,
         launcher: Sequence[str] = (),
@@ -42,6 +44,7 @@ class ServedBroker(AnnouncingProcess):
         super().__init__("odradek serve", rest, prefix="ready: ", log=self.errors)
         self._open_files = open_files
         self._listen = listen
+        self._port: HeldPort | None = None
         self._launcher = list(launcher)
 
     @property
@@ -50,8 +53,18 @@ class ServedBroker(AnnouncingProcess):
         return self.announced
 
     def _command(self) -> Sequence[str]:
-        listen = self.announced or self._listen
-        serve = [_SCRIPT, "serve", "--listen", listen, "--data-dir", str(self.data_dir), *self._arguments]
+        if self._port is None and self._listen == _ANY_PORT:
+            self._port = HeldPort()
+            self._listen = f"127.0.0.1:{self._port.number}"
+        serve = [
+            _SCRIPT,
+            "serve",
+            "--listen",
+            self.announced or self._listen,
+            "--data-dir",
+            str(self.data_dir),
+            *self._arguments,
+        ]
         command = [*self._launcher, *serve]
         if self._open_files is None:
             return command

@@ -6,6 +6,7 @@ before it is registered (`broker.cluster.readmission`) writes its topic's node w
 topics by commands, and follows only what no command tells (`MemberFollower`).
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -268,6 +269,8 @@ class MemberFollower(_Follower):
         self._watches: dict[str, Watch] = {}
         self._changed: set[str] = set()
         self._parts: dict[str, Any] = {}
+        self._reading = asyncio.Lock()
+        """Commands have the tree read while it is read: what was asked for last is what holds."""
 
     def stop(self) -> None:
         """Watch nothing any more."""
@@ -283,7 +286,7 @@ class MemberFollower(_Follower):
 
     def mark_all(self) -> None:
         """Have everything read by the next `refresh`."""
-        self.mark(broker_configs=True, controller=True, topics=self.configs)
+        self.mark(broker_configs=True, controller=True, topics=self._watches)
 
     async def read_configs(self, names: Collection[str]) -> None:
         """Follow what is set for these topics, and read it now."""
@@ -291,8 +294,10 @@ class MemberFollower(_Follower):
             if name not in self._watches:
                 path = paths.topic_config(name)
                 self._watches[name] = self._store.watch_data(path, lambda name=name: self.mark(topics=(name,)))  # type: ignore[misc]
-        for name, config in (await read_topic_configs(self._store, names, self._broken)).items():
-            self.configs[name] = self.configs.get(name) if config is None else config
+        async with self._reading:
+            for name, config in (await read_topic_configs(self._store, names, self._broken)).items():
+                if name in self._watches:  # else it is followed no more, and nobody would tell when it changes
+                    self.configs[name] = self.configs.get(name) if config is None else config
 
     def follow_only(self, names: Collection[str]) -> None:
         """Follow what is set for no other topics than these."""
@@ -303,8 +308,10 @@ class MemberFollower(_Follower):
     async def refresh(self) -> None:
         """Read what changed since the last call; after an error the next one reads everything."""
         try:
-            self._parts |= await self._read_common()
-            changed, self._changed = self._changed & self.configs.keys(), set()
+            async with self._reading:
+                self._parts |= await self._read_common()
+            # Of what is just being read for the first time, too: that may be from before the change.
+            changed, self._changed = self._changed & self._watches.keys(), set()
             if changed:
                 await self.read_configs(changed)
         except BaseException:

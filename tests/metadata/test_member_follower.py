@@ -1,0 +1,129 @@
+"""What a broker that is not the controller follows in the tree, while it is read and written at the same time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+from odradek.metadata import paths
+from odradek.metadata.follower import MemberFollower
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.nodes import ConfigNode
+from odradek.metadata.store import Node
+from odradek.stores import MemoryStore, MemoryTree
+from odradek.testing import Simulation
+
+
+class LateAnswers(MemoryStore):
+    """What is read is answered when `answer` is set, as it was when it was asked for."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__(tree)
+        self.answer = asyncio.Event()
+        self.answer.set()
+
+    async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
+        nodes = await super().get_many(paths)
+        await self.answer.wait()
+        return nodes
+
+
+class World:
+    """A tree that a test writes to, and a member that follows it."""
+
+    def __init__(self) -> None:
+        tree = MemoryTree()
+        self.tool, self.store = MemoryStore(tree), LateAnswers(tree)
+        self.woken = asyncio.Event()
+        self.follower = MemberFollower(self.store, wake=self.woken.set)
+
+    async def begin(self) -> None:
+        for path in paths.PERSISTENT_ROOTS:
+            await self.tool.create(path)
+        self.follower.start()
+        await self.follower.refresh()
+
+    async def configure(self, topic: str, value: str) -> None:
+        path, data = paths.topic_config(topic), ConfigNode(config={"retention.ms": value}).encode()
+        await (self.tool.create(path, data) if await self.tool.get(path) is None else self.tool.set(path, data))
+        await asyncio.sleep(0)
+
+    async def look_when_woken(self) -> None:
+        while self.woken.is_set():
+            self.woken.clear()
+            await self.follower.refresh()
+            await asyncio.sleep(0)
+
+
+def in_world(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[int], None]:
+    """A test that plays `scenario` in virtual time."""
+
+    def test(seed: int) -> None:
+        async def main() -> None:
+            world = World()
+            await world.begin()
+            await scenario(world)
+
+        Simulation(seed).run(main())
+
+    return test
+
+
+@in_world
+async def test_a_change_is_not_forgotten_that_comes_while_a_topic_is_read_for_the_first_time(world: World) -> None:
+    await world.configure("a", "1")
+    world.store.answer.clear()
+    reading = asyncio.create_task(world.follower.read_configs(["a"]))
+    await asyncio.sleep(0.01)
+    await world.configure("a", "2")
+    looking = asyncio.create_task(world.look_when_woken())
+    await asyncio.sleep(0.01)
+    world.store.answer.set()
+    await reading
+    await looking
+    await world.look_when_woken()
+    assert world.follower.configs == {"a": {"retention.ms": "2"}}
+
+
+@in_world
+async def test_what_is_followed_no_more_when_it_is_read_is_not_taken_for_followed(world: World) -> None:
+    """Nobody would tell of its changes, and nobody would read it when it is to be followed again."""
+    await world.configure("a", "1")
+    world.store.answer.clear()
+    reading = asyncio.create_task(world.follower.read_configs(["a"]))
+    await asyncio.sleep(0.01)
+    world.follower.follow_only(())
+    world.store.answer.set()
+    await reading
+    assert "a" not in world.follower.configs
+    await world.follower.read_configs(["a"])
+    await world.configure("a", "2")
+    await world.look_when_woken()
+    assert world.follower.configs == {"a": {"retention.ms": "2"}}
+
+
+@in_world
+async def test_what_is_set_for_brokers_is_not_undone_by_a_look_that_began_before(world: World) -> None:
+    """Commands have the tree read while it is being read."""
+    path = paths.broker_config(1)
+    await world.tool.create(path, ConfigNode(config={"a": "1"}).encode())
+    world.woken.clear()
+    world.follower.mark(broker_configs=True, controller=True)
+    first_get, world.store.get = world.store.get, _slow(world.store.get)  # type: ignore[method-assign]
+    looking = asyncio.create_task(world.follower.refresh())
+    await asyncio.sleep(0.01)
+    world.store.get = first_get  # type: ignore[method-assign]
+    await world.tool.delete(path)
+    await asyncio.sleep(0)
+    await world.look_when_woken()
+    await looking
+    await world.look_when_woken()
+    assert not world.follower.patch(ClusterImage()).broker_configs
+
+
+def _slow(get: Callable[[str], Awaitable[Node | None]]) -> Callable[[str], Awaitable[Node | None]]:
+    async def slowly(path: str) -> Node | None:
+        node = await get(path)
+        await asyncio.sleep(0.1)
+        return node
+
+    return slowly

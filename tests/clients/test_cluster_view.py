@@ -168,6 +168,29 @@ def test_a_cluster_that_comes_back_is_found_without_anybody_asking(simulation: S
     simulation.run(main())
 
 
+def test_a_cluster_is_found_again_after_somebody_else_had_its_address(simulation: Simulation, broker: Any) -> None:
+    """One who does not speak our language: it is an error that does not pass, and passes when he goes."""
+
+    async def main() -> None:
+        await broker.start()
+        broker.topics["t"] = {0: 0}
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            broker.stop()
+            known, broker.versions[ApiKey.METADATA] = broker.versions[ApiKey.METADATA], (99, 99)
+            await broker.start()
+            cluster.request_refresh()
+            await asyncio.sleep(30)
+            broker.stop()
+            broker.versions[ApiKey.METADATA] = known
+            await broker.start()
+            cluster.set_topics(["t"])
+            cluster.request_refresh()
+            await asyncio.sleep(3)
+            assert cluster.metadata.leader(T0) == 0
+
+    simulation.run(main())
+
+
 def test_a_request_outlives_a_cluster_that_is_away_for_a_while(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         await broker.start()

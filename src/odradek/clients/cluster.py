@@ -182,17 +182,19 @@ class Cluster:
 
     async def _refresh_soon(self, pause: float) -> None:
         """Until one broker answers: nobody else would notice that the cluster is back."""
-        while True:
-            await asyncio.sleep(pause)
-            self._is_asked_for_more = False
-            try:
-                await self.refresh()
-            except UnavailableError as error:
-                _log.warning("%s", error)
-                pause = self._refresh_backoff.failed()
-            else:
-                break
-        self._refresh_again = None
+        try:
+            while True:
+                await asyncio.sleep(pause)
+                self._is_asked_for_more = False
+                try:
+                    await self.refresh()
+                except OdradekError as error:  # what does not pass here does when another broker is asked
+                    _log.warning("%s", error)
+                    pause = self._refresh_backoff.failed()
+                else:
+                    break
+        finally:
+            self._refresh_again = None
         if self._is_behind:
             self.request_refresh(at_once=True)
         elif self._is_asked_for_more or any(

@@ -83,7 +83,7 @@ def test_a_broker_repairs_its_own_registration(play) -> None:
         await store.create(paths.broker(7), b"{")  # brokers are read when one comes or goes
         await world.pass_time(1)
         node = await store.get(paths.broker(0))
-        assert (node.owner, node.created) == (before.owner, before.created)
+        assert (node.owner, node.version) == (before.owner, before.version)
         assert BrokerNode.decode("", node.data).endpoints == BrokerNode.decode("", before.data).endpoints
         await produced(client, world, "a", b"1")
         await broker.stop()

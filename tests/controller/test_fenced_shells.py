@@ -200,3 +200,43 @@ def test_a_lone_broker_that_starts_while_its_session_is_late_stands_for_election
         await one.stop()
 
     play(scenario)
+
+
+def test_a_controller_that_is_elected_again_knows_what_another_one_did_in_between(play) -> None:
+    """The other one came and went before this one had looked."""
+
+    async def scenario(world) -> None:
+        one, two, three, four = [await world.started(number, store=SlowStore(world.tree)) for number in (1, 2, 3, 4)]
+        await world.until(lambda: len(one.image.brokers) == 4)
+        await one.create_topics([NewTopic(name="a", assignment={0: (3, 4)})])
+        one.store.answers_after_s = 5.0
+        three.store.answers_after_s = four.store.answers_after_s = 9.0
+        await world.store.delete("/controller")
+        await world.until(lambda: two.is_controller)
+        await two.shut_down(3, three.broker_epoch)
+        await two.stop()
+        await world.pass_time(60)
+        assert one.is_controller
+        assert one.image.controller_epoch == 3
+        assert one.image.topics["a"].partitions[0].leader == four.image.topics["a"].partitions[0].leader == 4
+        for each in (one, three, four):
+            await each.stop()
+
+    play(scenario)
+
+
+def test_a_registration_that_was_spoilt_is_known_again_when_it_is_mended(play) -> None:
+    async def scenario(world) -> None:
+        one = await world.started(1)
+        two = await world.started(2, store=SlowStore(world.tree))
+        await world.until(lambda: len(one.image.brokers) == 2)
+        two.store.answers_after_s = 1.0
+        await world.store.set("/brokers/ids/2", b"spoilt")
+        three = await world.started(3)
+        await world.until(lambda: 3 in one.image.brokers)
+        await world.pass_time(60)
+        assert one.image.brokers.keys() == {1, 2, 3}
+        for each in (one, two, three):
+            await each.stop()
+
+    play(scenario)

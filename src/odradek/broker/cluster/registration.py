@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, BrokerNode
-from odradek.metadata.store import BadVersion, Node, NodeExists, NoNode, SessionExpired, Store
+from odradek.metadata.store import BadVersion, Create, Delete, Node, NodeExists, NoNode, SessionExpired, Store
 from odradek.model import ConfigurationError
 from odradek.runtime import Clock
 
@@ -75,8 +75,10 @@ class Registration:
             if there is not None and there.owner != self._store.session_id:
                 raise _TakenError(self._broker_id, self._endpoints_of(there)) from None
             if there is not None and not self._endpoints_of(there):
+                # Not by `set`: a controller that has read the spoilt node watches who comes and goes, and no data.
+                mended = Create(path=self._path, data=node.encode(), ephemeral=True)
                 with suppress(NoNode, BadVersion):
-                    await self._store.set(self._path, node.encode(), there.version)
+                    await self._store.multi([Delete(path=self._path, version=there.version), mended])
 
     async def register_first(self, session_timeout_ms: int, *, prepare: Prepare) -> None:
         """`register`, for a broker that starts: its own life before this one is waited for.

@@ -395,6 +395,9 @@ class ControllerShell:
         with suppress(BrokenNodeError):  # nobody is elected until the epoch can be read; `follower` names it in the log
             claimed = await claim_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
         self._end_term()
+        # The tree is read anew by whoever is elected again: another controller may have been there, and states of
+        # partitions, which only a controller writes, are not watched.
+        self.view.follow_tree(enabled=False)
         if claimed is not None:
             epoch, version = claimed
             _log.info("broker %d is the controller of epoch %d", self.broker_id, epoch)
@@ -404,7 +407,6 @@ class ControllerShell:
             )
             self.view.follow_tree(enabled=True)
             self._term = Term(controller, self.view)
-        self.view.follow_tree(enabled=self._term is not None)
         self.view.have_controller_read()
 
     def _give_up(self) -> None:

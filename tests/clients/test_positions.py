@@ -87,6 +87,32 @@ def test_markers_and_aborted_transactions_are_not_handed_out() -> None:
     assert offsets(state.take(100)) == [0, 1, 4, 5, 7]
 
 
+MARKER = batch(2, 1, producer_id=9, is_transactional=True, is_control=True)
+
+
+@pytest.mark.parametrize("answers", [(batch(0, 2) + MARKER,), (batch(0, 2), MARKER)])
+@pytest.mark.parametrize("way", ["take", "take exactly", "take one", "take raw"])
+def test_a_marker_behind_the_last_record_does_not_hold_the_position_up(way: str, answers: Sequence[bytes]) -> None:
+    """Whoever reads up to the end of a partition would wait for ever for a record that is not there."""
+    state = state_at(0, *map(fetched, answers))
+    if way == "take one":
+        assert offsets(state.take(1)) == [0]
+        assert state.take_one().offset == 1
+    elif way == "take raw":
+        assert state.take_raw() is not None
+    else:
+        assert offsets(state.take(2 if way == "take exactly" else 10)) == [0, 1]
+    assert state.position == state.fetch_position == 3
+
+
+def test_a_marker_that_comes_when_all_records_are_handed_out_moves_the_position() -> None:
+    state = state_at(0, fetched(batch(0, 2)))
+    assert offsets(state.take(2)) == [0, 1]
+    assert state.position == 2
+    state.fetched(fetched(MARKER), check_crcs=True)
+    assert state.position == 3
+
+
 def test_an_answer_of_markers_only_moves_the_position() -> None:
     state = state_at(5, fetched(batch(5, 1, producer_id=9, is_transactional=True, is_control=True)))
     assert state.take(10) == []

@@ -124,7 +124,7 @@ class PartitionState:
         self.fetch_position = following
         if raw:
             self.buffers.append(deque(raw))
-        elif not self.buffers and not self.has_pending:
+        elif not any(self.buffers) and not self.has_pending:
             # Markers and aborted transactions only: nothing to hand out, but not to be fetched again.
             self.position = following
 
@@ -168,7 +168,7 @@ class PartitionState:
                 raw = raw._replace(
                     end=last.end, next_offset=last.next_offset, leader_epoch=last.leader_epoch, weight=weight
                 )
-        self.position, self.leader_epoch = raw.next_offset, raw.leader_epoch
+        self.position, self.leader_epoch = self._position_after(raw), raw.leader_epoch
         return raw
 
     def _hand_out(self, count: int) -> None:
@@ -177,8 +177,12 @@ class PartitionState:
         if self.has_pending:
             self.position = self.pending[count].offset
         elif self.batch is not None:
-            self.position = self.batch.next_offset
+            self.position = self._position_after(self.batch)
             self.pending, self.taken, self.batch = [], 0, None
+
+    def _position_after(self, raw: RawBatch) -> int:
+        """Where to go on when `raw` is handed out: behind what is not handed out, too, if nothing else was fetched."""
+        return raw.next_offset if any(self.buffers) else self.fetch_position
 
     def _decode_next(self) -> bool:
         """Decode the next batch into `pending`. A corrupt one stays where it is, as an error."""

@@ -7,15 +7,19 @@ only when every replica is in sync.
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from agreement import agreed
 from world import World, until
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
+from odradek.metadata.store import NoNode
 from odradek.model import KafkaError, TopicPartition, UnavailableError
+from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.histories import History, verdict
 
@@ -32,6 +36,8 @@ CONFIG: Final = {
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "1",
 }
+WAYS_TO_THE_TREE_S: Final = (0.0, 0.0, 0.005, 0.05)
+"""How long they take, by the seed."""
 CLIENTS: Final = {"request_timeout_ms": 4_000, "metadata_max_age_ms": 10_000}
 
 
@@ -41,13 +47,13 @@ class Schedule:
     def __init__(self, world: World, *, flushes_by_group: bool = False) -> None:
         self.world = world
         self.done: list[str] = []
-        self._chance = world.simulation.entropy("faults")
+        self.chance = world.simulation.entropy("faults")
         self._flushes_by_group = flushes_by_group
         self._undo: list[Callable[[], Any]] = []
 
     async def play(self, episodes: int) -> None:
         """Play so many, and leave a cluster without faults, which need not be whole yet."""
-        chance = self._chance
+        chance = self.chance
         for number in range(episodes):
             for _ in range(chance.choice((1, 1, 2, 3))):
                 await self._deed()
@@ -58,7 +64,7 @@ class Schedule:
                 await until(self.is_whole, within_s=PATIENCE_S)
 
     async def _deed(self) -> None:
-        chance = self._chance
+        chance = self.chance
         name = chance.choice(list(DEEDS))
         one, other = chance.sample(range(BROKERS), 2)
         if name == "cut_power" and not self._power_may_go():
@@ -177,13 +183,44 @@ async def cut_off_tree(schedule: Schedule, one: int, other: int) -> None:
     schedule.later(reconnect)
 
 
+async def blink(schedule: Schedule, one: int, other: int) -> None:
+    """A broker loses its connection to the tree, and finds another."""
+    del other
+    store = schedule.world.store(one)
+    if store.is_connected:
+        store.disconnect()
+        await asyncio.sleep(schedule.chance.random() * schedule.chance.choice((0.01, 0.3, 2.0)))
+        store.reconnect()
+
+
+async def expire(schedule: Schedule, one: int, other: int) -> None:
+    """A broker's session expires."""
+    del other
+    schedule.world.tree.expire(schedule.world.store(one).session_id)
+
+
+async def depose(schedule: Schedule, one: int, other: int) -> None:
+    """Somebody deletes `/controller`, to have another one."""
+    del one, other
+    with suppress(NoNode):
+        await MemoryStore(schedule.world.tree).delete(paths.CONTROLLER)
+
+
+async def unregister(schedule: Schedule, one: int, other: int) -> None:
+    """Somebody deletes a broker's registration."""
+    del other
+    with suppress(NoNode):
+        await MemoryStore(schedule.world.tree).delete(paths.broker(one))
+
+
 DEEDS: Final[dict[str, Callable[[Schedule, int, int], Any]]] = {
     function.__name__: function
     for function in (
         kill, cut_power, stop, part, deafen, isolate, cut_off_clients, mute_to_clients, cut_off_tree,
+        blink, expire, depose, unregister,
     )
 }  # fmt: skip
-NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "cut_off_tree"})
+NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "cut_off_tree", "blink", "expire"})
 BETWEEN_TWO: Final = frozenset({"part", "deafen", "cut_off_clients", "mute_to_clients"})
 
 
@@ -291,6 +328,7 @@ async def witnessed(world: World, schedule: Schedule, episodes: int) -> History:
         await client.start()
     await until(lambda: history.acknowledged() > 20, within_s=PATIENCE_S)
     await schedule.play(episodes)
+    await agreed(world, within_s=PATIENCE_S)
     for scribe in scribes:
         await scribe.stop()
         assert scribe.errors == [], "every record is delivered in the end"
@@ -328,7 +366,8 @@ def play_faults(seed: int, *, episodes: int = 4, flushes_by_group: bool = False)
         assert verdict(history) == ""
 
     flush = {"log.flush.mode": "group"} if flushes_by_group else {}
-    world = World(seed, CONFIG | flush, brokers=BROKERS, noticed_at_once=seed % 2 == 0)
+    tree_s = WAYS_TO_THE_TREE_S[seed % len(WAYS_TO_THE_TREE_S)]
+    world = World(seed, CONFIG | flush, brokers=BROKERS, noticed_at_once=seed % 2 == 0, tree_s=tree_s)
     try:
         return world.play(scenario)
     except BaseException as error:

@@ -67,4 +67,4 @@ def test_one_seed_has_one_trace():
 
 
 def test_every_kind_of_fault_is_there():
-    assert DEEDS.keys() == EVERYTHING | {"cut_off_tree"}
+    assert DEEDS.keys() == EVERYTHING | {"cut_off_tree", "blink", "expire", "depose", "unregister"}

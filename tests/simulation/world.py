@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Self
 
+from slow_store import SlowStore
+
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Consumer, Producer
 from odradek.clients.consumer.positions import ConsumerRecord
@@ -21,11 +23,18 @@ class World:
     """Brokers over one metadata tree, and the clients that a test asks for, each on a host of its own.
 
     One broker is on the host `broker`; several are on `broker-0`, `broker-1`, … by their ids. One that is killed is
-    registered until its session has run out, unless `noticed_at_once`, as by a tree on the same machine.
+    registered until its session has run out, unless `noticed_at_once`, as by a tree on the same machine. One that is on
+    other machines is `tree_s` away (see `SlowStore`).
     """
 
     def __init__(
-        self, seed: int, config: Mapping[str, str] | None = None, *, brokers: int = 1, noticed_at_once: bool = True
+        self,
+        seed: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        brokers: int = 1,
+        noticed_at_once: bool = True,
+        tree_s: float = 0.0,
     ) -> None:
         self.simulation = Simulation(seed)
         self.hosts = ["broker"] if brokers == 1 else [f"broker-{number}" for number in range(brokers)]
@@ -33,6 +42,7 @@ class World:
         self.tree = MemoryTree()
         self._config = dict(config or {})
         self._noticed_at_once = noticed_at_once
+        self._tree_s = tree_s
         self._running: dict[int, tuple[Broker, MemoryStore]] = {}
 
     @property
@@ -53,7 +63,7 @@ class World:
         """Start a broker, over what its disk has."""
         host = self.hosts[number]
         own = {"broker.id": str(number), "listeners": f"PLAINTEXT://{host}:9092", "log.dirs": "/data"}
-        store = MemoryStore(self.tree)
+        store = self._begin_session(host)
         broker = Broker(BrokerConfig.parse({**own, **self._config}), self.simulation.runtime(host), store)
         try:
             await broker.start()
@@ -62,6 +72,12 @@ class World:
             self.simulation.kill(host)
             raise
         self._running[number] = broker, store
+
+    def _begin_session(self, host: str) -> MemoryStore:
+        if not self._tree_s:
+            return MemoryStore(self.tree)
+        chance = self.simulation.entropy(f"way of {host} to the tree at {self.now_s}")
+        return SlowStore(self.tree, chance, self._tree_s)
 
     async def stop(self, number: int = 0) -> None:
         """Stop it cleanly."""

@@ -1,0 +1,64 @@
+"""Whether all brokers know what the tree has, and act by it: what is told once and forgotten shows here."""
+
+import asyncio
+from collections.abc import Iterator
+
+from world import World
+
+from odradek.broker.lifecycle import Broker
+from odradek.metadata import paths
+from odradek.metadata.image import NO_CONTROLLER, BrokerImage, TopicImage
+from odradek.metadata.reading import BrokenNodes, read_brokers, read_controller, read_topics
+from odradek.model import TopicPartition
+from odradek.stores import MemoryStore
+
+
+async def agreed(world: World, *, within_s: float) -> None:
+    """Let virtual time pass until they do. Raises `AssertionError`, which says what somebody does not know."""
+    problem, tool = "", MemoryStore(world.tree)
+    try:
+        async with asyncio.timeout(within_s):
+            while problem := await _disagreement(world, tool):
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        raise AssertionError(f"the brokers do not agree with the tree: {problem}") from None
+
+
+async def _disagreement(world: World, tool: MemoryStore) -> str:
+    broken = BrokenNodes()
+    brokers, controller_id = await read_brokers(tool, broken), await read_controller(tool, broken)
+    topics = await read_topics(tool, await tool.children(paths.TOPICS), broken)
+    if controller_id == NO_CONTROLLER:
+        return "there is no controller"
+    for number, broker in world.running.items():
+        known = {name: topic for name, topic in topics.items() if topic is not None}
+        for sentence in _disagreements_of(broker, controller_id, brokers, known):
+            return f"broker {number} {sentence}"
+    return ""
+
+
+def _disagreements_of(
+    broker: Broker, controller_id: int, brokers: dict[int, BrokerImage], topics: dict[str, TopicImage]
+) -> Iterator[str]:
+    me, image = broker.broker_id, broker.image
+    if broker.fence.is_closed:
+        yield "is fenced"
+    if broker.controller.is_controller != (me == controller_id) or image.controller_id != controller_id:
+        yield f"takes {image.controller_id} for the controller, and not {controller_id}"
+    if image.brokers != brokers:
+        yield f"knows the brokers {image.brokers}, and not {brokers}"
+    if image.topics.keys() != topics.keys():
+        yield f"knows the topics {list(image.topics)}, and not {list(topics)}"
+        return
+    for name, topic in topics.items():
+        if any(me in each.replicas for each in topic.partitions.values()) and image.topics[name].config != topic.config:
+            yield f"knows the configuration {image.topics[name].config} of {name}, and not {topic.config}"
+        for number, state in topic.partitions.items():
+            mine = image.topics[name].partitions.get(number)
+            if mine is None or (mine.state_version, mine.replicas) != (state.state_version, state.replicas):
+                yield f"knows of {name}-{number} {mine}, and not {state}"
+            led = broker.partitions.get(TopicPartition(name, number))
+            if (None if led is None else led.leader_epoch) != (state.leader_epoch if state.leader == me else None):
+                yield f"leads {name}-{number} in the wrong epoch, or not, or though it should not: {state}"
+            elif led is not None and set(led.isr) != set(state.isr):
+                yield f"has the in-sync set {led.isr} of {name}-{number}, and not {state.isr}"

@@ -1,0 +1,158 @@
+"""A metadata tree that takes its time, as one on other machines does: answers, watches, proofs that a session lives."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+from odradek.metadata.paths import parent
+from odradek.metadata.store import Node, Operation, Result, SessionExpired
+from odradek.model import StorageError, UnavailableError
+from odradek.stores import MemoryStore, MemoryTree
+from odradek.stores.semantics import Change
+from odradek.stores.watches import Watches
+
+_BEATS_PER_TIMEOUT: Final = 3
+_SLOW_ONES: Final = 0.02
+_SLOWER_BY: Final = 10
+
+
+class _Way:
+    """One direction of a connection: what sets off first arrives first."""
+
+    def __init__(self, chance: random.Random, mean_s: float) -> None:
+        self._chance = chance
+        self._mean_s = mean_s
+        self._last = 0.0
+
+    def arrival(self, not_before: float = 0.0) -> float:
+        """When that arrives which sets off now, or then, by the loop's time."""
+        delay_s = self._chance.expovariate(1 / self._mean_s)
+        delay_s *= _SLOWER_BY if self._chance.random() < _SLOW_ONES else 1
+        now = max(asyncio.get_running_loop().time(), not_before)
+        self._last = max(now + delay_s, self._last + 1e-6)
+        return self._last
+
+    async def go(self) -> None:
+        """Return when it has arrived."""
+        arrival = self.arrival()
+        await asyncio.sleep(arrival - asyncio.get_running_loop().time())
+
+
+class _LateWatches(Watches):
+    """Told no earlier than what was answered before the change."""
+
+    def __init__(self, way: _Way) -> None:
+        super().__init__()
+        self._way = way
+
+    def fire(self, changes: Iterable[Change]) -> None:
+        known = [each for each in changes if self.has_data(each.path) or self.has_children(parent(each.path))]
+        if known:
+            asyncio.get_running_loop().call_at(self._way.arrival(), super().fire, known)
+
+
+class SlowStore(MemoryStore):
+    """One session with a tree that is `mean_s` away, there and as much back.
+
+    What was asked when the connection is lost is never answered, and may have been done. As with ZooKeeper, a session
+    is known to live from when it asked for something that was answered.
+    """
+
+    def __init__(self, tree: MemoryTree, chance: random.Random, mean_s: float) -> None:
+        super().__init__(tree)
+        self._there, self._back = _Way(chance, mean_s), _Way(chance, mean_s)
+        self.watches = _LateWatches(self._back)
+        self._connections = 0
+        self._proved_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat()
+
+    @property
+    def alive_until(self) -> float:
+        """See `Store`."""
+        return self._proved_until
+
+    def _beat(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._closed or not self.is_connected:
+            return
+        loop = asyncio.get_running_loop()
+        proof = loop.time(), self._session, self._connections
+        self._timer = loop.call_later(self._session_timeout_s / _BEATS_PER_TIMEOUT, self._beat)
+        loop.call_at(self._back.arrival(not_before=self._there.arrival()), self._prove, *proof)
+
+    def _prove(self, sent: float, session: int, connection: int) -> None:
+        if (session, connection) == (self._session, self._connections) and not self._closed:
+            self._proved_until = max(self._proved_until, sent + self._session_timeout_s)
+
+    def disconnect(self) -> None:
+        """See `MemoryStore`."""
+        self._connections += 1
+        super().disconnect()
+
+    def reconnect(self) -> None:
+        """See `MemoryStore`."""
+        super().reconnect()
+        self._beat()
+
+    def session_expired(self) -> None:
+        """See `MemoryStore`."""
+        before = self._session
+        super().session_expired()
+        if self._session != before:
+            self._proved_until = 0.0
+            self._beat()
+
+    async def close(self) -> None:
+        """See `Store`."""
+        await super().close()
+        self._beat()
+
+    def abandon(self) -> None:
+        """See `Store`."""
+        super().abandon()
+        self._beat()
+
+    async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
+        """See `Store`."""
+        wanted, ask = list(paths), super().get_many
+        found: list[Node | None] = await self._slowly(lambda: ask(wanted))
+        return found
+
+    async def children(self, path: str) -> list[str]:
+        """See `Store`."""
+        ask = super().children
+        names: list[str] = await self._slowly(lambda: ask(path))
+        return names
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """See `Store`."""
+        ask = super().multi
+        proof = asyncio.get_running_loop().time(), self._session, self._connections
+        results: list[Result] = await self._slowly(lambda: ask(operations))
+        self._prove(*proof)
+        return results
+
+    async def _slowly(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        session, connection = self._session, self._connections
+        if self.is_connected:
+            await self._there.go()
+        self._check(connection)
+        if session != self._session:
+            raise SessionExpired
+        try:
+            return await work()
+        finally:
+            await self._back.go()
+            self._check(connection)
+            if session != self._session:
+                raise UnavailableError("the session with the metadata tree expired before the answer came")
+
+    def _check(self, connection: int) -> None:
+        if self._closed:
+            raise StorageError("the metadata store is closed")
+        if connection != self._connections or not self.is_connected:
+            raise UnavailableError("the connection to the metadata tree is lost")

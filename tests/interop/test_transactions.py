@@ -22,6 +22,7 @@ from odradek.clients.offsets import LATEST, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.columns import decode_batches
 from odradek.model import KafkaError, TopicPartition
+from odradek.protocol.records import encode_batch
 from odradek.testing.process import ServedBroker
 
 OPTIONS: Final = {**BROKER_OPTIONS, "transaction.partition.verification.enable": "false"}
@@ -32,6 +33,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     """A broker that takes transactions on trust; it is killed and started by one of the tests."""
     with ServedBroker(tmp_path_factory.mktemp("transactions") / "data", options=OPTIONS) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """Whoever decodes columns first, where nobody has, compiles for many seconds: none of a reader's deadline."""
+    assert decode_batches(bytes(encode_batch([(0, None, b"x", ())]))).num_rows == 1
 
 
 @pytest.fixture

@@ -129,6 +129,19 @@ def test_a_full_disk_is_none_that_failed(number: int) -> None:
     assert broken.manager.logs[T[0]].log_end_offset == 2
 
 
+@pytest.mark.parametrize("room", range(0, 43, 7))
+def test_a_disk_too_full_for_a_topic_id_leaves_no_part_of_it_behind(room: int) -> None:
+    """Which would be damage to whoever looks at the files; the log gets its id when there is room."""
+    broken = Broken()
+    broken.disk.capacity_bytes = broken.disk.used_bytes() + room
+    with pytest.raises(LogStorageError, match="t-4/partition.metadata cannot be written"):
+        broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
+    assert not broken.disk.exists("/a/t-4/partition.metadata")
+    broken.disk.capacity_bytes = None
+    log = broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
+    assert broken.disk.exists(f"{log.directory}/partition.metadata")
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.ENOENT], ids=errno.errorcode.get)
 def test_a_sync_that_fails_for_another_reason_stops_that_log_alone(number: int) -> None:
     broken = Broken()

@@ -5,6 +5,7 @@ pinned first, and at the start and the end, when threads have the logs for thems
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from odradek.runtime import Buffer, Disk, File
@@ -60,11 +61,18 @@ class FilePool:
 
 
 def write_file(disk: Disk, path: str, data: bytes) -> None:
-    """Make `path` hold `data`; nothing is synced, and a crash may leave a part of it. Raises `OSError`."""
+    """Make `path` hold `data`; nothing is synced, and a crash may leave a part of it.
+
+    Raises `OSError`; there is no such file then, as far as that can be had: a full disk leaves no part of it, either.
+    """
     file = disk.open(path, create=True)
     try:
         file.truncate(0)
         file.append([data])
+    except OSError:
+        with suppress(OSError):
+            disk.remove(path)
+        raise
     finally:
         file.close()
 

@@ -5,7 +5,6 @@ but its own files. `run` never raises an `OSError`: it is kept in `error`, and t
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -143,12 +142,7 @@ class WriteJob:
     def _begin_segment(self, part: WritePart) -> File:
         directory = part.segment.directory
         snapshot = offset_file(directory, part.segment.base_offset, SNAPSHOT)
-        try:
-            write_file(self._disk, snapshot, part.snapshot)
-        except OSError:
-            with suppress(OSError):
-                self._disk.remove(snapshot)  # an older one says more than a part of this one
-            raise
+        write_file(self._disk, snapshot, part.snapshot)
         file = self._disk.open(part.segment.log.path, create=True)
         file.truncate(0)
         return file

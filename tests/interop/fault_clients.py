@@ -360,7 +360,7 @@ def read_logs(servers: str, topic: str, partitions: int) -> dict[TopicPartition,
     found: dict[TopicPartition, Sequence[tuple[int, bytes]]] = {}
     for number in range(partitions):
         place = confluent_kafka.TopicPartition(topic, number, 0)
-        end = consumer.get_watermark_offsets(place, timeout=LAST_WORDS_S)[1]
+        end = _end_of(consumer, place)
         log: list[tuple[int, bytes]] = []
         found[TopicPartition(topic, number)] = log
         consumer.assign([place])
@@ -372,3 +372,15 @@ def read_logs(servers: str, topic: str, partitions: int) -> dict[TopicPartition,
                 log.append((message.offset(), message.value()))
     consumer.close()
     return found
+
+
+def _end_of(consumer: Any, place: Any) -> int:
+    """Where a partition ends; asked again where its leader has just changed, which librdkafka doesn't do by itself."""
+    until = CLOCK.monotonic() + LAST_WORDS_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, timeout=LAST_WORDS_S)[1])
+        except confluent_kafka.KafkaException as error:
+            if CLOCK.monotonic() > until or error.args[0].code() != confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            threading.Event().wait(PACE_S)

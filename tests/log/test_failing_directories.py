@@ -134,7 +134,7 @@ def test_a_disk_too_full_for_a_topic_id_leaves_no_part_of_it_behind(room: int) -
     """Which would be damage to whoever looks at the files; the log gets its id when there is room."""
     broken = Broken()
     broken.disk.capacity_bytes = broken.disk.used_bytes() + room
-    with pytest.raises(LogStorageError, match="t-4/partition.metadata cannot be written"):
+    with pytest.raises(LogStorageError, match=r"t-4/partition\.metadata cannot be written"):
         broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
     assert not broken.disk.exists("/a/t-4/partition.metadata")
     broken.disk.capacity_bytes = None

@@ -76,7 +76,15 @@ class Schedule:
 
     def _power_may_go(self) -> bool:
         """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""
-        return self._flushes_by_group or (not self._undo and self.is_whole())
+        return self._flushes_by_group or (not self._undo and self.is_whole() and not self._is_isr_changing())
+
+    def _is_isr_changing(self) -> bool:
+        """Whether a leader waits for another in-sync set: it may be written when the leader has lost its power."""
+        return any(
+            partition.replication.pending is not None
+            for broker in self.world.running.values()
+            for partition in broker.partitions
+        )
 
     def note(self, what: str) -> None:
         """Put it into the story and into the trace."""

@@ -1,6 +1,7 @@
 """Groups over the death of their coordinator: what was answered is in the log, and what is in the log is the state."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_of
 from odradek.broker.groups.group_log import GroupLog
 from odradek.groups import Replay
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from odradek.protocol.group_records import (
@@ -207,7 +208,7 @@ def test_a_loading_coordinator_says_so_and_lets_hearts_beat(play: Play, monkeypa
     play(scenario)
 
 
-def test_a_log_that_cannot_be_replayed_has_no_coordinator(
+def test_a_log_that_cannot_be_replayed_has_no_coordinator_until_it_can(
     play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """M6. Better none than one that has forgotten half of what was promised."""
@@ -216,15 +217,31 @@ def test_a_log_that_cannot_be_replayed_has_no_coordinator(
         client = await stage.client()
         joined = await member(stage, client)
 
+        attempts: Counter[TopicPartition] = Counter()
+        replay = GroupLog.replay
+
         async def broken_replay(log: GroupLog) -> Replay:
-            raise ValueError("a bug")
+            attempts[log.partition.topic_partition] += 1
+            match attempts[log.partition.topic_partition]:
+                case 1:
+                    raise ValueError("a bug")
+                case 2:
+                    raise KafkaError(ErrorCode.kafka_storage_error)
+            return await replay(log)
 
         monkeypatch.setattr(GroupLog, "replay", broken_replay)
         await stage.restart()
         client = await stage.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.not_coordinator
-        assert "nobody coordinates them" in caplog.text
+        assert "a bug; nobody coordinates them; trying again in 1 s" in caplog.text
+        assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == ErrorCode.none, "of the others"
+        await stage.time_passes(1.5)
+        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+        assert beat.error_code == ErrorCode.not_coordinator
+        await stage.time_passes(2)
+        beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
+        assert beat.error_code == ErrorCode.none
 
     play(scenario)
 

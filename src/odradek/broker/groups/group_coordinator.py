@@ -16,13 +16,16 @@ from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.groups import GroupSettings, State
 from odradek.metadata.image import BrokerImage, ClusterImage
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MINUTE_MS: Final = 60_000
+_FIRST_RELOAD_S: Final = 1.0
+_LONGEST_RELOAD_S: Final = 60.0
+"""How long a partition whose groups could not be loaded is left alone, at first and at last."""
 _USUAL_REPLICAS: Final = 3
 """Of the cluster's own topics, as in Kafka."""
 _log = logging.getLogger("odradek.groups")
@@ -104,10 +107,12 @@ class GroupCoordinator:
 
     def _lead(self, number: int, partition: Partition) -> None:
         self._resign(number)
-        config, clock = self._broker.config, self._broker.runtime.clock
-        log = GroupLog(partition, clock, config.offsets_commit_timeout_ms)
-        shard = self._shards[number] = GroupShard(log, self._settings, clock)
-        self._loads[number] = asyncio.get_running_loop().create_task(self._load(number, shard))
+        log = GroupLog(partition, self._broker.runtime.clock, self._broker.config.offsets_commit_timeout_ms)
+        self._loads[number] = asyncio.get_running_loop().create_task(self._load(number, self._begin(number, log)))
+
+    def _begin(self, number: int, log: GroupLog) -> GroupShard:
+        shard = self._shards[number] = GroupShard(log, self._settings, self._broker.runtime.clock)
+        return shard
 
     def _resign(self, number: int) -> None:
         load = self._loads.pop(number, None)
@@ -119,19 +124,31 @@ class GroupCoordinator:
 
     async def _load(self, number: int, shard: GroupShard) -> None:
         name = shard.log.partition.topic_partition
-        try:
-            await shard.load()
-        except Exception as error:
+        delay_s = _FIRST_RELOAD_S
+        while not await self._is_loaded(shard, delay_s):
             # Better no coordinator than one that has forgotten half of what it promised.
-            trace = None if isinstance(error, KafkaError) else error
-            _log.error("%s: its groups can't be loaded: %s; nobody coordinates them", name, error, exc_info=trace)
-            del self._loads[number]
-            self._resign(number)
-            return
+            del self._shards[number]
+            shard.unload()
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _LONGEST_RELOAD_S)
+            shard = self._begin(number, shard.log)
         del self._loads[number]
         self._check_assignments(shard)
         if shard.groups:
             _log.info("%s: %d groups with %d offsets loaded", name, len(shard.groups), len(shard.offsets))
+
+    async def _is_loaded(self, shard: GroupShard, delay_s: float) -> bool:
+        """Load a shard, or say that it went wrong, and when the next attempt is due."""
+        try:
+            await shard.load()
+        except Exception as error:
+            _log.error(
+                "%s: its groups can't be loaded: %s; nobody coordinates them; trying again in %.0f s",
+                shard.log.partition.topic_partition, error, delay_s,
+                exc_info=None if isinstance(error, OdradekError) else error,
+            )  # fmt: skip
+            return False
+        return True
 
     def _check_assignments(self, shard: GroupShard) -> None:
         """Start a round where topics or partitions changed while nobody coordinated (SPEC 6, failover phase 1)."""

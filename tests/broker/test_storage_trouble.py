@@ -153,6 +153,36 @@ def test_a_partition_whose_log_can_not_be_made_is_offline_and_the_others_serve(p
     play(scene)
 
 
+@pytest.mark.parametrize("room", range(0, 260, 20))
+def test_a_partition_for_which_there_was_no_room_is_served_as_soon_as_there_is_some(
+    play: Any, room: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("before")
+        assert (await client.produce("before", world.batch(b"a"))).error_code == 0
+        disk = world.runtime.disk
+        disk.capacity_bytes = disk.used_bytes() + room
+        await client.create_topic("t", partitions=3)
+        await asyncio.sleep(60)
+        offline = broker.partitions.offline_count
+        caplog.set_level("INFO", "odradek")
+        assert sum("is offline: " in each.getMessage() for each in caplog.records) == offline, "once for each"
+        disk.capacity_bytes = None
+        await asyncio.sleep(10)
+        assert broker.partitions.offline_count == 0
+        for number in range(3):
+            assert (await client.produce("t", world.batch(b"b"), partition=number)).error_code == 0
+        await broker.stop()
+        await world.broker()
+        client = await world.client()
+        for number in range(3):
+            assert world.values((await client.fetch("t", 0, partition=number)).records) == [b"b"]
+
+    play(scene)
+
+
 def test_with_group_flushing_what_is_acknowledged_survives_a_power_cut(play: Any) -> None:
     async def scene(world: Any) -> None:
         broker = await world.broker(log_flush_mode="group")

@@ -1,5 +1,7 @@
 """What retention takes, by time, by size and by the log's start, and what it must leave. Row M1."""
 
+import errno
+
 import pytest
 
 from odradek.log import Log, LogConfig
@@ -62,6 +64,32 @@ def test_the_oldest_segments_go_while_the_log_without_them_is_large_enough() -> 
     assert (log.log_start_offset, log.size) == (4, 3 * SIZE)
     append(log, 1)
     assert log.delete_old_segments(NOW) == 0, "4 batches, less 2, would be too few"
+
+
+@pytest.mark.parametrize("operation", ["append .snapshot", "create .snapshot", "create .log", "truncate .log"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_without_room_for_another_segment_the_last_one_stays_and_those_before_it_go(
+    operation: str, number: int, is_killed: bool
+) -> None:
+    """Who takes nothing from a full disk because it is full would leave it so."""
+    disk = MemoryDisk()
+    log = log_of(7, disk, retention_ms=1000)
+    kind, _, end = operation.partition(" ")
+    disk.fail_next(kind, number, path_end=f"00007{end}")
+    assert log.delete_old_segments(NOW + 9999) == 3
+    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (6, 7, [6])
+    assert log.failure is None
+    disk.fail_next(kind, number, path_end=f"00007{end}")
+    assert log.delete_old_segments(NOW + 9999) == 0
+    if is_killed:
+        log.abandon()
+        log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW)
+    append(log, 4)
+    found = [next(iterate_batches(log.read(offset, 10_000)))[1].base_offset for offset in range(6, 11)]
+    assert found == [6, 7, 8, 9, 10]
+    assert log.delete_old_segments(NOW + 9999) == 3
+    assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (11, 11, [11])
 
 
 def test_a_log_whose_records_are_all_old_keeps_its_end_and_its_producers() -> None:

@@ -1,5 +1,6 @@
 """Disks that fail under partitions on three brokers, in virtual time (M1): others lead on, and nothing is lost."""
 
+import asyncio
 import errno
 import logging
 
@@ -259,3 +260,29 @@ def test_a_disk_that_fails_while_there_is_no_controller_is_the_next_one_s_busine
         await fill(world, 10, partition=key.partition)
 
     World(6, brokers=3, noticed_at_once=False).play(scene)
+
+
+@pytest.mark.parametrize("full", [0, 1, 2], ids="broker {}".format)
+def test_a_replica_for_which_there_was_no_room_is_in_sync_by_itself_when_there_is_some(seed: int, full: int) -> None:
+    """Whether it is to lead or to follow, and whether it is the controller: others lead meanwhile."""
+
+    async def scene(world: World) -> None:
+        await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
+        disk = world.simulation.disk(world.hosts[full])
+        disk.capacity_bytes = disk.used_bytes()
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=3, replication_factor=3)
+        keys = [TopicPartition("t", number) for number in range(3)]
+        await until(lambda: world.running[full].partitions.offline_count == 3)
+        await until(lambda: all(image(world, key=key).leader not in (full, NO_LEADER) for key in keys))
+        for number in range(3):
+            await fill(world, 5, partition=number)
+        await asyncio.sleep(30)
+        assert world.running[full].partitions.offline_count == 3
+        disk.capacity_bytes = None
+        await until(lambda: all(sorted(image(world, key=key).isr) == [0, 1, 2] for key in keys))
+        assert world.running[full].partitions.offline_count == 0
+        found = await world.read("t", 3)
+        assert found == {number: [b"%d" % value for value in range(5)] for number in range(3)}
+
+    World(seed, brokers=3).play(scene)

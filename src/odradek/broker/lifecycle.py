@@ -123,7 +123,7 @@ class Broker:
             self.logs,
             in_sync_sets=self.in_sync_sets,
             fetchers=self.fetchers,
-            when_log_failed=self.failed_logs.notice,
+            when_logs_change=self.failed_logs.notice,
         )
         self.fence = Fence(store, runtime.clock)
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)

@@ -52,7 +52,7 @@ class LogStorageError(KafkaError, StorageError):
     def __init__(self, message: str, *, is_passing: bool = False) -> None:
         super().__init__(ErrorCode.kafka_storage_error, message)
         self.is_passing = is_passing
-        """Whether the log goes on: it will take writes again when there is room."""
+        """Whether the log goes on, or can be opened, when there is room."""
 
 
 class OfflineDirectoryError(LogStorageError):
@@ -65,4 +65,4 @@ class CheckpointError(LogStorageError):
     def __init__(self, directory: str, path: str, error: OSError) -> None:
         self.directory = directory
         self.error = error
-        super().__init__(f"the checkpoint {path} cannot be written: {error}")
+        super().__init__(f"the checkpoint {path} cannot be written: {error}", is_passing=is_passing(error))

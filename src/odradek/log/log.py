@@ -15,6 +15,7 @@ is a `LogStorageError`.
 """
 
 import logging
+from contextlib import suppress
 from typing import NoReturn
 
 from odradek.log.appending import AppendableLog
@@ -24,7 +25,7 @@ from odradek.log.errors import LogStorageError, is_disk_failure, is_passing
 from odradek.log.files import FilePool, write_file
 from odradek.log.loading import create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LogConfig
-from odradek.log.names import SNAPSHOT, offset_file
+from odradek.log.names import LOG, SNAPSHOT, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.recovery import Watcher
 from odradek.log.retention import count_expired
@@ -77,7 +78,8 @@ class Log(AppendableLog):
                 watch=watch,
             )
         except OSError as error:
-            raise LogStorageError(f"the log in {directory} cannot be opened: {error}") from error
+            message = f"the log in {directory} cannot be opened: {error}"
+            raise LogStorageError(message, is_passing=is_passing(error)) from error
         log = cls(pool, directory, config, loaded, now_ms=now_ms)
         if not loaded.is_clean:
             log._durability.synced_offset = min(recovery_point, log.log_end_offset)
@@ -295,8 +297,8 @@ class Log(AppendableLog):
         if not count:
             return 0
         try:
-            if count == len(self._segments):
-                self._roll_empty(now_ms)
+            if count == len(self._segments) and not self._has_rolled(now_ms):
+                count -= 1
             expired = self._segments.drop_first(count)
             self.log_start_offset = max(self.log_start_offset, self.first_base_offset)
             self.epochs.truncate_from_start(self.log_start_offset)
@@ -304,7 +306,10 @@ class Log(AppendableLog):
             remove_snapshots(self._pool, self.directory, before=self.first_base_offset)
         except OSError as error:
             self._stop(f"old segments of {self.directory} could not be deleted: {error}", error)
-        _logger.info("%s: retention took %d segments, up to offset %d", self.directory, count, self.first_base_offset)
+        if count:
+            _logger.info(
+                "%s: retention took %d segments, up to offset %d", self.directory, count, self.first_base_offset
+            )
         return count
 
     def swap_in(self, cleaned: CleanedSegment, now_ms: int) -> bool:
@@ -354,13 +359,33 @@ class Log(AppendableLog):
             active.finish()
             self._roll_empty(now_ms)
 
+    def _has_rolled(self, now_ms: int) -> bool:
+        """`_roll_empty`, or False where there is no room for it: what goes without that makes some."""
+        try:
+            self._roll_empty(now_ms)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            return False
+        return True
+
     def _roll_empty(self, now_ms: int) -> None:
-        """Begin a segment that has nothing: its name keeps the log's end offset when all others are gone."""
+        """Begin a segment that has nothing: its name keeps the log's end offset when all others are gone.
+
+        Raises `OSError`; nothing has changed then.
+        """
         assert not self._pending.size, "a segment that waits to be written is not deleted"
-        path = offset_file(self.directory, self.log_end_offset, SNAPSHOT)
-        write_file(self._pool.disk, path, encode_snapshot(self.producers))
+        end = self.log_end_offset
+        write_file(self._pool.disk, offset_file(self.directory, end, SNAPSHOT), encode_snapshot(self.producers))
         self._durability.names.add(self.directory)
-        self._segments.add(create_segment(self._pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms))
+        try:
+            segment = create_segment(self._pool, self.directory, end, self.config, now_ms=now_ms)
+        except OSError:
+            # The segment before it goes on, and would overlap it at the next start.
+            with suppress(OSError):
+                self._pool.disk.remove(offset_file(self.directory, end, LOG))
+            raise
+        self._segments.add(segment)
 
     def take_trash(self, now_ms: int) -> list[str]:
         """Files that may be removed now, by whoever asks; large ones take the disk a while."""

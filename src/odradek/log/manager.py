@@ -21,7 +21,7 @@ from odradek.log import identity
 from odradek.log.checkpoint_contents import checkpoint_contents
 from odradek.log.checkpoint_writer import CheckpointPlan, CheckpointWriter
 from odradek.log.closing import ClosedDirectory, close_logs
-from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError, is_disk_failure
+from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError, is_disk_failure, is_passing
 from odradek.log.expectations import Expectations
 from odradek.log.files import write_file
 from odradek.log.log import Log
@@ -63,7 +63,8 @@ class LogManager(LogDirectories):
             try:
                 write_file(self._disk, path, identity.encode_partition_metadata(topic_id))
             except OSError as error:
-                raise LogStorageError(f"{path} cannot be written: {error}") from error
+                message = f"{path} cannot be written: {error}"
+                raise LogStorageError(message, is_passing=is_passing(error)) from error
             log.sync_too(path)
             self._topic_ids[partition] = topic_id
         return log

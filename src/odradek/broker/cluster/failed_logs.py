@@ -1,5 +1,7 @@
 """Tells the controller that logs here can't be used any more, as Kafka's brokers did with ZooKeeper (KIP-112).
 
+That they can be used again is told in the same way.
+
 ```
 a log stops ──► /log_dir_event_notification/log_dir_event_… ──► the controller asks this broker for all its logs
 ```
@@ -22,7 +24,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class FailedLogs:
-    """One broker's; `notice` is called on the event loop for every log that stops."""
+    """One broker's; `notice` is called on the event loop for every log that stops, or can be used again."""
 
     def __init__(self, store: Store, broker_id: int) -> None:
         self._store = store
@@ -32,7 +34,7 @@ class FailedLogs:
         self._telling: asyncio.Task[None] | None = None
 
     def notice(self) -> None:
-        """A log can't be used any more."""
+        """A log can't be used any more, or can be again."""
         self._is_news = True
         if self._telling is None and not self._has_stopped:
             name = f"telling of failed logs of broker {self._node.broker_id}"
@@ -48,7 +50,7 @@ class FailedLogs:
                     await self._store.create(paths.log_dir_event(), self._node.encode(), sequence=True)
                     pause_s = _PAUSE_S
                 except OdradekError as error:
-                    _log.warning("the controller does not know yet that logs can't be used: %s", error)
+                    _log.warning("the controller does not know yet which logs can be used: %s", error)
                     self._is_news = True
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 await asyncio.sleep(pause_s)

@@ -9,18 +9,18 @@ know at all is left alone and named in the log, because losing data needs a bett
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import NamedTuple
 
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.in_sync_sets import InSyncSets
+from odradek.broker.replication.offline_logs import OfflineLogs
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.replica_fetcher import ReplicaFetchers
+from odradek.broker.replication.topic_log_configs import TopicLogConfigs
 from odradek.broker.replication.writer import Writer
 from odradek.broker.turns import TURN_S
-from odradek.config import BrokerConfig, topic_config
+from odradek.config import BrokerConfig
 from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
@@ -28,19 +28,11 @@ from odradek.log.maintenance import MaintenanceJob
 from odradek.log.manager import LogManager
 from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
 from odradek.metrics.counters import TopicTraffic
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, StorageError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.replication import LeaderReplication
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
-
-
-class _MadeConfig(NamedTuple):
-    """What was made of a broker's and a topic's configuration: logs of one topic are opened one after the other."""
-
-    broker: BrokerConfig
-    topic: TopicImage | None
-    config: LogConfig
 
 
 LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
@@ -57,23 +49,23 @@ class Partitions:
         *,
         in_sync_sets: InSyncSets,
         fetchers: ReplicaFetchers,
-        when_log_failed: Callable[[], None],
+        when_logs_change: Callable[[], None],
     ) -> None:
         self.writer = Writer(runtime.disk, runtime.clock)
         self._in_sync_sets = in_sync_sets
         self._fetchers = fetchers
-        self._when_log_failed = when_log_failed
+        self._when_logs_change = when_logs_change
         self._config = config
         self._runtime = runtime
         self._logs = logs
         self._image = ClusterImage()
-        self._last_log_config: _MadeConfig | None = None
+        self._log_configs = TopicLogConfigs()
         self._is_fenced = False
         self._fenced: dict[TopicPartition, LeaderReplication] = {}
         """What was led when the fence closed, and is not led again yet."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
-        self._offline: dict[TopicPartition, StorageError] = {}
+        self._offline = OfflineLogs(try_again=self._begin_again)
         self._followers: dict[TopicPartition, Follower] = {}
         self._to_begin: deque[TopicPartition] = deque()
         self._settled: list[asyncio.Future[None]] = []
@@ -161,26 +153,8 @@ class Partitions:
     # ---- following the image ------------------------------------------------------------------------------------
 
     def log_config(self, topic: str) -> LogConfig:
-        """What holds for the logs of `topic` by the present image; where that can't be read, the broker's values do.
-
-        But then nothing of the records may go: they may have been meant to be kept for longer.
-        """
-        image, broker, last = self._image.topics.get(topic), self._config, self._last_log_config
-        if last is not None and last.broker is broker and last.topic is image:
-            return last.config
-        own = topic_config(broker, {})
-        is_known = image is not None and image.is_config_known
-        if image is not None:
-            try:
-                own = topic_config(broker, image.config)
-            except ConfigurationError as error:
-                _log.error("the configuration of topic %s is ignored, and nothing of it is deleted: %s", topic, error)
-                is_known = False
-        config = LogConfig.of(broker, own)
-        if not is_known:
-            config = replace(config, cleanup_policy=())
-        self._last_log_config = _MadeConfig(broker, image, config)
-        return config
+        """What holds for the logs of `topic` by the present image (see `TopicLogConfigs`)."""
+        return self._log_configs.of(topic, self._image.topics.get(topic), self._config)
 
     def update_config(self, config: BrokerConfig) -> None:
         """Let another configuration of the broker hold from now on, for the logs of every topic too."""
@@ -228,6 +202,10 @@ class Partitions:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._settled.append(waiter)
             await waiter
+
+    def _begin_again(self, keys: Sequence[TopicPartition]) -> None:
+        self._to_begin.extend(keys)
+        self._begin_some()
 
     def _begin_some(self) -> None:
         """Open logs for as long as a turn may take, and the rest in later ones."""
@@ -297,7 +275,6 @@ class Partitions:
         is_copied = image.has_leader and self._config.broker_id not in (image.leader, *image.isr)
         topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
         now_ms = self._runtime.clock.now_ms()
-        self._offline.pop(key, None)
         try:
             if topic_id is not None and self._logs.topic_id(key) not in (None, topic_id):
                 _log.warning("the log of %s is of a topic that was deleted; it goes", key)
@@ -305,12 +282,14 @@ class Partitions:
             log = self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms, is_copied=is_copied)
             if log.failure is not None:
                 raise LogStorageError(log.failure)
-            return log
         except StorageError as error:
-            if not isinstance(error, OfflineDirectoryError):  # of which there was one line for all
+            if self._offline.add(key, error) and not isinstance(error, OfflineDirectoryError):  # one line for all
                 _log.error("%s is offline: %s", key, error)
-            self._offline[key] = error
             return None
+        if self._offline.drop(key):
+            _log.info("%s is offline no more", key)
+            self._when_logs_change()
+        return log
 
     def _lead(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
         partition = Partition(
@@ -350,8 +329,8 @@ class Partitions:
         """A follower's disk has failed: it is offline until the broker starts again."""
         _log.error("%s is offline: %s", follower.topic_partition, error)
         self._unfollow(follower.topic_partition)
-        self._offline[follower.topic_partition] = error
-        self._when_log_failed()
+        self._offline.add(follower.topic_partition, error)
+        self._when_logs_change()
 
     def logs_failed(self, partitions: Set[TopicPartition], error: StorageError) -> None:
         """The disk under these logs has failed: they are neither led nor followed until the broker starts again."""
@@ -359,7 +338,7 @@ class Partitions:
             self._resign(key, KafkaError(ErrorCode.kafka_storage_error, str(error)))
             self._unfollow(key)
             if (image := self._image.partition(key)) is not None and self._config.broker_id in image.replicas:
-                self._offline[key] = error
+                self._offline.add(key, error)
 
     def _is_leader(self, image: PartitionImage) -> bool:
         return image.leader == self._config.broker_id and not self._is_fenced
@@ -396,7 +375,7 @@ class Partitions:
         """Neither lead nor follow a partition until an image says so; delete its log if that is said."""
         self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
         self._unfollow(topic_partition)
-        self._offline.pop(topic_partition, None)
+        self._offline.drop(topic_partition)
         self._fenced.pop(topic_partition, None)
         if delete:
             try:
@@ -467,6 +446,7 @@ class Partitions:
     async def stop(self) -> None:
         """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
+        self._offline.stop()
         self._to_begin.clear()
         self._begin_some()
         prepared = self._stop_maintenance()
@@ -486,6 +466,7 @@ class Partitions:
         """Write nothing more."""
         self._to_begin.clear()
         self._begin_some()
+        self._offline.stop()
         self._stop_maintenance()
         self.writer.kill()
 

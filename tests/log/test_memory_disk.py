@@ -157,6 +157,11 @@ def test_a_lock_names_its_holder_and_ends_with_the_process() -> None:
     disk.kill()
     disk.lock("/l", "them")
     assert disk.read_file("/l") == b"process 77 (them)"
+    disk.kill()
+    disk.capacity_bytes = 3
+    disk.lock("/l", "without room")
+    with pytest.raises(BlockingIOError, match="without room"):
+        disk.lock("/l", "you")
 
 
 def test_files_do_not_move_between_directories_in_one_step() -> None:

@@ -1,6 +1,7 @@
 """The machine's disk behind the interface: large gathered writes, locks between processes, submitted work."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -55,6 +56,29 @@ with open(sys.argv[1], "r+b") as file:
     sys.stdin.read()
 """
 """What a Java's `FileChannel.tryLock` is: a record lock, of which an flock knows nothing."""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)
+def test_a_lock_is_held_without_room_for_who_holds_it_and_not_on_a_disk_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    disk, path = SystemDisk(), f"{tmp_path}/.lock"
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", fail)
+        if number == errno.EIO:
+            with pytest.raises(OSError, match="Input/output error"):
+                disk.lock(path, "the test")
+        else:
+            held = disk.lock(path, "the test")
+            with pytest.raises(BlockingIOError, match="another process"):
+                disk.lock(path, "another")
+            held.release()
+    disk.lock(path, "the test").release()
+    assert Path(path).read_text() == f"process {os.getpid()} (the test)"
 
 
 def test_a_directory_that_kafka_has_is_not_taken(tmp_path: Path) -> None:

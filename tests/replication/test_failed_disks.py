@@ -286,3 +286,30 @@ def test_a_replica_for_which_there_was_no_room_is_in_sync_by_itself_when_there_i
         assert found == {number: [b"%d" % value for value in range(5)] for number in range(3)}
 
     World(seed, brokers=3).play(scene)
+
+
+def test_a_follower_without_room_asks_slowly_says_it_once_and_goes_on_when_there_is_some(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines of the log are the last thing that a full disk needs."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 5)
+        follower = next(number for number in range(3) if number != image(world).leader)
+        disk = world.simulation.disk(world.hosts[follower])
+        disk.capacity_bytes = disk.used_bytes()
+        async with world.producer("writer", acks=1) as producer:
+            await (await producer.send("t", b"5", partition=0))
+        await asyncio.sleep(5)
+        lines, received = len(caplog.records), world.running[follower].counters.replication_bytes_in
+        await asyncio.sleep(20)
+        assert len(caplog.records) - lines <= 2
+        again = world.running[follower].counters.replication_bytes_in - received
+        assert 0 < again < 30 * 200, "once a second"
+        disk.capacity_bytes = None
+        await until(lambda: world.running[follower].logs.logs[T0].written_offset == 6)
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(6)]}
+
+    caplog.set_level(logging.INFO)
+    World(seed, brokers=3).play(scene)

@@ -4,8 +4,9 @@ import errno
 from typing import Final
 
 from odradek.model import ErrorCode, KafkaError, StorageError
+from odradek.runtime.disk import NO_ROOM
 
-_PASSING_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_PASSING_ERRORS: Final = (*NO_ROOM, errno.EMFILE, errno.ENFILE)
 
 
 def is_passing(error: OSError) -> bool:

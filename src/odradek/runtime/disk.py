@@ -25,6 +25,7 @@ Buffer = bytes | bytearray | memoryview
 _MOST_BUFFERS: Final = 1024
 """IOV_MAX on Linux: one writev takes no more."""
 _SMALL_FILE: Final = 65_536
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _LONGEST_NOTE: Final = 1024
 _RECORD_LOCK: Final = struct.Struct("hhqqi0q")
 """Linux's `struct flock`: type, whence, start, length (0: to the end), process id."""
@@ -129,7 +130,7 @@ class Disk(Protocol):
         """Make `path` hold `data`, whole or not at all, and on the disk when this returns. Uses `path` + ".tmp"."""
 
     def lock(self, path: str, note: str) -> DiskLock:
-        """Hold `path` exclusively and leave "process PID" and `note` in it.
+        """Hold `path` exclusively and leave "process PID" and `note` in it, unless there is no room for that.
 
         Raises `BlockingIOError`, whose text is what the holder left, if another holds it, or removed it meanwhile.
         """
@@ -264,8 +265,13 @@ class SystemDisk:
             # Whoever held it has removed it since it was opened here: the next one would make, and lock, another file.
             os.close(descriptor)
             raise BlockingIOError("a process that has removed it")
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_LONGEST_NOTE], 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_LONGEST_NOTE], 0)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                os.close(descriptor)
+                raise
         return _SystemLock(descriptor)
 
     def lock_holder(self, path: str) -> str | None:

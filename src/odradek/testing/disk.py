@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from odradek.runtime.disk import Buffer, DiskLock, DiskSpace, File, holder_note
+from odradek.runtime.disk import NO_ROOM, Buffer, DiskLock, DiskSpace, File, holder_note
 from odradek.testing.disk_contents import Content, Directory, Survival
 
 T = TypeVar("T")
@@ -206,7 +206,12 @@ class MemoryDisk:
         file = self.open(path, create=True)
         self._locks[key] = holder_note(self.process_id, note)
         file.truncate(0)
-        file.append([self._locks[key].encode()])
+        try:
+            file.append([self._locks[key].encode()])
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                del self._locks[key]
+                raise
         return _MemoryLock(self._locks, key)
 
     def lock_holder(self, path: str) -> str | None:

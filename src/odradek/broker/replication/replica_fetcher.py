@@ -269,6 +269,8 @@ class ReplicaFetcher:
             for writing, key in unwritten.items():
                 if (error := writing.result()) is not None:
                     self._failed(key, error)
+                else:
+                    self._retries.pop(key, None)
 
     def _send(
         self, connection: Connection, wanted: dict[TopicPartition, FetchPosition]
@@ -339,9 +341,11 @@ class ReplicaFetcher:
                 epoch, end_offset = answer.diverging_epoch
                 follower.truncate(Divergence(epoch=epoch, end_offset=end_offset), now_ms)
             else:
-                self._retries.pop(key, None)
                 self._broker.counters.replication_bytes_in += len(answer.records or b"")
-                return follower.take(answer, now_ms)
+                writing = follower.take(answer, now_ms)
+                if writing is None:
+                    self._retries.pop(key, None)
+                return writing
         except KafkaError as error:
             self._failed(key, error)
         return None
@@ -352,7 +356,8 @@ class ReplicaFetcher:
         if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
             self._broker.partitions.follower_failed(follower, error)
             return
-        _log.warning("%s: what broker %d sent is not taken: %s", key, self._leader, error)
+        level = logging.DEBUG if key in self._retries else logging.WARNING
+        _log.log(level, "%s: what broker %d sent is not taken: %s", key, self._leader, error)
         self._put_off(key)
 
     def _refused(self, key: TopicPartition, code: ErrorCode) -> None:

@@ -190,7 +190,10 @@ class Commander:
         is_news = self.availability.told(broker, broken, sound)
         if is_news:
             count = len(self.availability.offline.get(broker.broker_id, ()))
-            _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, count)
+            if count:
+                _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, count)
+            else:
+                _log.info("broker %d can use all its logs again", broker.broker_id)
         return is_news
 
     def stops_told(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:

@@ -289,3 +289,20 @@ def test_the_age_of_the_segment_that_grows_is_changed_too() -> None:
     log.update_config(dataclasses.replace(log.config, segment_ms=10))
     log.append(batch(b"b", time_ms=NOW + 11), leader_epoch=0, now_ms=NOW + 11)
     assert log.segment_base_offsets == [0, 1]
+
+
+def test_a_batch_that_is_there_is_a_duplicate_also_where_a_rule_refuses_it_by_now() -> None:
+    """Its producer got no answer; were it refused, the producer would take it for lost."""
+    log = new_log(LogConfig(message_timestamp_before_max_ms=1000))
+    sent = lambda value, sequence, time_ms: batch(value, producer=7, epoch=0, sequence=sequence, time_ms=time_ms)  # noqa: E731
+    log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
+    log.append(sent(b"b", 1, NOW + 2000), leader_epoch=0, now_ms=NOW + 2000)
+    assert log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW + 2000)[:2] == (0, 0), "it is too old now"
+    log.update_config(dataclasses.replace(log.config, max_message_bytes=500))
+    again = log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
+    assert (again.first_offset, again.duplicate) == (0, True), "and it is too large"
+    damaged = sent(b"x" * 1000, 0, NOW)
+    damaged[-2] ^= 1
+    assert refusal(log, damaged) is ErrorCode.message_too_large
+    assert refusal(log, sent(b"x" * 1000, 2, NOW)) is ErrorCode.message_too_large
+    assert log.log_end_offset == 2

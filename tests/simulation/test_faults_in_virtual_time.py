@@ -3,11 +3,21 @@
 `ODRADEK_SEEDS=1000 pytest tests/simulation/test_faults_in_virtual_time.py` tries so many, `500-1000` those.
 """
 
-import os
 from typing import Final
 
 import pytest
-from fault_schedules import BROKERS, CONFIG, DEEDS, PARTITIONS, TOPIC, Schedule, Scribe, create_topic, play_faults
+from fault_schedules import (
+    BROKERS,
+    CONFIG,
+    DEEDS,
+    PARTITIONS,
+    TOPIC,
+    Schedule,
+    Scribe,
+    create_topic,
+    play_faults,
+    seeds,
+)
 from world import World, until
 
 from odradek.model import TopicPartition
@@ -17,12 +27,7 @@ from odradek.testing.histories import verdict
 EVERYTHING: Final = {"kill", "cut_power", "stop", "part", "deafen", "isolate", "cut_off_clients", "mute_to_clients"}
 
 
-def seeds() -> range:
-    first, _, last = os.environ.get("ODRADEK_SEEDS", "80").rpartition("-")
-    return range(int(first or 0), int(last))
-
-
-@pytest.mark.parametrize("number", seeds())
+@pytest.mark.parametrize("number", seeds(80))
 def test_nothing_acknowledged_is_lost_doubled_or_reordered_whatever_faults_there_are(number: int):
     """M1, M9."""
     assert play_faults(number)

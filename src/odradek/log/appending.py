@@ -10,11 +10,21 @@ from typing import Final, NoReturn
 from odradek.log.errors import LogStorageError
 from odradek.log.log_config import LOG_APPEND_TIME
 from odradek.log.producer_snapshot import encode_snapshot
+from odradek.log.producer_state import AppendedBatch
 from odradek.log.segment import Segment
 from odradek.log.validation import AppendInfo, check_fetched
 from odradek.log.view import LogView
+from odradek.model import KafkaError
 from odradek.protocol.control_records import EndTransactionMarker, decode_marker, encode_marker
-from odradek.protocol.record_batch import assign_offset, iterate_batches, read_header, set_log_append_time
+from odradek.protocol.record_batch import (
+    HEADER_SIZE,
+    MAGIC,
+    assign_offset,
+    iterate_batches,
+    read_header,
+    set_log_append_time,
+    verify_crc,
+)
 from odradek.runtime import Buffer
 
 _logger = logging.getLogger("odradek.log")
@@ -47,12 +57,18 @@ class AppendableLog(LogView):
         if view.readonly:
             view = memoryview(bytearray(view))
         config = self.config
-        header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
+        try:
+            header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
+        except KafkaError:
+            # A batch that was taken may break a rule when it is sent again: rules change, and timestamps get too old.
+            duplicate = self.find_duplicate(view) if from_client else None
+            if duplicate is None:
+                raise
+            return duplicate
         if header.producer_id >= 0:
             known = self.producers.check(header, has_sequence=from_client)
             if known is not None:
-                time_ms = known.timestamp if config.message_timestamp_type == LOG_APPEND_TIME else _NO_TIMESTAMP
-                return AppendInfo(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
+                return self._duplicate(known)
         first = self.log_end_offset
         last = first + header.last_offset_delta
         timestamp, append_time = header.max_timestamp, _NO_TIMESTAMP
@@ -66,6 +82,23 @@ class AppendableLog(LogView):
         if header.producer_id >= 0:
             self.producers.update(header, first, timestamp)
         return AppendInfo(first, last, append_time, self.log_start_offset, False)
+
+    def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
+        """Return where an idempotent producer's `batch` went the first time; None if it is new, or damaged.
+
+        What is pending counts. For a batch that may not be appended: `append` looks for duplicates by itself.
+        """
+        if self._failure is not None or len(batch) < HEADER_SIZE:
+            return None
+        header = read_header(batch)
+        if header.magic != MAGIC or header.producer_id < 0 or header.size != len(batch):
+            return None
+        known = self.producers.find(header)
+        return self._duplicate(known) if known is not None and verify_crc(batch, 0, header) else None
+
+    def _duplicate(self, known: AppendedBatch) -> AppendInfo:
+        time_ms = known.timestamp if self.config.message_timestamp_type == LOG_APPEND_TIME else _NO_TIMESTAMP
+        return AppendInfo(known.first_offset, known.last_offset, time_ms, self.log_start_offset, True)
 
     def append_marker(
         self,

@@ -189,10 +189,9 @@ class ProducerState:
             )
         expected = (entry.last_sequence + 1) % _SEQUENCES if epoch == entry.epoch else 0
         if first != expected and has_sequence and entry.epoch != NO_EPOCH:
-            last = last_sequence(first, header.last_offset_delta)
-            for batch in entry.batches if epoch == entry.epoch else ():
-                if batch.first_sequence == first and batch.last_sequence == last:
-                    return batch
+            known = self.find(header)
+            if known is not None:
+                return known
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
                 f"producer {header.producer_id} sent sequence {first} in epoch {epoch}; {expected} was due",
@@ -203,6 +202,17 @@ class ProducerState:
                 f"producer {header.producer_id} has a transaction open since offset {entry.transaction_start}, "
                 "and sent a batch that does not belong to it",
             )
+        return None
+
+    def find(self, header: BatchHeader) -> AppendedBatch | None:
+        """Return the batch that `header` repeats, if it is one of the last five of its producer's epoch."""
+        entry, first = self.entries.get(header.producer_id), header.base_sequence
+        if entry is None or header.producer_epoch != entry.epoch or first < 0:
+            return None
+        last = last_sequence(first, header.last_offset_delta)
+        for batch in entry.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
         return None
 
     def update(self, header: BatchHeader, first_offset: int, timestamp: int) -> None:

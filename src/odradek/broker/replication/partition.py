@@ -149,9 +149,16 @@ class Partition:
 
         `from_client=False` is for what the broker itself writes; what a client sends is of a transaction only if
         `transactional` says that it may be. Raises `KafkaError`: NOT_ENOUGH_REPLICAS for acks=all, or what the log has
-        against them.
+        against them. A batch that the log has already is not refused for lack of replicas, as Kafka does: its producer
+        would take it for lost, and could send it again as a new one.
         """
-        self._check_may_append(acks)
+        try:
+            self._check_may_append(acks)
+        except KafkaError:
+            duplicate = self.log.find_duplicate(records) if self._resigned is None else None
+            if duplicate is None:
+                raise
+            return duplicate
         info = self.log.append(
             records,
             leader_epoch=self.leader_epoch,
@@ -197,15 +204,19 @@ class Partition:
 
     def when_acknowledged(self, info: AppendInfo, *, acks: int, waiter: Waiter) -> None:
         """Call `waiter` once, when `info` is as safe as `acks` asks for, or with what went wrong. Never at once."""
-        (self._committed if acks == ACKS_ALL else self._written).append((info.last_offset + 1, waiter))
         if info.duplicate:
-            # What it repeats may be written long ago, and then nothing else would look at the queues.
-            self._writer.mark(self)
+            self.when_reached(info.last_offset + 1, acks=acks, waiter=waiter)
+        else:
+            (self._committed if acks == ACKS_ALL else self._written).append((info.last_offset + 1, waiter))
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
         """Call `waiter` once, when everything before `offset` is as safe as `acks` asks for. As `when_acknowledged`."""
-        (self._committed if acks == ACKS_ALL else self._written).append((offset, waiter))
-        self._writer.mark(self)
+        waiters = self._committed if acks == ACKS_ALL else self._written
+        place = len(waiters)
+        while place and waiters[place - 1][0] > offset:
+            place -= 1
+        waiters.insert(place, (offset, waiter))
+        self._writer.mark(self)  # it may be reached already, and then nothing else would look at the queues
 
     def append(self, records: memoryview, *, acks: int = ACKS_ALL, now_ms: int) -> "asyncio.Future[AppendInfo]":
         """`append_records` and `when_acknowledged` in one, for those who are not in a hurry. Raises as the former."""
@@ -455,6 +466,5 @@ def _fail(waiters: deque[tuple[int, Waiter]], error: KafkaError, *, beyond: int 
 
 
 def _call_up_to(waiters: deque[tuple[int, Waiter]], offset: int) -> None:
-    """Appends are in order of offsets, but a duplicate's may come behind a later one's: it waits that little longer."""
     while waiters and waiters[0][0] <= offset:
         waiters.popleft()[1](None)

@@ -1,0 +1,131 @@
+"""Batches that an idempotent producer sends again, on three brokers in virtual time (M1): they are there once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from world import World, until
+
+from odradek.broker.replication.partition import Partition
+from odradek.clients import Admin
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
+from odradek.protocol.records import encode_batch
+from odradek.testing.clock import EPOCH_MS
+from odradek.wire.outgoing import Connection, open_connection
+
+T0 = TopicPartition("t", 0)
+
+
+async def create(world: World) -> tuple[int, Partition]:
+    """The topic, which needs two in-sync replicas; its leader."""
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        await admin.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
+    await until(lambda: any(broker.partitions.get(T0) for broker in world.running.values()))
+    ((number, partition),) = [
+        (number, found) for number, broker in world.running.items() if (found := broker.partitions.get(T0))
+    ]
+    return number, partition
+
+
+async def kill_followers(world: World, leader: int) -> list[int]:
+    others = [number for number in world.running if number != leader]
+    for number in others:
+        await world.kill(number)
+    return others
+
+
+async def leave_alone(world: World, leader: int, partition: Partition) -> None:
+    """Kill the followers, and wait until they are out of sync."""
+    await kill_followers(world, leader)
+    await until(lambda: len(partition.isr) == 1)
+
+
+@asynccontextmanager
+async def connected(world: World, number: int, host: str = "writer") -> AsyncIterator[Connection]:
+    connection = await open_connection(
+        world.simulation.runtime(host),
+        world.hosts[number],
+        9092,
+        client_id=host,
+        request_timeout_ms=600_000,
+        setup_timeout_ms=10_000,
+        max_response_bytes=1 << 20,
+    )
+    yield connection
+    connection.close()
+
+
+async def produce(
+    connection: Connection, sequence: int, *, acks: int = -1, timeout_ms: int = 1_000, producer: int = 7
+) -> tuple[ErrorCode, int]:
+    """Send the record with this sequence number; the error and the offset."""
+    batch = encode_batch(
+        [(EPOCH_MS, None, b"%d" % sequence, ())], producer_id=producer, producer_epoch=0, base_sequence=sequence
+    )
+    body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=acks, timeout_ms=timeout_ms)
+    reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
+    ((_, _, (partition,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
+    return ErrorCode(partition.error_code), partition.base_offset
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_committed_batch_sent_again_gets_its_offset_while_too_few_replicas_are_in_sync(seed: int) -> None:
+    async def scene(world: World) -> None:
+        leader, partition = await create(world)
+        async with connected(world, leader) as connection:
+            for sequence in range(3):
+                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+            await leave_alone(world, leader, partition)
+            assert await produce(connection, 2) == (ErrorCode.none, 2)
+            assert await produce(connection, 1) == (ErrorCode.none, 1), "any of the last five"
+            for sequence in (3, 4):
+                code, _ = await produce(connection, sequence)
+                assert code is ErrorCode.not_enough_replicas, "a new batch; also one that comes out of order"
+            assert partition.log.log_end_offset == 3
+
+    World(seed, brokers=3, noticed_at_once=False).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_uncommitted_batch_sent_again_waits_for_its_commit(seed: int) -> None:
+    """Its first sender was told NOT_ENOUGH_REPLICAS_AFTER_APPEND: the in-sync set shrank before it was committed."""
+
+    async def scene(world: World) -> None:
+        leader, partition = await create(world)
+        async with connected(world, leader) as connection:
+            assert await produce(connection, 0) == (ErrorCode.none, 0)
+            others = await kill_followers(world, leader)
+            code, _ = await produce(connection, 1, timeout_ms=100_000)
+            assert code is ErrorCode.not_enough_replicas_after_append
+            assert (partition.log.log_end_offset, partition.high_watermark) == (2, 1)
+            assert (await produce(connection, 1, timeout_ms=500))[0] is ErrorCode.request_timed_out
+            again = asyncio.create_task(produce(connection, 1, timeout_ms=100_000))
+            async with connected(world, leader, "another") as other:
+                assert await produce(other, 0) == (ErrorCode.none, 0), "it waits for nothing that came after it"
+            assert not again.done()
+            for number in others:
+                await world.start(number)
+            assert await again == (ErrorCode.none, 1)
+            assert partition.high_watermark == 2
+            assert await produce(connection, 2) == (ErrorCode.none, 2), "the producer goes on"
+
+    World(seed, brokers=3, noticed_at_once=False).play(scene)
+
+
+def test_a_batch_that_damage_makes_look_like_a_known_one_is_not_acknowledged() -> None:
+    async def scene(world: World) -> None:
+        leader, partition = await create(world)
+        async with connected(world, leader) as connection:
+            assert await produce(connection, 0) == (ErrorCode.none, 0)
+            await leave_alone(world, leader, partition)
+            batch = encode_batch([(EPOCH_MS, None, b"0", ())], producer_id=7, producer_epoch=0, base_sequence=0)
+            batch[-2] ^= 1
+            body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=-1, timeout_ms=500)
+            reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
+            ((_, _, (answer,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
+            assert answer.error_code == ErrorCode.not_enough_replicas
+
+    World(1, brokers=3).play(scene)

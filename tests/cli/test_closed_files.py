@@ -12,7 +12,10 @@ DEADLINE_S: Final = 60
 
 @pytest.mark.parametrize("arguments", [["topics", "list"], ["produce", "t"], ["consume", "t"]])
 def test_a_command_with_no_files_at_all_ends_as_it_would_with_them(arguments: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "odradek", *arguments, "--bootstrap-server", "127.0.0.1:1"]
+    patience = tmp_path / "client.properties"
+    patience.write_text("default.api.timeout.ms=1\nmax.block.ms=1\n")
+    where = ["--bootstrap-server", "127.0.0.1:1", "--command-config", str(patience)]
+    command = [sys.executable, "-m", "odradek", *arguments, *where]
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" <&- >&-', "sh", *command],
         stderr=subprocess.PIPE,

@@ -48,8 +48,12 @@ def test_a_wrong_command_or_option_is_a_usage_error(lonely_shell: Any) -> None:
     assert "Missing argument" in lonely_shell.run("consume", code=2)
 
 
-def test_where_no_broker_is_one_line_says_what_to_do(lonely_shell: Any) -> None:
-    said = lonely_shell.run("topics", "list", "--bootstrap-server", "127.0.0.1:1", code=1)
+def test_where_no_broker_is_one_line_says_what_to_do(lonely_shell: Any, tmp_path: Path) -> None:
+    patience = tmp_path / "client.properties"
+    patience.write_text("default.api.timeout.ms=1\n")
+    said = lonely_shell.run(
+        "topics", "list", "--bootstrap-server", "127.0.0.1:1", "--command-config", str(patience), code=1
+    )
     assert said == (
         "odradek: no broker answers: broker 127.0.0.1:1: connection refused "
         "(is a broker running there? --bootstrap-server says where to look)\n"

@@ -1,10 +1,12 @@
 """The cluster behind its addresses: which broker is asked, what is remembered, how failure is paced."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.backoff import Backoff
 from odradek.clients.cluster import Cluster, Lane, NoBrokerError, open_cluster
 from odradek.clients.offsets import LATEST, list_offsets
@@ -36,6 +38,81 @@ def test_where_nobody_answers_every_address_is_named(simulation: Simulation) -> 
 
     with pytest.raises(NoBrokerError, match=r"(?=.*nowhere:1: connection refused)(?=.*nowhere:2: connection refused)"):
         simulation.run(main())
+
+
+@pytest.mark.parametrize("kind", ["cluster", "admin", "consumer", "producer"])
+def test_a_client_that_starts_before_its_cluster_waits_for_it(simulation: Simulation, broker: Any, kind: str) -> None:
+    async def main() -> None:
+        starting = asyncio.ensure_future(start(simulation, kind))
+        await asyncio.sleep(50)
+        assert not starting.done()
+        await broker.start()
+        await (await starting).close()
+        # A pause is at most 1.2 s.
+        assert simulation.clock.elapsed_s < 52
+
+    simulation.run(main())
+
+
+@pytest.mark.parametrize(
+    ("kind", "timeouts"),
+    [
+        ("cluster", {"default_api_timeout_ms": 7_000}),
+        ("admin", {"default_api_timeout_ms": 7_000}),
+        ("admin", {"timeout_ms": 7_000}),
+        ("consumer", {"default_api_timeout_ms": 7_000}),
+        ("producer", {"max_block_ms": 7_000}),
+    ],
+)
+def test_a_client_without_a_cluster_gives_up_after_its_time_out(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture, kind: str, timeouts: dict[str, int]
+) -> None:
+    with pytest.raises(NoBrokerError, match="no broker answers: broker broker:9092: connection refused"):
+        simulation.run(start(simulation, kind, **timeouts))
+    # The last attempt begins in time, and may wait for its reconnection back-off.
+    assert 5.5 < simulation.clock.elapsed_s <= 8.2
+    # One line says at the first attempt what is wrong, and for how long there will be others.
+    assert [line for line in caplog.messages if "no broker answers" in line] == [
+        "no broker answers: broker broker:9092: connection refused; trying again for 7 s"
+    ]
+
+
+async def start(simulation: Simulation, kind: str, **settings: object) -> Cluster | Admin | Consumer | Producer:
+    """A started client of that kind."""
+    runtime = simulation.runtime("client")
+    if kind == "cluster":
+        cluster = Cluster(make_settings(ClientSettings, settings | {"bootstrap_servers": "broker:9092"}), runtime)
+        await cluster.start()
+        return cluster
+    clients: dict[str, Callable[..., Admin | Consumer | Producer]]
+    clients = {"admin": Admin, "consumer": Consumer, "producer": Producer}
+    return await clients[kind](bootstrap_servers="broker:9092", runtime=runtime, **settings).start()
+
+
+def test_an_error_that_waiting_does_not_mend_ends_a_start_at_once(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        broker.versions[ApiKey.METADATA] = (99, 99)
+        await broker.start()
+        with pytest.raises(KafkaError):
+            await start(simulation, "admin")
+        assert simulation.clock.elapsed_s < 1
+
+    simulation.run(main())
+
+
+def test_a_topic_is_asked_for_until_a_broker_answers(simulation: Simulation, broker: Any) -> None:
+    async def main() -> None:
+        await broker.start()
+        broker.topics["t"] = {0: 0}
+        async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
+            broker.stop()
+            asking = asyncio.ensure_future(cluster.topic("t", timeout_ms=30_000))
+            await asyncio.sleep(20)
+            await broker.start()
+            assert (await asking).numbers == (0,)
+            assert simulation.clock.elapsed_s < 23
+
+    simulation.run(main())
 
 
 def test_the_connection_that_found_the_cluster_is_kept_for_its_broker(simulation: Simulation, broker: Any) -> None:

@@ -1,18 +1,23 @@
 """A task's work without Spark around it: ranges in, Arrow out, and the other way, over a served broker."""
 
+import logging
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from odradek.clients.cluster import NoBrokerError
 from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition
 from odradek.spark.lookup import ClusterLookup
-from odradek.spark.options import parse_read_options, parse_write_options
+from odradek.spark.options import Subscribe, parse_read_options, parse_write_options
 from odradek.spark.planning import DataLossError, OffsetRange
 from odradek.spark.scan import ScanTask, scan
 from odradek.spark.settings import ScanSettings, client_settings
 from odradek.spark.sink import Written, write
+from odradek.testing.process import ServedBroker
 
 Produce = Callable[..., None]
 
@@ -85,6 +90,64 @@ def test_records_that_are_gone_end_the_task_unless_losses_are_allowed(
         list(scan(task(bootstrap, topic, 10, 60)))
     assert offsets(scan(task(bootstrap, topic, 10, 60, failOnDataLoss="false"))) == list(range(40, 60))
     assert offsets(scan(task(bootstrap, topic, 10, 30, failOnDataLoss="false"))) == []
+
+
+@pytest.fixture
+def absent_broker(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """An address and a topic of ten records, whose broker starts when the first client has found it absent."""
+    from confluent_kafka import Producer
+
+    with ServedBroker(tmp_path / "data") as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(10):
+            producer.produce("absent", b"%d" % number, partition=0)
+        assert producer.flush(30) == 0
+        broker.stop()
+        starting: list[threading.Thread] = []
+
+        def start(record: logging.LogRecord) -> bool:
+            if not starting and "trying again" in record.getMessage():
+                starting.append(threading.Thread(target=broker.start))
+                starting[0].start()
+            return True
+
+        logger = logging.getLogger("odradek.clients")
+        logger.addFilter(start)
+        try:
+            yield broker.bootstrap_servers, "absent"
+        finally:
+            logger.removeFilter(start)
+            if starting:
+                starting[0].join()
+            else:
+                broker.start()
+
+
+def test_a_driver_that_plans_waits_for_a_broker_that_is_away(absent_broker: tuple[str, str]) -> None:
+    bootstrap, topic = absent_broker
+    lookup = ClusterLookup(client_settings(ScanSettings, bootstrap, {}))
+    try:
+        assert lookup.partitions(Subscribe(topics=(topic,))) == [TopicPartition(topic, 0)]
+    finally:
+        lookup.close()
+
+
+def test_a_task_that_reads_waits_for_a_broker_that_is_away(absent_broker: tuple[str, str]) -> None:
+    bootstrap, topic = absent_broker
+    assert offsets(scan(task(bootstrap, topic, 0, 10, kafka__default__api__timeout__ms="60000"))) == list(range(10))
+
+
+def test_a_task_that_writes_waits_for_a_broker_that_is_away(absent_broker: tuple[str, str]) -> None:
+    bootstrap, topic = absent_broker
+    batches = [rows(value=[b"v"])]
+    assert sink(bootstrap, batches, topic=topic, kafka__delivery__timeout__ms="60000").records == 1
+
+
+def test_a_wrong_port_ends_a_task_after_its_time_out() -> None:
+    with pytest.raises(NoBrokerError, match=r"no broker answers: broker 127\.0\.0\.1:1: connection refused"):
+        list(scan(task("127.0.0.1:1", "t", 0, 10, kafka__default__api__timeout__ms="300")))
+    with pytest.raises(NoBrokerError, match=r"no broker answers: broker 127\.0\.0\.1:1: connection refused"):
+        sink("127.0.0.1:1", [rows(value=[b"v"])], topic="t", kafka__delivery__timeout__ms="300")
 
 
 def test_an_offset_that_never_was_is_not_waited_for_for_ever(bootstrap: str, topic: str, produce: Produce) -> None:

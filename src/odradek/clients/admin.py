@@ -32,7 +32,7 @@ from odradek.clients.reassignments import (
     elect_leaders,
     list_partition_reassignments,
 )
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.clients.retry import retrying
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.clients.transactions import ProducerDescription, abort_transaction, describe_producers
 from odradek.config import Alteration
@@ -53,8 +53,9 @@ class Admin:
         async with Admin("localhost:9092") as admin:
             await admin.create_topic("flights", partitions=8)
 
-    Settings are those of `odradek.clients.settings`. Every call tries again, up to `timeout_ms` (60 s), what fails for
-    a reason that passes; it raises `KafkaError` with the broker's reason, or `UnavailableError`.
+    Settings are those of `odradek.clients.settings`. Every call tries again what fails for a reason that passes, for
+    `timeout_ms` (`default_api_timeout_ms` by default, 60 s); it raises `KafkaError` with the broker's reason, or
+    `UnavailableError`.
     """
 
     def __init__(
@@ -62,18 +63,18 @@ class Admin:
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
         runtime: Runtime | None = None,
-        timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+        timeout_ms: int | None = None,
         **settings: object,
     ) -> None:
         addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
         made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses})
         self._cluster = Cluster(made, runtime or system_runtime())
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = made.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def start(self) -> Self:
-        """Reach the cluster. Raises `UnavailableError` if no broker answers. `async with` calls it."""
+        """Reach the cluster; `async with` calls it. Raises `UnavailableError` if no broker answers in time."""
         try:
-            await self._cluster.start()
+            await self._cluster.start(timeout_ms=self._timeout_ms)
         except BaseException:
             await self._cluster.close()
             raise
@@ -355,7 +356,7 @@ class Admin:
 
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers that are alive, and the controller."""
-        await self._cluster.refresh()
+        await self._cluster.refresh(timeout_ms=self._timeout_ms)
         metadata = self._cluster.metadata
         return ClusterDescription(
             cluster_id=metadata.cluster_id,

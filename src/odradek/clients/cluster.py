@@ -73,9 +73,13 @@ class Cluster:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def start(self) -> None:
-        """Reach one broker and learn the others. Raises `UnavailableError` if none of the addresses answers."""
-        await self.refresh()
+    async def start(self, *, timeout_ms: int | None = None) -> None:
+        """Reach one broker and learn the others.
+
+        Try again for `timeout_ms` (`default.api.timeout.ms` by default). Raises `UnavailableError` if none of the
+        addresses answers within that time.
+        """
+        await self.refresh(timeout_ms=self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def close(self) -> None:
         """Close every connection. What is in flight fails."""
@@ -117,7 +121,8 @@ class Cluster:
     async def topic(self, name: str, *, timeout_ms: int) -> TopicMetadata:
         """A topic with its partitions, asked for again until it is there.
 
-        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION if it is not within `timeout_ms`, and what else brokers say.
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION if it is not within `timeout_ms`, and what else brokers say;
+        `UnavailableError` if no broker answers within `timeout_ms`.
         """
         known = self.metadata.topics.get(name)
         if known is not None and known.partitions:
@@ -126,7 +131,8 @@ class Cluster:
         deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
         backoff = self.backoff()
         while True:
-            await self.refresh(create=True)
+            remaining_ms = max(0, round((deadline - self.runtime.clock.monotonic()) * 1000))
+            await self.refresh(create=True, timeout_ms=remaining_ms)
             known = self.metadata.topics.get(name)
             if known is not None and known.partitions:
                 return known
@@ -138,12 +144,30 @@ class Cluster:
                 raise KafkaError(code, _topic_error(name, code))
             await asyncio.sleep(pause)
 
-    async def refresh(self, *, create: bool = False) -> None:
-        """Ask any broker for the cluster's shape. Raises `UnavailableError` if none answers.
+    async def refresh(self, *, create: bool = False, timeout_ms: int = 0) -> None:
+        """Ask any broker for the cluster's shape. Raises `UnavailableError` if none answers within `timeout_ms`.
+
+        A first attempt is always made, and none begins after `timeout_ms`.
 
         Asking may create a topic, if this cluster view may at all, with `create` and for a topic that it never heard
         of: keeping its view current must not bring back what somebody has deleted.
         """
+        deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
+        backoff = self.backoff()
+        while True:
+            try:
+                return await self._refresh_once(create=create)
+            except UnavailableError as error:
+                is_first = backoff.failures == 0
+                pause = backoff.failed()
+                remaining = deadline - self.runtime.clock.monotonic()
+                if pause >= remaining or self._closed:
+                    raise
+                if is_first:
+                    _log.warning("%s; trying again for %.0f s", error, remaining)
+            await asyncio.sleep(pause)
+
+    async def _refresh_once(self, *, create: bool) -> None:
         running = self._refreshing
         if running is not None:
             # It may have been sent before somebody named a topic: what it brings is not what is wanted now.
@@ -397,7 +421,8 @@ async def open_cluster(
 ) -> AsyncIterator[Cluster]:
     """A started `Cluster` for the length of a block: for code that needs the pieces below Producer and Consumer.
 
-    `settings` are those of `ClientSettings`. Raises `UnavailableError` if none of the addresses answers.
+    `settings` are those of `ClientSettings`. Raises `UnavailableError` if none of the addresses answers within
+    `default_api_timeout_ms`.
     """
     addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
     made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses})

@@ -50,6 +50,9 @@ class ClientSettings:
     metadata_max_age_ms: int = integer(
         "metadata.max.age.ms", 300_000, "When the cluster's shape is asked for again though nothing failed.", minimum=1
     )
+    default_api_timeout_ms: int = integer(
+        "default.api.timeout.ms", 60_000, "How long calls without a time-out of their own are tried again.", minimum=1
+    )
     receive_message_max_bytes: int = integer(
         "receive.message.max.bytes", 256 << 20, "The largest answer that is believed to be one (librdkafka's key).",
         minimum=1024,

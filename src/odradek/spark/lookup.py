@@ -64,7 +64,7 @@ async def _partitions(cluster: Cluster, strategy: Strategy) -> list[TopicPartiti
         names = sorted({partition.topic for partition in strategy.partitions})
     cluster.set_topics(names)
     # Asked anew every time: a stream wants to know of topics and partitions that came or went since.
-    await cluster.refresh()
+    await cluster.refresh(timeout_ms=cluster.settings.default_api_timeout_ms)
     found = []
     for topic in cluster.metadata.topics.values():
         if isinstance(strategy, SubscribePattern) and (topic.is_internal or not strategy.matches(topic.name)):

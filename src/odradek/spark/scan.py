@@ -119,6 +119,8 @@ async def _after_loss(cluster: Cluster, task: ScanTask, position: int, error: Ka
     if task.options.fail_on_data_loss:
         raise DataLossError(f"{error}; failOnDataLoss = false reads what is left") from error
     _log.warning("%s", error)
-    answer = await list_offsets(cluster, {task.range.partition: EARLIEST})
+    answer = await list_offsets(
+        cluster, {task.range.partition: EARLIEST}, timeout_ms=cluster.settings.default_api_timeout_ms
+    )
     log_start_offset = answer[task.range.partition].offset
     return log_start_offset if log_start_offset > position else task.range.end

@@ -42,9 +42,6 @@ class ScanSettings(ClientSettings):
         "fetch.max.wait.ms", 500, "How long a broker waits for records that it does not have yet.", minimum=0
     )
     check_crcs: bool = boolean("check.crcs", True, "Whether the checksum of every batch is compared.")
-    default_api_timeout_ms: int = integer(
-        "default.api.timeout.ms", 60_000, "How long a question is asked again before the task fails.", minimum=1
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ class _Writer:
         await self._cluster.close()
 
     async def _start(self) -> None:
-        await self._cluster.start()
+        await self._cluster.start(timeout_ms=self._settings.delivery_timeout_ms)
         self._identity = _NO_IDENTITY
         if self._settings.enable_idempotence and self._acks == -1:
             self._identity = await retrying(

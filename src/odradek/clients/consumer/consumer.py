@@ -79,7 +79,7 @@ class Consumer:
     # ---- from start to end --------------------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Reach the cluster. Raises `UnavailableError` if no broker answers. `async with` calls it."""
+        """Reach the cluster; `async with` calls it. Raises `UnavailableError` if no broker answers in time."""
         if self._is_started:
             return self
         self._changed = asyncio.Event()

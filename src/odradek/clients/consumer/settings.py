@@ -58,9 +58,6 @@ class ConsumerSettings(ClientSettings):
     client_rack: str | None = text(
         "client.rack", None, "Where this consumer runs, for rack-aware assignors.", nullable=True
     )
-    default_api_timeout_ms: int = integer(
-        "default.api.timeout.ms", 60_000, "How long calls without a time-out of their own may take.", minimum=1
-    )
 
 
 def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:

@@ -57,10 +57,10 @@ class Producer:
         self._flushes = 0
 
     async def start(self) -> Self:
-        """Reach the cluster. Raises `UnavailableError` if no broker answers. `async with` calls it."""
+        """Reach the cluster; `async with` calls it. Raises `UnavailableError` if no broker answers in time."""
         if self._sender is None:
             try:
-                await self._cluster.start()
+                await self._cluster.start(timeout_ms=self._settings.max_block_ms)
             except BaseException:
                 await self._cluster.close()
                 raise
@@ -210,7 +210,7 @@ class Producer:
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition is None or partition in found.partitions:
             return
-        await self._cluster.refresh()
+        await self._cluster.refresh(timeout_ms=self._settings.max_block_ms)
         count = len(self._cluster.metadata.partitions_for_topic(topic))
         if partition not in self._cluster.metadata.partitions_for_topic(topic):
             raise KafkaError(

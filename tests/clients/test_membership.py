@@ -280,6 +280,25 @@ def test_a_dynamic_member_says_good_bye_and_a_static_one_does_not() -> None:
     assert dynamic.state is static.state is MemberState.DOWN
 
 
+def test_a_member_id_that_comes_after_the_member_left_is_given_back() -> None:
+    """KIP-394: the group would wait for it."""
+    member, static = Membership(TIMING), Membership(TIMING, group_instance_id="i")
+    named = JoinAnswer(error_code=ErrorCode.member_id_required, member_id="late")
+    for each in (member, static):
+        each.subscribe(["t"], 0.0)
+        each.coordinator_found(0.0)
+        assert each.leave("unsubscribed") == []
+        (join,) = each.subscribe(["t"], 0.1)
+        assert isinstance(join, Join)
+        assert join.departures == 1
+    assert member.joined(named, 0.2) == [Leave(member_id="late", reason="the consumer left while it joined")]
+    assert member.joined(joined(), 0.2) == [Leave(member_id="me", reason="the consumer left while it joined")]
+    assert member.state is MemberState.JOINING
+    assert member.member_id == ""
+    assert member.joined(joined(code=ErrorCode.unknown_member_id), 0.2) == []
+    assert static.joined(named, 0.2) == []
+
+
 def test_every_state_can_be_reached_and_left() -> None:
     reached = {following for events in TRANSITIONS.values() for following in events.values()}
     assert reached == set(MemberState)

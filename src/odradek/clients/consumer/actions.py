@@ -20,6 +20,8 @@ class Join:
     member_id: str
     generation_id: int
     owned: Partitions
+    departures: int = 0
+    """How often the consumer has left groups; the answer brings it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,8 @@ class JoinAnswer:
     skip_assignment: bool = False
     subscriptions: Mapping[str, bytes] = field(default_factory=dict)
     instance_ids: Mapping[str, str | None] = field(default_factory=dict)
+    departures: int = 0
+    """That of the `Join`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -349,10 +349,10 @@ class Consumer:
                     # Whoever polls without a pause must not keep the loop from bringing records.
                     await asyncio.sleep(0)
                     return taken
-                commit_at = self._commits.due_at if self._commits is not None else inf
-                until = min(deadline, self._cluster.next_refresh_at, commit_at)
+                until = min(deadline, self._cluster.next_refresh_at, self._commits.due_at if self._commits else inf)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), max(until - now, 0.001))
+                    async with asyncio.timeout(max(until - now, 0.001)):  # wait_for of 3.11 loses cancellations
+                        await changed.wait()
         finally:
             if group is not None:
                 group.polled()

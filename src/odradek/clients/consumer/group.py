@@ -7,6 +7,7 @@ What the application has to do waits in `Membership.work` until the consumer's p
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from odradek.assignors import Assignor, GroupSubscription, MemberSubscription, create_assignor
@@ -127,8 +128,8 @@ class Group:
         for action in actions:
             if isinstance(action, Leave) and self._connection is not None and not self._connection.closed:
                 try:
-                    await self._leave(self._connection, action)
-                except (KafkaError, UnavailableError) as error:
+                    await self._leave(action)
+                except (KafkaError, UnavailableError, TimeoutError) as error:
                     _log.debug("group %s: leaving: %s", self.group_id, error)
         self._arm()
 
@@ -238,7 +239,8 @@ class Group:
                 code = await self._heartbeat(connection, action)
                 return self.member.beaten(code, action.generation_id, self._clock.monotonic())
             case Leave():
-                await self._leave(connection, action)
+                with suppress(TimeoutError):
+                    await self._leave(action)
         return ()
 
     async def _find(self) -> None:
@@ -299,6 +301,7 @@ class Group:
             protocol=response.protocol_name,
             leader=response.leader,
             skip_assignment=optional(response, "skip_assignment", default=False),
+            departures=action.departures,
             subscriptions={member.member_id: bytes(member.metadata) for member in response.members},
             instance_ids={member.member_id: optional(member, "group_instance_id", None) for member in response.members},
         )
@@ -377,10 +380,14 @@ class Group:
         code: ErrorCode = response.error_code
         return code
 
-    async def _leave(self, connection: Connection, action: Leave) -> None:
+    async def _leave(self, action: Leave) -> None:
+        """Send LeaveGroup, but not on the coordinator's lane, where a JoinGroup may wait for the whole rebalance."""
+        assert self._node_id is not None
         member = {"member_id": action.member_id, "group_instance_id": None, "reason": action.reason}
         message: dict[str, Any] = {"group_id": self.group_id, "member_id": action.member_id, "members": [member]}
-        await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_PATIENCE_MS)
+        async with asyncio.timeout(_LEAVE_PATIENCE_MS / 1000):
+            connection = await self._cluster.connection(self._node_id)
+            await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_PATIENCE_MS)
 
     # ---- the cluster's shape ------------------------------------------------------------------------------------
 

@@ -102,6 +102,8 @@ class Membership:
         """Why the member can never join (state FAILED)."""
         self.rebalances = 0
         """How many assignments were taken."""
+        self._departures = 0
+        """How often it left. An answer to a JoinGroup from before is not for this membership."""
         self._timing = timing
         self._group_instance_id = group_instance_id
         self._is_cooperative = is_cooperative
@@ -180,6 +182,7 @@ class Membership:
     def leave(self, reason: str) -> list[Action]:
         """Go for good; a static member only goes silent, so that it finds its partitions again (KIP-345)."""
         leaving = self._leaving(reason)
+        self._departures += 1
         self._move("leave")
         self._forget(member_id="")
         self._topics, self.owned, self._lost, self._rejoin = None, frozenset(), False, False
@@ -211,6 +214,8 @@ class Membership:
 
     def joined(self, answer: JoinAnswer, now: float) -> list[Action]:
         """JoinGroup was answered."""
+        if answer.departures != self._departures:
+            return self._disown(answer)
         if self.state is not MemberState.JOINING:
             return []
         self._heard_at = now
@@ -338,7 +343,19 @@ class Membership:
 
     def _join(self) -> Join:
         self._joining_at, self._rejoin = inf, False
-        return Join(member_id=self.member_id, generation_id=self.generation_id, owned=self.owned)
+        return Join(
+            member_id=self.member_id,
+            generation_id=self.generation_id,
+            owned=self.owned,
+            departures=self._departures,
+        )
+
+    def _disown(self, answer: JoinAnswer) -> list[Action]:
+        """Give back the id that was given to a consumer that has left meanwhile: a rebalance would wait for it."""
+        is_member = answer.error_code in {ErrorCode.none, ErrorCode.member_id_required}
+        if not is_member or not answer.member_id or not self._has_coordinator or self._group_instance_id is not None:
+            return []
+        return [Leave(member_id=answer.member_id, reason="the consumer left while it joined")]
 
     def _releasing(self) -> Partitions:
         """All of it, or what a cooperative member does not subscribe any more."""

@@ -17,6 +17,8 @@ from odradek.groups import (
     JoinRequest,
     Leaver,
     LeaveRequest,
+    PendingMemberExpired,
+    PendingMembersOverdue,
     RebalanceBegan,
     State,
     SyncReply,
@@ -59,7 +61,7 @@ class World:
         for effect in effects:
             if isinstance(effect, Append):
                 self.appended.append(effect)
-            elif not isinstance(effect, RebalanceBegan):
+            elif not isinstance(effect, RebalanceBegan | PendingMemberExpired | PendingMembersOverdue):
                 self.answered[effect.to] += 1
                 assert self.answered[effect.to] == 1, "answered twice"
                 self.errors[effect.to] = effect.error

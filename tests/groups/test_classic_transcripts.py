@@ -23,6 +23,8 @@ from odradek.groups import (
     Leaver,
     LeaveReply,
     LeaveRequest,
+    PendingMemberExpired,
+    PendingMembersOverdue,
     RebalanceBegan,
     SyncReply,
     SyncRequest,
@@ -209,6 +211,10 @@ def told(effect: Effect) -> str:
         return f"append: generation {metadata.generation}, {protocol}, {leader}: {members}"
     if isinstance(effect, RebalanceBegan):
         return f"round after generation {effect.generation}: {effect.reason}"
+    if isinstance(effect, PendingMembersOverdue):
+        return f"the round goes on without {', '.join(effect.member_ids)}"
+    if isinstance(effect, PendingMemberExpired):
+        return f"the pending member {effect.member_id} expires"
     assert isinstance(effect.to, Actor)
     if isinstance(effect, LeaveReply):
         each = ", ".join(

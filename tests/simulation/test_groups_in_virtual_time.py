@@ -1,21 +1,30 @@
 """Groups on the virtual loop: time-outs of minutes in milliseconds, every order out of a seed (M6)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Collection
 
 import pytest
+from raw_client import RawClient
 from world import Member, World, settled, until
 
-from odradek.model import KafkaError, TopicPartition
-from odradek.protocol.consumer_protocol import decode_assignment
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import Subscription, decode_assignment, encode_subscription
 from odradek.protocol.group_records import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
 
 PARTITIONS = 6
 COORDINATORS = 3
 CONFIG = {"num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": str(COORDINATORS)}
 SEEDS = range(8)
+SESSION_TIMEOUT_MS = 45_000
 
 Scenario = Callable[[World], Awaitable[None]]
+
+
+def seeds() -> range:
+    first, _, last = os.environ.get("ODRADEK_SEEDS", "8").rpartition("-")
+    return range(int(first or 0), int(last))
 
 
 async def write(world: World, topic: str, count: int) -> list[bytes]:
@@ -27,7 +36,7 @@ async def write(world: World, topic: str, count: int) -> list[bytes]:
     return values
 
 
-async def assert_rounds(world: World, group: str) -> None:
+async def assert_rounds(world: World, group: str, sizes: Collection[int] = (0, PARTITIONS)) -> None:
     """Generations rise in the log, and in each of them every partition has one owner once it is assigned."""
     last = 0
     for records in (await world.read_records("__consumer_offsets", COORDINATORS)).values():
@@ -46,7 +55,7 @@ async def assert_rounds(world: World, group: str) -> None:
                 for place in decode_assignment(member.assignment).partitions
             ]
             assert len(owned) == len(set(owned))
-            assert len(owned) in {0, PARTITIONS}
+            assert len(owned) in sizes
     assert last > 1
 
 
@@ -131,6 +140,61 @@ def test_a_group_outlives_its_coordinator_and_no_generation_comes_twice(seed: in
         await assert_rounds(world, "g")
 
     World(seed, CONFIG).play(scenario)
+
+
+async def change_subscription_fast(world: World, member: Member, times: int) -> None:
+    """Subscribe, unsubscribe and subscribe again, also while a JoinGroup is on its way."""
+    chance = world.simulation.entropy("changes of subscriptions")
+    for _ in range(times):
+        if chance.random() < 0.5:
+            await member.consumer.unsubscribe()
+            await asyncio.sleep(chance.choice((0.0, 0.0, 0.01, 1.0)))
+        member.consumer.subscribe(chance.choice((["t"], ["t", "u"], ["u"])))
+        await asyncio.sleep(chance.choice((0.0, 0.001, 0.002, 0.1, 2.0)))
+    member.consumer.subscribe("t")
+
+
+async def drop_member_ids(world: World, times: int) -> None:
+    """Be given member ids, and join with none of them, as clients do that unsubscribe meanwhile."""
+    chance = world.simulation.entropy("dropped member ids")
+    network = world.simulation.runtime("dropper").network
+    _, client = await network.connect(lambda: RawClient("dropper"), "broker", 9092)
+    message = {
+        "group_id": "g",
+        "session_timeout": SESSION_TIMEOUT_MS,
+        "rebalance_timeout": 300_000,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": encode_subscription(Subscription(topics=("t",)))}],
+        "reason": None,
+    }
+    for _ in range(times):
+        answer = await client.ask(ApiKey.JOIN_GROUP, message)
+        assert answer.error_code is ErrorCode.member_id_required
+        await asyncio.sleep(chance.choice((0.0, 0.5, 2.0)))
+    client.close()
+
+
+async def subscriptions_change_fast(world: World) -> None:
+    await write(world, "t", 6)
+    await write(world, "u", 6)
+    timing = {"session_timeout_ms": SESSION_TIMEOUT_MS, "partition_assignment_strategy": "range"}
+    members = [await Member(world, f"reader-{number}", "t", "g", **timing).start() for number in range(3)]
+    await settled(members, PARTITIONS)
+    await asyncio.gather(change_subscription_fast(world, members[0], 20), drop_member_ids(world, 10))
+    calm_at = world.now_s
+    await settled(members, PARTITIONS)
+    assert world.now_s - calm_at < 15, "a round stood still"
+    for member in members:
+        await member.stop()
+    await assert_rounds(world, "g", sizes=(0, PARTITIONS, 2 * PARTITIONS))
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_no_round_stands_still_while_subscriptions_change_fast_and_member_ids_are_dropped(seed: int):
+    """M6. What nobody hears of again costs a few seconds, and not a session timeout."""
+    assert World(seed, CONFIG).play(subscriptions_change_fast)
 
 
 def test_a_committed_offset_is_where_the_next_member_begins():

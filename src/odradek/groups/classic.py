@@ -8,13 +8,14 @@ told to append and says when that is committed. Notes on what differs from Kafka
 - The next generation counts from that commit on; until then everything is answered as in PreparingRebalance.
 - A static member that did not join the round keeps its place until its session ends, and no longer than that.
 - A request that is sent twice is answered twice: the first one hears REBALANCE_IN_PROGRESS.
+- A member id that was given out and is not used holds up a round for 3 s, and not until it expires.
 
 Requests may come in any state; each method begins with the checks that Kafka makes, in Kafka's order.
 """
 
 from collections.abc import Mapping
 
-from odradek.groups.core import JOIN, SYNC, Commit, GroupSettings
+from odradek.groups.core import JOIN, PENDING_JOINS, SYNC, Commit, GroupSettings
 from odradek.groups.messages import (
     Effect,
     JoinReply,
@@ -22,6 +23,7 @@ from odradek.groups.messages import (
     Leaver,
     LeaveReply,
     LeaveRequest,
+    PendingMemberExpired,
     SyncReply,
     SyncRequest,
 )
@@ -275,8 +277,11 @@ class ClassicGroup(Rounds):
                 self._gathering_time_is_up(now_ms)
             elif due == SYNC:
                 self._sync_time_is_up(now_ms)
+            elif due == PENDING_JOINS:
+                self._pending_time_is_up(now_ms)
             elif kind == "pending":
-                self._pending_members.discard(member_id)
+                del self._pending_members[member_id]
+                self._effects.append(PendingMemberExpired(member_id=member_id))
                 self._complete_if_all_joined(now_ms)
             elif (member := self.members.get(member_id)) is not None:
                 self._session_is_over(member, now_ms)
@@ -336,7 +341,7 @@ class ClassicGroup(Rounds):
                 self._replace_static(self.members[old_id], request, now_ms)
                 return
         elif request.requires_member_id:
-            self._pending_members.add(new_id)
+            self._pending_members[new_id] = True
             self._deadlines.set(("pending", new_id), now_ms + request.session_timeout_ms)
             self._effects.append(JoinReply(to=request.to, error=ErrorCode.member_id_required, member_id=new_id))
             return

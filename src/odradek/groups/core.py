@@ -18,6 +18,11 @@ JOIN = ("join", "")
 """The deadline of a round's joins."""
 SYNC = ("sync", "")
 """The deadline of the syncs of those who joined."""
+PENDING_JOINS = ("pending joins", "")
+"""The deadline of the pending members, when every other member has joined the round."""
+PENDING_JOINS_MS: Final = 3_000
+"""A member joins with the id that it was given one round trip later, or never: clients drop an id when their
+subscription changes meanwhile. A round takes as long anyway: members hear of it by heartbeat, every 3 s by default."""
 _PENDING_BYTES: Final = 1024
 """What an id takes that somebody asked for, with its deadline."""
 
@@ -65,7 +70,8 @@ class GroupCore:
         self._settings = settings
         self._last_generation = 0
         """The highest generation that was ever appended; `generation` is the one that is committed."""
-        self._pending_members: set[str] = set()
+        self._pending_members: dict[str, bool] = {}
+        """Member ids that were given out and not used (KIP-394), and whether a round still waits for them."""
         self._pending_syncs: set[str] = set()
         self._deadlines: Deadlines[tuple[str, str]] = Deadlines()
         self._commits: dict[int, Commit] = {}
@@ -134,7 +140,7 @@ class GroupCore:
     def _drop(self, member_id: str) -> None:
         """Forget a member, pending or not; whatever it waits for must be answered before."""
         self.members.remove(member_id)
-        self._pending_members.discard(member_id)
+        self._pending_members.pop(member_id, None)
         self._pending_syncs.discard(member_id)
         self._deadlines.clear(("member", member_id))
         self._deadlines.clear(("pending", member_id))

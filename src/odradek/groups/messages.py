@@ -125,4 +125,19 @@ class RebalanceBegan:
     reason: str
 
 
-Effect = JoinReply | SyncReply | LeaveReply | Append | RebalanceBegan
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingMembersOverdue:
+    """A round goes on without members that were given an id and did not join with it: for the log."""
+
+    member_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingMemberExpired:
+    """A member id that was given out was not used within the session timeout, and is void: for the log."""
+
+    member_id: str
+
+
+ForTheLog = RebalanceBegan | PendingMembersOverdue | PendingMemberExpired
+Effect = JoinReply | SyncReply | LeaveReply | Append | ForTheLog

@@ -7,8 +7,8 @@ begin ─▶ gather joins ─▶ append generation + 1 ─▶ answer joins ─�
 ```
 """
 
-from odradek.groups.core import JOIN, SYNC, Commit, GroupCore
-from odradek.groups.messages import RebalanceBegan
+from odradek.groups.core import JOIN, PENDING_JOINS, PENDING_JOINS_MS, SYNC, Commit, GroupCore
+from odradek.groups.messages import PendingMembersOverdue, RebalanceBegan
 from odradek.groups.roster import Member
 from odradek.groups.states import ASSIGNING, Event, State
 from odradek.model import ErrorCode
@@ -41,10 +41,11 @@ class Rounds(GroupCore):
             self._delay_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
             self._came_meanwhile = False
             self._deadlines.set(JOIN, now_ms + delay_ms)
-        elif first or self._all_joined():
+        elif first:
             self._complete_round(now_ms)
         else:
             self._deadlines.set(JOIN, now_ms + self.members.rebalance_timeout_ms)
+            self._complete_if_all_joined(now_ms)
 
     def _members_changed(self, reason: str, now_ms: int) -> None:
         """Somebody came, left or changed: a round begins, or the one under way may be complete now."""
@@ -58,15 +59,27 @@ class Rounds(GroupCore):
         else:
             self._complete_if_all_joined(now_ms)
 
-    def _all_joined(self) -> bool:
-        return self.members.parked_joins == len(self.members) and not self._pending_members
-
     def _complete_if_all_joined(self, now_ms: int) -> None:
-        """End the gathering if nobody is missing; but a first round has its delay, as long as anyone is in it."""
-        if self.state is not State.PREPARING_REBALANCE or self._is_overtaken or not self._all_joined():
+        """End the gathering if nobody is missing; but a first round has its delay, as long as anyone is in it.
+
+        Pending members alone hold it up for `PENDING_JOINS_MS`, however many ids are given out meanwhile, and no id
+        holds up two rounds.
+        """
+        if self.state is not State.PREPARING_REBALANCE or self._is_overtaken:
             return
-        if self._delay_left_ms is None or not self.members:
+        if self.members.parked_joins < len(self.members) or (self._delay_left_ms is not None and self.members):
+            return
+        if not any(self._pending_members.values()):
             self._complete_round(now_ms)
+        elif PENDING_JOINS not in self._deadlines:
+            self._deadlines.set(PENDING_JOINS, now_ms + PENDING_JOINS_MS)
+
+    def _pending_time_is_up(self, now_ms: int) -> None:
+        """Go on without the pending members. They may still join with their ids, which starts another round."""
+        overdue = tuple(member_id for member_id, is_awaited in self._pending_members.items() if is_awaited)
+        self._effects.append(PendingMembersOverdue(member_ids=overdue))
+        self._pending_members = dict.fromkeys(self._pending_members, False)
+        self._complete_round(now_ms)
 
     def _gathering_time_is_up(self, now_ms: int) -> None:
         """The delay of a first round, or the rebalance timeout of any other, is over."""
@@ -86,6 +99,7 @@ class Rounds(GroupCore):
         Static members keep their place. If only such ones are left and none joined, everything waits on.
         """
         self._deadlines.clear(JOIN)
+        self._deadlines.clear(PENDING_JOINS)
         for member in self.members:
             if member.parked_join is None and member.instance_id is None:
                 self._drop(member.member_id)

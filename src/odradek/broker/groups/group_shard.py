@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from odradek.broker.groups.group_log import GroupLog, GroupRecord
 from odradek.groups import (
@@ -17,6 +18,8 @@ from odradek.groups import (
     Effect,
     GroupSettings,
     Offsets,
+    PendingMemberExpired,
+    PendingMembersOverdue,
     RebalanceBegan,
     State,
 )
@@ -30,6 +33,8 @@ from odradek.protocol.group_records import (
 )
 from odradek.runtime import Clock
 
+_MOST_NAMED: Final = 10
+"""Members that a line of the log names."""
 _log = logging.getLogger("odradek.groups")
 
 
@@ -101,6 +106,14 @@ class GroupShard:
             elif isinstance(effect, RebalanceBegan):
                 told = _printable(f"{group.group_id}: round after generation {effect.generation}: {effect.reason}")
                 _log.info("group %s", told)
+            elif isinstance(effect, PendingMembersOverdue):
+                _log_overdue(group.group_id, effect.member_ids)
+            elif isinstance(effect, PendingMemberExpired):
+                _log.info(
+                    "Pending member %s in group %s has been removed after session timeout expiration: "
+                    "the client was given this id and never joined with it",
+                    _printable(effect.member_id), _printable(group.group_id),
+                )  # fmt: skip
             else:
                 answer(effect.to, effect)
         self._weigh(group)
@@ -282,6 +295,13 @@ class GroupShard:
             done(error)
 
         self.log.write(records, committed=committed, answered=answered)
+
+
+def _log_overdue(group_id: str, member_ids: Sequence[str]) -> None:
+    _log.info(
+        "group %s: the round goes on without %d pending members, which did not join with their ids: %s",
+        _printable(group_id), len(member_ids), _printable(", ".join(member_ids[:_MOST_NAMED])),
+    )  # fmt: skip
 
 
 def _printable(text: str) -> str:

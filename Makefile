@@ -16,7 +16,7 @@ help:
 	@echo "make test    every test (ARGS='-k words' for some)"
 	@echo "make check   format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz    one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
-	@echo "make soak    20 rounds of brokers killed, stopped and restarted under clients (ARGS='--rounds 3 --store sqlite')"
+	@echo "make soak    50 rounds of faults on three brokers and three ZooKeeper servers (ARGS='--rounds 3 --seed 7')"
 	@echo "make bench   figures beside their peers' (ARGS=compare: Apache Kafka's; ARGS='produce --help' for one)"
 
 demo: .venv/installed
@@ -39,7 +39,7 @@ fuzz: .venv/installed
 	$(BIN)/python tests/fuzz/fuzz_engine.py $(TARGET) $(RUNS) $(ARGS)
 
 soak: .venv/installed
-	$(BIN)/python tests/interop/soak.py $(ARGS)
+	PYTHONPATH=tests/interop $(BIN)/python tests/soak/soak.py $(ARGS)
 
 # The packages first, then the project itself: its build backend is one of them.
 .venv/installed: .venv/bin/pip requirements.lock pyproject.toml

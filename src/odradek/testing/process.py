@@ -16,11 +16,12 @@ _ANY_PORT: Final = "127.0.0.1:0"
 
 
 class ServedBroker(AnnouncingProcess):
-    """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `data_dir`'s neighbour, `*.err`.
+    """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `errors`.
 
-    It has a free port from its first start on, also while it does not run. `open_files` is what the system lets it
-    open, `metadata` the URL of its tree, by default a file in `data_dir`. `launcher` comes before the command, and must
-    become it (as `nsenter` does): it is the process that is killed. `arguments` are more of `odradek serve`'s.
+    By default that is `data_dir`'s neighbour, `*.err`. The broker has a free port from its first start on, also while
+    it does not run. `open_files` is what the system lets it open, `metadata` the URL of its tree, by default a file in
+    `data_dir`. `launcher` comes before the command, and must become it (as `nsenter` does): it is the process that is
+    killed. `arguments` are more of `odradek serve`'s.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class ServedBroker(AnnouncingProcess):
         metadata: str | None = None,
         launcher: Sequence[str] = (),
         arguments: Sequence[str] = (),
+        errors: Path | None = None,
     ) -> None:
         self.data_dir = data_dir
-        self.errors = data_dir.with_name(f"{data_dir.name}.err")
+        self.errors = errors or data_dir.with_name(f"{data_dir.name}.err")
         rest = list(arguments)
         if metadata is not None:
             rest += ["--metadata", metadata]

@@ -45,6 +45,11 @@ class ServerProcess(ABC):
         """Whether it was started, and has not ended since, whoever ended it."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_status(self) -> int | None:
+        """What a process that ended by itself returned; None if it runs, or was ended by `stop` or `kill`."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> None:
         """Return when it serves. Raises `RuntimeError` with what it printed if it does not; nothing runs then."""
         self.launch()

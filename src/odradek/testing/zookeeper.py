@@ -1,11 +1,16 @@
-"""A real ZooKeeper on loopback, as Debian's package `zookeeper` installs it, for tests of what needs one."""
+"""A real ZooKeeper, as Debian's package `zookeeper` installs it: one server, or an ensemble of several.
+
+Servers listen on loopback unless a test gives them other addresses, as one does whose servers have network namespaces.
+"""
 
 import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from odradek.testing.ports import free_ports
 from odradek.testing.server_process import ServerProcess
@@ -13,6 +18,10 @@ from odradek.testing.server_process import ServerProcess
 _SCRIPTS: Final = ("/usr/share/zookeeper/bin/zkServer.sh", "/opt/zookeeper/bin/zkServer.sh")
 _TICK_MS: Final = 100
 """Sessions last two ticks at least: tests of expiry need not wait long."""
+_INIT_LIMIT_TICKS: Final = 100
+_SYNC_LIMIT_TICKS: Final = 30
+"""How long a server of an ensemble may take to find its leader, and to answer it: on a busy machine, not much less."""
+_ANSWER_S: Final = 1.0
 
 
 def find_zookeeper() -> str | None:
@@ -22,32 +31,69 @@ def find_zookeeper() -> str | None:
 
 
 class ZookeeperServer(ServerProcess):
-    """One standalone server, its files below `directory`; started by `with` or `start`, on the same port each time.
+    """One server, its files below `directory`; started by `with` or `start`, on the same port each time.
 
-    What it prints goes to `directory/zookeeper.log`. Raises `RuntimeError` if it is not installed or does not start.
+    What it prints goes to `directory/zookeeper.log`. `launcher` comes before the command and must become it, as
+    `nsenter` does. `heap` is the JVM's limit. Raises `RuntimeError` if it is not installed or does not start.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, *, host: str = "127.0.0.1", launcher: Sequence[str] = (), heap: str = "256m"
+    ) -> None:
         super().__init__("ZooKeeper", log=directory / "zookeeper.log")
         self.directory = directory
-        (self.port,) = free_ports(1)
+        self._host = host
+        self._launcher = list(launcher)
+        self._heap = heap
+        self._server_id = 0
+        self._ensemble = ""
+        self.port, self._quorum_port, self._election_port = free_ports(3)
 
     @property
     def address(self) -> str:
         """`HOST:PORT` for clients."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
+
+    @property
+    def quorum_address(self) -> str:
+        """`HOST:PORT:PORT` for the other servers of an ensemble."""
+        return f"{self._host}:{self._quorum_port}:{self._election_port}"
+
+    def mode(self) -> str | None:
+        """`standalone`, `leader` or `follower`; None while it does not serve."""
+        try:
+            with socket.create_connection((self._host, self.port), timeout=_ANSWER_S) as connection:
+                connection.sendall(b"srvr")
+                answer = b""
+                while piece := connection.recv(4096):
+                    answer += piece
+        except OSError:
+            return None
+        _, found, rest = answer.partition(b"Mode: ")
+        return rest.split()[0].decode() if found else None
+
+    def join_ensemble(self, server_id: int, quorum_addresses: Mapping[int, str]) -> None:
+        """Belong to an ensemble, as `server_id`, from the next start on."""
+        self._server_id = server_id
+        self._ensemble = f"initLimit={_INIT_LIMIT_TICKS}\nsyncLimit={_SYNC_LIMIT_TICKS}\n" + "".join(
+            f"server.{number}={address}\n" for number, address in quorum_addresses.items()
+        )
 
     def _command(self) -> Sequence[str]:
         script = find_zookeeper()
         if script is None:
             raise RuntimeError("zookeeper is not installed: Debian's package has its name")
-        self.directory.mkdir(parents=True, exist_ok=True)
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "zoo.cfg"
         configuration.write_text(
-            f"dataDir={self.directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\ntickTime={_TICK_MS}\n"
+            f"dataDir={data}\nclientPort={self.port}\nclientPortAddress={self._host}\ntickTime={_TICK_MS}\n"
             "maxSessionTimeout=60000\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n"
+            + self._ensemble
         )
-        return script, "start-foreground", str(configuration)
+        if self._ensemble:
+            (data / "myid").write_text(f"{self._server_id}\n")
+        return *self._launcher, script, "start-foreground", str(configuration)
 
     def _environment(self) -> Mapping[str, str]:
         return {
@@ -55,13 +101,59 @@ class ZookeeperServer(ServerProcess):
             "ZOOPIDFILE": str(self.directory / "zookeeper.pid"),
             "ZOO_LOG4J_PROP": "WARN,CONSOLE",
             "JMXDISABLE": "true",
-            "JVMFLAGS": "-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JVMFLAGS": f"-Xmx{self._heap} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
 
     def _is_ready(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(b"srvr")
-                return b"Mode:" in connection.recv(4096)
-        except OSError:
-            return False
+        return self.mode() is not None
+
+
+class ZookeeperEnsemble:
+    """Servers that elect a leader among them, their files below `directory`; started by `with`.
+
+    `hosts` and `launchers` have one entry for each server.
+    """
+
+    def __init__(
+        self, directory: Path, *, hosts: Sequence[str] = ("127.0.0.1",) * 3, launchers: Sequence[Sequence[str]] = ()
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        places = [directory / f"server-{number}" for number in range(len(hosts))]
+        for place in places:
+            place.mkdir(exist_ok=True)
+        self.servers = [
+            ZookeeperServer(place, host=host, launcher=launcher, heap="96m")
+            for place, host, launcher in zip(places, hosts, launchers or [()] * len(hosts), strict=True)
+        ]
+        addresses = {number: server.quorum_address for number, server in enumerate(self.servers, 1)}
+        for number, server in enumerate(self.servers, 1):
+            server.join_ensemble(number, addresses)
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT,…` of all servers, for clients."""
+        return ",".join(server.address for server in self.servers)
+
+    def leader(self) -> ZookeeperServer | None:
+        """The server that leads, None while there is none."""
+        return next((server for server in self.servers if server.runs and server.mode() == "leader"), None)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.callback(self.kill)
+            for server in self.servers:
+                server.launch()
+            for server in self.servers:
+                server.wait_until_ready()
+            undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End all servers."""
+        for server in self.servers:
+            server.kill()

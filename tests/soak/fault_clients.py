@@ -137,9 +137,15 @@ class Reader(Worker):
 
     does = "reader"
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, isolation: str = "read_uncommitted") -> None:
         super().__init__(*arguments)
+        self.isolation = isolation
         self.next_offset: Counter[TopicPartition] = Counter()
+
+    @property
+    def name(self) -> str:
+        """This client's, and no other's that reads the same topic."""
+        return f"{super().name} {self.isolation}"
 
     def got(self, partition: int, offset: int, value: bytes) -> None:
         """A record came."""
@@ -200,6 +206,7 @@ class ConfluentReader(Reader):
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "check.crcs": True,
+                "isolation.level": self.isolation,
                 "fetch.wait.max.ms": 100,
                 "socket.timeout.ms": REQUEST_TIMEOUT_MS,
                 "reconnect.backoff.max.ms": 500,
@@ -263,6 +270,7 @@ class KafkaPythonReader(Reader):
             reconnect_backoff_max_ms=500,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             metadata_max_age_ms=5_000,
+            isolation_level=self.isolation,
         )
         places = [kafka.TopicPartition(self.topic, place.partition) for place in self.places]
         try:
@@ -333,6 +341,7 @@ class AiokafkaReader(Reader):
             fetch_max_wait_ms=100,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             metadata_max_age_ms=5_000,
+            isolation_level=self.isolation,
         )
         await consumer.start()
         try:
@@ -353,23 +362,35 @@ READERS: Final = (ConfluentReader, AiokafkaReader, KafkaPythonReader)
 
 
 def read_logs(servers: str, topic: str, partitions: int) -> dict[TopicPartition, Sequence[tuple[int, bytes]]]:
-    """All that is in a topic at this moment, by partition, as `(offset, value)`."""
+    """All that is in a topic at this moment and committed, by partition, as `(offset, value)`."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False, "check.crcs": True}
+        {
+            "bootstrap.servers": servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "log_level": 0,
+        }
     )
     found: dict[TopicPartition, Sequence[tuple[int, bytes]]] = {}
     for number in range(partitions):
         place = confluent_kafka.TopicPartition(topic, number, 0)
         end = _end_of(consumer, place)
-        log: list[tuple[int, bytes]] = []
-        found[TopicPartition(topic, number)] = log
+        found[TopicPartition(topic, number)] = log = []
         consumer.assign([place])
         until = CLOCK.monotonic() + LAST_WORDS_S
-        while (log[-1][0] + 1 if log else 0) < end:
-            assert CLOCK.monotonic() < until, f"only {len(log)} of {end} records of {topic}-{number} come"
+        reached = 0
+        while reached < end:
+            assert CLOCK.monotonic() < until, f"only {reached} of {end} offsets of {topic}-{number} can be read"
             for message in consumer.consume(1_000, 0.1):
-                assert message.error() is None, message.error()
-                log.append((message.offset(), message.value()))
+                error = message.error()
+                if error is None:
+                    log.append((message.offset(), message.value()))
+                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    reached = message.offset()  # behind the last transaction's marker, which is no message
+                else:
+                    raise AssertionError(str(error))
     consumer.close()
     return found
 

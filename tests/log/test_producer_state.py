@@ -82,8 +82,8 @@ def test_producers_do_not_disturb_each_other() -> None:
 
 def test_a_silent_producer_is_forgotten() -> None:
     state = state_after(header(0), header(1))
-    assert state.expire(before_ms=1000) == 0
-    assert state.expire(before_ms=1001) == 1
+    assert state.expire(2000, 1000) == 0
+    assert state.expire(2001, 1000) == 1
     assert state.check(header(77)) is None
 
 

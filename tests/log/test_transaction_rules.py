@@ -198,10 +198,10 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     log = Partition()
     log.write(0, producer=1)
     log.write(0, producer=2, transactional=False)
-    assert log.state.expire(NOW_MS + 1) == 1
+    assert log.state.expire(NOW_MS + 1, 0) == 1
     assert list(log.state.entries) == [1]
     log.end(producer=1)
-    assert log.state.expire(NOW_MS + 1) == 1
+    assert log.state.expire(NOW_MS + 1, 0) == 1
     assert log.state.oldest_transaction_timestamp is None
 
 

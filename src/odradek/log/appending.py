@@ -80,7 +80,7 @@ class AppendableLog(LogView):
         assign_offset(view, 0, first, leader_epoch)
         self._place(view, first, last, timestamp, leader_epoch, now_ms)
         if header.producer_id >= 0:
-            self.producers.update(header, first, timestamp)
+            self.producers.update(header, first, timestamp, now_ms=now_ms)
         return AppendInfo(first, last, append_time, self.log_start_offset, False)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
@@ -153,7 +153,8 @@ class AppendableLog(LogView):
             first, last = header.base_offset, header.last_offset
             self._place(batch, first, last, header.max_timestamp, header.partition_leader_epoch, now_ms)
             if header.producer_id >= 0:
-                aborted = self.producers.replay(header, decode_marker(batch) if header.is_control else None)
+                marker = decode_marker(batch) if header.is_control else None
+                aborted = self.producers.replay(header, marker, now_ms=now_ms)
                 if aborted is not None and not self.config.discard_writes:
                     self._segments.active.add_aborted(aborted)
         return size

@@ -351,7 +351,7 @@ class Log(AppendableLog):
         active = self._segments.active
         if "compact" not in self.config.cleanup_policy or not active.size or self._failure is not None:
             return
-        if not 0 <= active.first_timestamp() < now_ms - self.config.max_compaction_lag_ms:
+        if not 0 < active.first_timestamp() < now_ms - self.config.max_compaction_lag_ms:
             return
         if self._pending.size or self._write is not None:
             self._roll(now_ms)
@@ -393,7 +393,7 @@ class Log(AppendableLog):
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were silent for `producer.id.expiration.ms`; how many."""
-        return self.producers.expire(now_ms - self.config.producer_id_expiration_ms)
+        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def update_config(self, config: LogConfig) -> None:
         """Let another configuration hold from now on."""

@@ -59,10 +59,11 @@ class ProducerEntry:
     """One producer: its epoch and its last batches, the newest last.
 
     `transaction_start` is the first offset of the transaction that is open, -1 if none is; `coordinator_epoch` is of
-    the coordinator that ended the one before, -1 if there was none.
+    the coordinator that ended the one before, -1 if there was none. `last_append_ms` is when its last batch was
+    appended here, -1 if that was before the log was opened: its records may have no timestamps, or old ones.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_start")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms", "last_timestamp", "transaction_start")
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class ProducerEntry:
         self.epoch = epoch
         self.batches = deque(batches, REMEMBERED_BATCHES)
         self.last_timestamp = last_timestamp
+        self.last_append_ms = -1
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
 
@@ -215,14 +217,15 @@ class ProducerState:
                 return batch
         return None
 
-    def update(self, header: BatchHeader, first_offset: int, timestamp: int) -> None:
-        """Note a batch of data that was appended at `first_offset`. `timestamp` is its largest, in ms.
+    def update(self, header: BatchHeader, first_offset: int, timestamp: int, *, now_ms: int = -1) -> None:
+        """Note a batch of data that is appended at `first_offset`, at `now_ms` unless it is read from the log.
 
-        Checks nothing: a replayed batch was checked by the leader that appended it.
+        `timestamp` is its largest, in ms. Checks nothing: a replayed batch was checked by the leader that appended it.
         """
         producer_id = header.producer_id
         entry = self._entry(producer_id, header.producer_epoch)
         entry.last_timestamp = timestamp
+        entry.last_append_ms = now_ms
         if header.is_transactional and entry.transaction_start < 0:
             entry.transaction_start = first_offset
             self._open[producer_id] = entry
@@ -230,15 +233,17 @@ class ProducerState:
         last = last_sequence(first, delta) if first >= 0 else NO_SEQUENCE
         entry.batches.append(AppendedBatch(first, last, first_offset, first_offset + delta, timestamp))
 
-    def replay(self, header: BatchHeader, marker: EndTransactionMarker | None) -> AbortedTransaction | None:
+    def replay(
+        self, header: BatchHeader, marker: EndTransactionMarker | None, *, now_ms: int = -1
+    ) -> AbortedTransaction | None:
         """Note a batch that was read from the log, with its `marker` if it is a control batch that has one.
 
-        What is to be remembered of a transaction that it aborts.
+        What is to be remembered of a transaction that it aborts. `now_ms` is for a follower, which appends it now.
         """
         if header.producer_id < 0:
             return None
         if not header.is_control:
-            self.update(header, header.base_offset, header.max_timestamp)
+            self.update(header, header.base_offset, header.max_timestamp, now_ms=now_ms)
             return None
         if marker is None:
             return None
@@ -250,13 +255,19 @@ class ProducerState:
             timestamp=header.max_timestamp,
         )
 
-    def expire(self, before_ms: int) -> int:
-        """Forget producers without a transaction whose last batch is older than `before_ms`; how many."""
-        old = [
-            producer_id
-            for producer_id, entry in self.entries.items()
-            if entry.last_timestamp < before_ms and entry.transaction_start < 0
-        ]
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without a transaction whose last batch is older than `expiration_ms`; how many.
+
+        By its timestamp (as Kafka does), or by its append if that was later. A batch that has no timestamp and was
+        appended before the log was opened is taken to be appended now.
+        """
+        old = []
+        for producer_id, entry in self.entries.items():
+            last_ms = max(entry.last_timestamp, entry.last_append_ms)
+            if last_ms <= 0:
+                entry.last_append_ms = now_ms
+            elif last_ms < now_ms - expiration_ms and entry.transaction_start < 0:
+                old.append(producer_id)
         for producer_id in old:
             del self.entries[producer_id]
         return len(old)

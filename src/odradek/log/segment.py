@@ -138,7 +138,7 @@ class Segment:
         if not self.size:
             return False
         first, newest = self.first_timestamp(), max_timestamp
-        age_ms = newest - first if first >= 0 and newest >= 0 else now_ms - self._created_ms
+        age_ms = newest - first if first > 0 and newest > 0 else now_ms - self._created_ms
         return (
             self.size + size > self.config.segment_bytes
             or age_ms > self._roll_ms
@@ -237,8 +237,11 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The time that retention goes by: of the latest record, or of the last append if no record has one."""
-        return self.max_timestamp if self.max_timestamp >= 0 else self.last_append_ms
+        """The time that retention goes by: of the latest record, or of the last append if no record has one.
+
+        A 0 is none: librdkafka writes it above records without timestamps, and older logs of ours have it so.
+        """
+        return self.max_timestamp if self.max_timestamp > 0 else self.last_append_ms
 
     # ---- reading ------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,9 @@ _USUAL_RATIO: Final = 32
 """Few batches are compressed to less; those are looked into."""
 _AFTER_MAX_MS: Final = 3_600_000
 """Kafka's default of `message.timestamp.after.max.ms`."""
+_RECENT_MS: Final = 600_000
+"""A header's greatest timestamp is believed if it is at most this much older than the broker's clock: twice the time
+for which librdkafka tries to deliver a record, so that a producer which falls behind does not slow the broker down."""
 
 
 class AppendInfo(NamedTuple):
@@ -53,8 +56,8 @@ class MessageRules:
 
     The records are looked into if the topic is compacted (each needs a key), if its `compression.type` is another codec
     than the batch's, if one of its limits on timestamps is tighter than Kafka's default, if the header alone breaks
-    one of them (which record does is to be told) or promises more records than it may hold, or if
-    `log.validate.records=all`.
+    one of them (which record does is to be told), claims times that are not believed or promises more records than it
+    may hold, or if `log.validate.records=all`.
     """
 
     __slots__ = (
@@ -82,7 +85,7 @@ class MessageRules:
             max_bytes=config.validate_max_bytes,
         )
         is_tight = self._is_create_time and (before_ms < LONG_MAX or after_ms < _AFTER_MAX_MS)
-        self._after_max_ms = after_ms if self._is_create_time else LONG_MAX
+        self._after_max_ms = after_ms
         self._compiled = compiled_check() if config.validate_all else None
         self._looks_inside = config.validate_all or needs_keys or is_tight
 
@@ -101,7 +104,7 @@ class MessageRules:
             return header, batch
         is_other_codec = self._codec is not None and header.attributes & CODEC_MASK != self._codec
         # What a header alone says, be it true or not, may break a limit, or be more than there can be.
-        is_suspicious = header.max_timestamp > now_ms + self._after_max_ms or not _is_plausible(header)
+        is_suspicious = not (self._believes_times(header, now_ms) and _is_plausible(header))
         if not (self._looks_inside or is_other_codec or is_suspicious):
             return header, batch
         data = open_records(batch, header, max_bytes=self._limits.max_bytes)
@@ -113,6 +116,16 @@ class MessageRules:
         stored = store_records(batch, header, data, contents, codec=codec, level=self._level, max_timestamp=timestamp)
         check_size(len(stored), self._config)
         return read_header(stored), stored
+
+    def _believes_times(self, header: BatchHeader, now_ms: int) -> bool:
+        """Return whether the header's greatest timestamp may be stored without a look at the records.
+
+        Retention goes by it. A time that is too early makes records go too early, a recent one can't by much.
+        """
+        latest = header.max_timestamp
+        return not self._is_create_time or (
+            now_ms - _RECENT_MS <= latest <= now_ms + self._after_max_ms and header.base_timestamp <= latest
+        )
 
 
 def _is_plausible(header: BatchHeader) -> bool:

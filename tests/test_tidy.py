@@ -182,7 +182,6 @@ NOT_YET_PLAIN: Final = (
     "model",
     "partitioners",
     "pipelines",
-    "protocol",
     "replication",
     "runtime",
     "security",

@@ -1,6 +1,7 @@
-"""Kafka's wire protocol: headers, messages, record batches, and what the broker keeps in internal topics.
+"""Kafka's wire protocol: headers, messages, record batches, and the records of internal topics.
 
-Schemas are kio's (generated from Kafka's own message definitions). `encoder` and `decoder` are compiled from them: a
-message to send is a plain dict that fits every version, a received one is kio's dataclass, and no length is believed.
-Produce, Fetch and record batches have hand-written codecs, since they are nearly all of the traffic.
+Schemas are kio's (generated from Kafka's own message definitions); `encoder` and `decoder` compile codecs from them. A
+message to send is a plain dict that fits every version; a received one is kio's dataclass. Every length in a received
+message is checked before memory is allocated for it. Produce, Fetch and record batches, which are nearly all of the
+traffic, have hand-written codecs.
 """

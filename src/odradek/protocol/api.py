@@ -1,4 +1,4 @@
-"""The APIs by name, and the versions that their schemas cover."""
+"""Kafka's API keys, and the versions that their schemas cover."""
 
 from enum import IntEnum
 from functools import lru_cache
@@ -8,7 +8,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys by Kafka's names. KRaft's are here so that a log line can name them."""
+    """Kafka's API keys by Kafka's names, KRaft's included, so that log lines can name any of them."""
 
     PRODUCE = 0
     FETCH = 1
@@ -111,7 +111,7 @@ CONTROLLER_VERSIONS: Final[dict[int, int]] = {
     ApiKey.UPDATE_METADATA: 8,
     ApiKey.CONTROLLED_SHUTDOWN: 3,
 }
-"""The one version of each of `controller_messages`."""
+"""API key → the only version of that message in `controller_messages`."""
 
 _FIRST_FLEXIBLE: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 9,
@@ -160,13 +160,14 @@ _FIRST_FLEXIBLE: Final[dict[int, int]] = {
     ApiKey.BEGIN_QUORUM_EPOCH: 1,
     ApiKey.END_QUORUM_EPOCH: 1,
 }
-"""Where tagged fields came later than the first version that has a schema (KIP-482), or never. The schemas say the
-same, but a header must not cost the import of its body's."""
+"""API key → first flexible version (KIP-482), where it is later than the first version that has a schema, or never.
+
+The schemas say the same, but decoding a header must not import the schema of its body."""
 
 
-@lru_cache(maxsize=256)  # clients may ask for any number
+@lru_cache(maxsize=256)  # bounded: clients choose the numbers
 def schema_versions(api_key: int) -> range:
-    """Every version of `api_key` that has a schema, without a gap; empty for an unknown key."""
+    """Return the versions of `api_key` that have a schema; an empty range for an unknown key."""
     if (only := CONTROLLER_VERSIONS.get(api_key)) is not None:
         return range(only, only + 1)
     name = api_key_map.get(api_key)
@@ -177,5 +178,5 @@ def schema_versions(api_key: int) -> range:
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether a version of `schema_versions` has compact strings and tagged fields, its request as its response."""
+    """Return whether requests and responses of this version have compact strings and tagged fields."""
     return version >= _FIRST_FLEXIBLE.get(api_key, 0)

@@ -1,4 +1,4 @@
-"""ApiVersions, versions 0 to 4, by hand: each connection begins with it, and it must not cost the import of a schema.
+"""Hand-written codec of ApiVersions, versions 0 to 4: every connection begins with it, so it must not import a schema.
 
 Version notes: 1 adds the throttle time, 3 is flexible and adds the client's software (KIP-511).
 """
@@ -22,7 +22,7 @@ _NO_TAGS: Final = b"\x00"
 def decode_api_versions_request(
     version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None
 ) -> tuple[str, str]:
-    """Name and version of the client's software, empty before version 3. Raises `MalformedMessageError`."""
+    """Return the name and version of the client's software, empty before version 3. Raises `MalformedMessageError`."""
     if version < FLEXIBLE_FROM:
         return "", ""
     try:
@@ -37,7 +37,7 @@ def decode_api_versions_request(
 def encode_api_versions_response(
     version: int, api_keys: Collection[tuple[int, int, int]], *, error_code: int = 0
 ) -> bytes:
-    """A response's body; `api_keys` are `(api_key, min_version, max_version)`."""
+    """Return a response's body; `api_keys` are `(api_key, min_version, max_version)`."""
     flexible = version >= FLEXIBLE_FROM
     pack = _FLEXIBLE_API.pack if flexible else _API.pack
     parts = [_ERROR.pack(error_code), encode_length(len(api_keys), flexible=flexible)]

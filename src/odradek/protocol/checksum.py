@@ -1,7 +1,7 @@
 """CRC-32C, by the package crc32c: a million bytes take 70 µs.
 
-The package looks up its own version when it is imported, with the parser of e-mail and half of the archive modules: a
-fifteenth of a broker's start, and more than a megabyte of its memory. Its compiled part alone has neither.
+Importing the package parses its own metadata with the e-mail parser, which is a fifteenth of a broker's start and more
+than a megabyte of memory, so only its compiled module is imported.
 """
 
 from importlib.machinery import PathFinder
@@ -12,17 +12,17 @@ from odradek.protocol.compression import Buffer
 
 
 class Checksum(Protocol):
-    """Of `data`, or of what had the checksum `value` and `data` after it."""
+    """The checksum of `data`, or of the bytes whose checksum is `value` followed by `data`."""
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
-        """See the class."""
+        """Return the checksum."""
 
 
 def _load() -> Any:
     package = PathFinder.find_spec("crc32c")
     compiled = package and PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
     if compiled is None or compiled.loader is None:
-        from crc32c import crc32c as whole  # another release, which is built in another way
+        from crc32c import crc32c as whole  # a release of crc32c with another layout
 
         return whole
     module = module_from_spec(compiled)

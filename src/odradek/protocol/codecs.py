@@ -1,6 +1,6 @@
-"""How the codecs of `compression` frame what they compress: zlib does gzip, cramjam the others.
+"""Framing of the compression codecs: zlib implements gzip, cramjam the others.
 
-Framing is that of Kafka's Java client, which is the strictest reader in use:
+The framing is that of Kafka's Java client, which is the strictest reader in use:
 
 ```
 gzip    one member (any number are read)
@@ -8,7 +8,7 @@ snappy  xerial: 82 "SNAPPY" 00 | version int32 | compatible int32 | { size int32
 lz4     a frame of independent blocks of ≤ 64 KiB without checksums
 zstd    a frame with its content size
 ```
-Raw snappy is read too, and any lz4 and zstd frames; Java refuses lz4 blocks that refer to earlier ones.
+Raw snappy and any lz4 or zstd frame can be read as well; Java refuses lz4 blocks that refer to earlier ones.
 """
 
 import struct
@@ -39,7 +39,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 def compress(codec: Codec, data: Buffer, level: int | None) -> bytes:
-    """`compression.compress`, of any codec but `NONE`."""
+    """Implement `compression.compress` for every codec but `NONE`."""
     if codec == Codec.GZIP:
         return zlib.compress(data, -1 if level is None else level, wbits=31)
     if codec == Codec.SNAPPY:
@@ -50,7 +50,7 @@ def compress(codec: Codec, data: Buffer, level: int | None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> Buffer:
-    """`compression.decompress`, of any codec but `NONE`."""
+    """Implement `compression.decompress` for every codec but `NONE`."""
     try:
         if codec == Codec.GZIP:
             return _decompress_gzip(data, max_bytes)
@@ -64,7 +64,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> Buffer:
 
 
 def _decompress_into(module: Any, data: Buffer, bound: int, max_bytes: int) -> memoryview:
-    """Decompress what takes at most `bound` bytes into `max_bytes`; the codec itself fails when they are too few."""
+    """Decompress data of at most `bound` decompressed bytes into `max_bytes`; the codec fails if that is too small."""
     output = bytearray(min(bound, max_bytes))
     try:
         return memoryview(output)[: module.decompress_into(data, output)]
@@ -100,7 +100,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
-    """Raw or xerial: a raw block that starts with xerial's eight bytes would be no snappy at all."""
+    """Decompress raw or xerial snappy: raw snappy cannot start with xerial's eight bytes."""
     if data[:8] != _XERIAL_MAGIC:
         blocks = [data]
     else:
@@ -141,9 +141,10 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
 
 
 def _compress_lz4_block(block: Buffer, level: int) -> bytes:
-    """One block that refers to no other.
+    """Compress one block that refers to no other.
 
-    cramjam's block compressor knows no levels, its frames do: a frame of its own for a block has just that block.
+    cramjam's block compressor has no levels, but its frame compressor does, so the block is cut out of a frame of its
+    own.
     """
     if level == _LZ4_LEVEL:
         return bytes(cramjam.lz4.compress_block(block, store_size=False))
@@ -157,9 +158,9 @@ def _compress_lz4_block(block: Buffer, level: int) -> bytes:
 
 
 def _lz4_bound(data: Buffer) -> int:
-    """An upper bound of the decompressed size, from the blocks' headers.
+    """Return an upper bound of the decompressed size, from the blocks' headers.
 
-    Frames of Java's carry no content size. A block is full but for the last, so the bound is close.
+    Java's frames carry no content size. All blocks but the last are full, so the bound is close.
     """
     total = position = 0
     while position < len(data):
@@ -183,7 +184,7 @@ def _lz4_bound(data: Buffer) -> int:
 
 
 def _zstd_bound(data: Buffer) -> int:
-    """An upper bound of the decompressed size, from the frames' and blocks' headers."""
+    """Return an upper bound of the decompressed size, from the frames' and blocks' headers."""
     total = position = 0
     while position < len(data):
         (magic,) = _UINT32.unpack_from(data, position)
@@ -207,7 +208,7 @@ def _zstd_bound(data: Buffer) -> int:
 
 
 def _walk_zstd_blocks(data: Buffer, position: int) -> tuple[int, int]:
-    """`(the position after a frame's last block, a bound of the frame's decompressed size)`."""
+    """Return `(position after the frame's last block, bound of the frame's decompressed size)`."""
     bound = 0
     while True:
         header = data[position] | data[position + 1] << 8 | data[position + 2] << 16

@@ -1,7 +1,7 @@
-"""The four codecs of record batches, bounded: nothing is ever decompressed past `max_bytes`.
+"""The four compression codecs of record batches; decompression never produces more than `max_bytes`.
 
-How each is framed, and who does the work, is in `codecs`, which is imported when something is compressed: a megabyte
-and a half that a broker whose clients compress nothing, and that looks into nothing, can do without.
+`codecs` does the work and is imported with the first compression: it takes a megabyte and a half that a broker of
+uncompressed topics does not need.
 """
 
 from enum import IntEnum
@@ -10,18 +10,19 @@ from typing import Final
 from odradek.protocol.errors import CorruptBatchError
 
 Buffer = bytes | bytearray | memoryview
-"""What the codecs take: anything of bytes, without a copy."""
+"""Any bytes-like input of a codec; it is not copied."""
 
 MAX_DECOMPRESSED_BYTES: Final = 256 << 20
-"""The usual bound on one batch's records. Kafka's own limits are on compressed bytes; this one is for bombs."""
+"""The default bound on a batch's decompressed records, against decompression bombs. Kafka limits compressed bytes
+only."""
 
 
 class DecompressedSizeError(CorruptBatchError):
-    """Data that takes more bytes once decompressed than its reader allows."""
+    """The data takes more bytes once decompressed than the reader allows."""
 
 
 class Codec(IntEnum):
-    """How a batch's records are compressed, by the number in its attributes."""
+    """A batch's compression codec, by its number in the attributes."""
 
     NONE = 0
     GZIP = 1
@@ -31,7 +32,7 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
-    """`data` in the codec's frame, at `level` of KIP-390 or at Kafka's default. `NONE` gives `data` itself.
+    """Return `data` in the codec's frame, at `level` of KIP-390 or at Kafka's default; `NONE` returns `data` itself.
 
     Levels: gzip 1 to 9 and -1, its own default; lz4 1 to 17, of which 9 is the fast one, as in Kafka; zstd up to 22.
     """
@@ -43,9 +44,9 @@ def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """What was compressed. `NONE` gives `data` itself, whatever its size.
+    """Return the decompressed data; `NONE` returns `data` itself, whatever its size.
 
-    Raises `CorruptBatchError` for data that is not the codec's, is cut, or takes more than `max_bytes` decompressed.
+    Raises `CorruptBatchError` for data of another codec, for truncated data, and for more than `max_bytes`.
     """
     if codec == Codec.NONE:
         return data

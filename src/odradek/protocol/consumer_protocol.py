@@ -1,14 +1,14 @@
-"""The embedded protocol `consumer`, versions 0 to 3: what members of a classic group tell each other.
+"""The embedded protocol `consumer`, versions 0 to 3: metadata and assignments of members of a classic group.
 
-It goes through the coordinator, which does not read it.
+The coordinator passes these bytes on without reading them.
 
 ```
 subscription  version int16 | topics [string] | user_data bytes? | 1+: owned [topic string, partitions [int32]]
               2+: generation_id int32 | 3+: rack_id string?
 assignment    version int16 | partitions [topic string, partitions [int32]] | user_data bytes?
 ```
-Each version only appends fields, so any reader takes the prefix that it knows: of a newer version, what 3 has. A
-member therefore always writes 3, as Java's does (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
+Each version only appends fields, so a reader takes the prefix that it knows; of a newer version, the fields of 3.
+Members always write 3, as Java's do (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
 """
 
 import struct
@@ -38,7 +38,10 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member tells the group's leader. `generation_id` is -1 from members that owned nothing or are too old."""
+    """A member's metadata for the group's leader.
+
+    `generation_id` is -1 if the member owned nothing or its client is too old.
+    """
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -49,14 +52,14 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the leader tells a member."""
+    """The leader's assignment for one member."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
-    """The metadata of a protocol in JoinGroup."""
+    """Return the metadata of a protocol in JoinGroup."""
     parts = [INT16.pack(version), INT32.pack(len(subscription.topics))]
     parts += [encode_string(topic, flexible=False) for topic in subscription.topics]
     parts.append(_encode_bytes(subscription.user_data))
@@ -70,7 +73,7 @@ def encode_subscription(subscription: Subscription, version: int = VERSION) -> b
 
 
 def decode_subscription(data: Buffer) -> Subscription:
-    """Of any version, the fields that version 3 has. Raises `MalformedMessageError`."""
+    """Decode the fields that version 3 has from a subscription of any version. Raises `MalformedMessageError`."""
     view = memoryview(data)
     owned: tuple[TopicPartition, ...] = ()
     generation_id, rack_id = -1, None
@@ -101,12 +104,12 @@ def decode_subscription(data: Buffer) -> Subscription:
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION) -> bytes:
-    """A member's assignment in SyncGroup; its layout is the same in every version."""
+    """Return a member's assignment for SyncGroup; the layout is the same in every version."""
     return INT16.pack(version) + _encode_partitions(assignment.partitions) + _encode_bytes(assignment.user_data)
 
 
 def decode_assignment(data: Buffer) -> Assignment:
-    """Of any version; no bytes at all are no partitions, which is what a member that left is given.
+    """Decode an assignment of any version; empty bytes, sent to a member without partitions, are an empty assignment.
 
     Raises `MalformedMessageError`.
     """

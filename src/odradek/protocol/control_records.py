@@ -1,11 +1,12 @@
-"""Control batches: the marker that ends a producer's transaction in a partition (KIP-98). Consumers never see one.
+"""Control batches: the marker that ends a producer's transaction in a partition (KIP-98).
 
+Clients hide them from applications.
 ```
 key      version int16 = 0 | type int16: 0 ABORT, 1 COMMIT                    big-endian
 value    version int16 = 0 | coordinator_epoch int32
 ```
-A marker is a batch of its own, with one record, transactional and control, of the producer and its epoch, without a
-sequence number. Later versions may have more behind these fields; of other types none is for a partition's readers.
+A marker is a batch of one record, transactional and control, with the producer's id and epoch and without a sequence
+number. Later versions may append fields. Control records of other types are ignored.
 """
 
 import struct
@@ -29,14 +30,14 @@ class ControlType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a transaction. `coordinator_epoch` is of the coordinator that decided on it."""
+    """The end of a transaction. `coordinator_epoch` is that of the transaction coordinator that decided it."""
 
     type: ControlType
     coordinator_epoch: int
 
 
 def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, now_ms: int) -> bytearray:
-    """The batch with the marker, its offset to be set."""
+    """Return the batch with the marker; its offset is still to be set."""
     record = (
         now_ms,
         _KEY.pack(_VERSION, marker.type),
@@ -49,7 +50,7 @@ def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_ep
 
 
 def read_marker(record: Record) -> EndTransactionMarker | None:
-    """What a record of a control batch says; None if it is no end of a transaction, or is cut."""
+    """Decode a record of a control batch; None if it is not the end of a transaction, or is truncated."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _KEY.size or len(value) < _VALUE.size:
         return None
@@ -60,7 +61,7 @@ def read_marker(record: Record) -> EndTransactionMarker | None:
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """The marker of a control batch; None if it has none: compaction may have left the empty batch."""
+    """Return the marker of a control batch; None if it has none, as in an empty batch that compaction left."""
     try:
         records = decode_records(batch)
     except CorruptBatchError:

@@ -1,12 +1,14 @@
-"""How the controller and the brokers of a cluster talk: the four messages that kio lacks, in its shape.
+"""The four messages between controller and brokers that kio lacks, in kio's shape.
 
-    LeaderAndIsr 7         controller → broker   who leads and follows the partitions that the broker has replicas of
-    StopReplica 4          controller → broker   replicas that the broker no longer has; maybe their data goes, too
-    UpdateMetadata 8       controller → broker   what the broker tells clients: all partitions, and who is alive
-    ControlledShutdown 3   broker → controller   a broker that is about to stop wants to lead nothing any more
+    LeaderAndIsr 7         controller → broker   leader, followers and ISR of partitions that the broker has replicas
+of
+    StopReplica 4          controller → broker   replicas to stop, and which of them to delete
+    UpdateMetadata 8       controller → broker   the metadata that the broker gives to clients: partitions, live
+brokers
+    ControlledShutdown 3   broker → controller   the broker stops and asks for its leaderships to be moved
 
-Each is the last version that Kafka had, in 3.9, the last release with ZooKeeper, and has one tagged field more. All are
-flexible. They never cross from one system to the other: a cluster's brokers are either Kafka's or ours.
+Each is the last version of Kafka 3.9, the last release with ZooKeeper, plus one tagged field. All are flexible.
+Kafka's and our brokers never exchange them: the brokers of a cluster are all of one kind.
 """
 
 import uuid
@@ -33,7 +35,7 @@ _ERROR_CODE: Final = {"kafka_type": "error_code"}
 
 
 class _Part:
-    """What kio's readers and writers ask of a struct."""
+    """The attributes of a struct that kio's readers and writers use."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.nested
@@ -65,7 +67,7 @@ class _ControlledShutdown(_Part):
 
 
 class _Request:
-    """What makes a struct a whole request."""
+    """The attributes of a request's top struct."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.request
@@ -73,7 +75,7 @@ class _Request:
 
 
 class _Response:
-    """What makes a struct a whole response."""
+    """The attributes of a response's top struct."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.response
@@ -85,10 +87,10 @@ class _Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrPartitionState(_LeaderAndIsr):
-    """A partition, as its replicas need to know it.
+    """The state of a partition, for its replicas.
 
-    `partition_epoch` is the version of the state's node. `is_new`: the broker is not expected to have it already.
-    `leader_recovery_state` is 1 after an unclean election, until the leader has recovered.
+    `partition_epoch` is the version of the state's znode. `is_new`: the broker is not expected to have the log
+    already. `leader_recovery_state` is 1 after an unclean election, until the leader has recovered.
     """
 
     partition_index: i32 = field(metadata=_INT32)
@@ -106,7 +108,7 @@ class LeaderAndIsrPartitionState(_LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrTopicState(_LeaderAndIsr):
-    """A topic's partitions that the broker has replicas of."""
+    """Partition states of one topic."""
 
     topic_name: TopicName = field(metadata=_STRING)
     topic_id: uuid.UUID | None = field(metadata=_UUID)
@@ -115,7 +117,7 @@ class LeaderAndIsrTopicState(_LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrLiveLeader(_LeaderAndIsr):
-    """Where a leader that is named is reached by brokers."""
+    """The endpoint, for brokers, of a leader that the request names."""
 
     broker_id: BrokerId = field(metadata=_INT32)
     host_name: str = field(metadata=_STRING)
@@ -124,9 +126,9 @@ class LeaderAndIsrLiveLeader(_LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrRequest(_Request, _LeaderAndIsr):
-    """Lead, or follow. `type`: 0 unknown, 1 some partitions, 2 all that the broker has (KIP-516).
+    """Leaders and followers of partitions. `type`: 0 unknown, 1 some partitions, 2 all that the broker has (KIP-516).
 
-    `broker_epoch` is the receiver's registration, so that one that came back is not taken for the one that left.
+    `broker_epoch` is the epoch of the receiver's registration: a command for an earlier registration is refused.
     """
 
     controller_id: BrokerId = field(metadata=_INT32)
@@ -140,7 +142,7 @@ class LeaderAndIsrRequest(_Request, _LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrPartitionError(_LeaderAndIsr):
-    """What became of a partition."""
+    """The result for one partition."""
 
     partition_index: i32 = field(metadata=_INT32)
     error_code: ErrorCode = field(metadata=_ERROR_CODE)
@@ -148,7 +150,7 @@ class LeaderAndIsrPartitionError(_LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrTopicError(_LeaderAndIsr):
-    """What became of a topic's partitions."""
+    """The results for one topic's partitions."""
 
     topic_id: uuid.UUID | None = field(metadata=_UUID)
     partition_errors: tuple[LeaderAndIsrPartitionError, ...]
@@ -156,7 +158,7 @@ class LeaderAndIsrTopicError(_LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrResponse(_Response, _LeaderAndIsr):
-    """`error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if nothing was looked at."""
+    """The response; `error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if the whole request was refused."""
 
     error_code: ErrorCode = field(metadata=_ERROR_CODE)
     topics: tuple[LeaderAndIsrTopicError, ...]
@@ -167,7 +169,7 @@ class LeaderAndIsrResponse(_Response, _LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaPartitionState(_StopReplica):
-    """A replica to be stopped; `leader_epoch` -2: whatever the broker knows of it (its topic is deleted)."""
+    """A replica to stop; `leader_epoch` -2 means that its topic is being deleted, so the epoch is not compared."""
 
     partition_index: i32 = field(metadata=_INT32)
     leader_epoch: i32 = field(metadata=_INT32, default=i32(-1))
@@ -176,7 +178,7 @@ class StopReplicaPartitionState(_StopReplica):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaTopicState(_StopReplica):
-    """A topic's replicas to be stopped."""
+    """Replicas of one topic to stop."""
 
     topic_name: TopicName = field(metadata=_STRING)
     partition_states: tuple[StopReplicaPartitionState, ...]
@@ -184,7 +186,7 @@ class StopReplicaTopicState(_StopReplica):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaRequest(_Request, _StopReplica):
-    """Stop following, and delete what the partition states say."""
+    """Replicas to stop; each partition state says whether the log is deleted too."""
 
     controller_id: BrokerId = field(metadata=_INT32)
     is_k_raft_controller: bool = field(metadata=_BOOL, default=False)
@@ -195,7 +197,7 @@ class StopReplicaRequest(_Request, _StopReplica):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaPartitionError(_StopReplica):
-    """What became of a replica; FENCED_LEADER_EPOCH if the broker knows a newer leader (KIP-570)."""
+    """The result for one replica; FENCED_LEADER_EPOCH if the broker knows a newer leader (KIP-570)."""
 
     topic_name: TopicName = field(metadata=_STRING)
     partition_index: i32 = field(metadata=_INT32)
@@ -204,7 +206,7 @@ class StopReplicaPartitionError(_StopReplica):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaResponse(_Response, _StopReplica):
-    """`error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if nothing was looked at."""
+    """The response; `error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if the whole request was refused."""
 
     error_code: ErrorCode = field(metadata=_ERROR_CODE)
     partition_errors: tuple[StopReplicaPartitionError, ...]
@@ -215,7 +217,10 @@ class StopReplicaResponse(_Response, _StopReplica):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataPartitionState(_UpdateMetadata):
-    """A partition, as clients need to know it. `leader` -2: its topic is being deleted. `zk_version`: of its state."""
+    """The state of a partition, for clients. `leader` -2: its topic is being deleted.
+
+    `zk_version`: the version of its znode.
+    """
 
     partition_index: i32 = field(metadata=_INT32)
     controller_epoch: i32 = field(metadata=_INT32)
@@ -229,7 +234,7 @@ class UpdateMetadataPartitionState(_UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataTopicState(_UpdateMetadata):
-    """Partitions of a topic that are new, or not as they were."""
+    """A topic's partitions that are new or changed."""
 
     topic_name: TopicName = field(metadata=_STRING)
     topic_id: uuid.UUID | None = field(metadata=_UUID)
@@ -238,7 +243,7 @@ class UpdateMetadataTopicState(_UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataEndpoint(_UpdateMetadata):
-    """Where a broker answers. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+    """An endpoint of a broker. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     port: i32 = field(metadata=_INT32)
     host: str = field(metadata=_STRING)
@@ -248,10 +253,10 @@ class UpdateMetadataEndpoint(_UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataBroker(_UpdateMetadata):
-    """A broker that is alive.
+    """A live broker.
 
-    `epoch` is of its registration: a leader tells by it whether a fetch is the follower's that lives (KIP-841). Kafka's
-    message does not have it, and its leaders with ZooKeeper could not tell.
+    `epoch` is that of its registration: a leader compares it with a follower's fetch, to tell a restarted follower
+    from the one before (KIP-841). Kafka's message lacks this field.
     """
 
     id: BrokerId = field(metadata=_INT32)
@@ -262,7 +267,7 @@ class UpdateMetadataBroker(_UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataRequest(_Request, _UpdateMetadata):
-    """What the cluster looks like: all live brokers, and of the partitions those that changed, or all.
+    """All live brokers, and the partitions that changed, or all partitions.
 
     `type`: 0 unknown, 1 some partitions, 2 all of them (KIP-866).
     """
@@ -278,7 +283,7 @@ class UpdateMetadataRequest(_Request, _UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataResponse(_Response, _UpdateMetadata):
-    """`error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if it was not believed."""
+    """The response; `error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if the request was refused."""
 
     error_code: ErrorCode = field(metadata=_ERROR_CODE)
 
@@ -288,7 +293,7 @@ class UpdateMetadataResponse(_Response, _UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownRequest(_Request, _ControlledShutdown):
-    """The broker is about to stop."""
+    """A broker's announcement that it stops."""
 
     broker_id: BrokerId = field(metadata=_INT32)
     broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
@@ -304,7 +309,7 @@ class RemainingPartition(_ControlledShutdown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownResponse(_Response, _ControlledShutdown):
-    """The broker may stop without harm if nothing remains, else it asks again."""
+    """The partitions that the broker still leads: it repeats the request while there are any."""
 
     error_code: ErrorCode = field(metadata=_ERROR_CODE)
     remaining_partitions: tuple[RemainingPartition, ...]

@@ -1,15 +1,15 @@
-"""Compiles a decoder out of a kio schema: from bytes to kio's frozen dataclass of one message in one version.
+"""Compiles a decoder from a kio schema: bytes to kio's frozen dataclass, for one message in one version.
 
-kio has a native reader, three times as fast, but it is made for answers that one trusts: a compact array that claims
-2³¹ items makes it allocate them, and the failure ends the whole process; an unknown tagged field is an error to it,
-where KIP-482 wants it skipped. This one reserves nothing for a claim: an array whose items can't be in the bytes that
-are left is refused before its first item is read.
+kio's native reader is three times as fast but is made for trusted responses: a compact array that claims 2³¹ items
+makes it allocate them, which aborts the process, and it rejects unknown tagged fields, which KIP-482 requires to be
+skipped. This decoder allocates nothing for a claim: it refuses an array whose items cannot be in the bytes that are
+left.
 
-The product is Python source, one function per struct, where neighbouring fields of fixed size share one
-`struct.unpack_from`, and where the frozen dataclass is filled through its slots, without its `__init__`.
+The result is Python source, one function per struct. Neighbouring fields of fixed size share one `struct.unpack_from`,
+and the frozen dataclass is filled through its slots, without `__init__`.
 
-A `metered` decoder also counts entries: the items of all arrays, and the tagged fields. Decoded, an entry may take
-fifty times its bytes, so whoever reads what strangers wrote limits their number (`messages.decode_request`).
+A metered decoder also counts entries: array items and tagged fields. A decoded entry may take fifty times its bytes,
+so their number is limited in requests from clients (`messages.decode_request`).
 """
 
 import datetime
@@ -56,17 +56,17 @@ _LAST_MS: Final = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) 
 
 
 def compile_decoder(entity_type: Any) -> Decoder:
-    """The decoder of a kio entity class.
+    """Return the decoder of a kio entity class.
 
-    It raises `MalformedMessageError`, or one of `DECODE_ERRORS` or `OverflowError`, for bytes that are not of the
-    schema. Error codes that kio does not know become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
+    For malformed bytes the decoder raises `MalformedMessageError`, one of `DECODE_ERRORS`, or `OverflowError`. Error
+    codes that kio does not know become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
     """
     decode: Decoder = _compile(entity_type, metered=False)
     return decode
 
 
 def compile_metered_decoder(entity_type: Any) -> MeteredDecoder:
-    """The same with a third argument, the `Meter`."""
+    """Return a decoder that takes a `Meter` as its third argument."""
     decode: MeteredDecoder = _compile(entity_type, metered=True)
     return decode
 
@@ -82,12 +82,12 @@ def _compile(entity_type: Any, *, metered: bool) -> Any:
 
 
 class _Source:
-    """Functions written so far, and the constants that they refer to."""
+    """The functions written so far, and the constants that they refer to."""
 
     def __init__(self, *, metered: bool) -> None:
         self.metered = metered
         self.meter = ", m" if metered else ""
-        """What a function has and passes on beside buffer and offset."""
+        """The further parameter that functions take and pass on."""
         self.functions: list[str] = []
         self.names: dict[str, Any] = {
             "new": object.__new__,
@@ -114,7 +114,7 @@ class _Source:
         return name
 
     def struct(self, entity_type: Any) -> str:
-        """The name of the function that reads an `entity_type`: `(buffer, offset)` to `(entity, offset)`."""
+        """Return the name of the function that reads an `entity_type`: `(buffer, offset)` to `(entity, offset)`."""
         if entity_type in self._structs:
             return self._structs[entity_type]
         name = self._structs[entity_type] = f"s{len(self._structs)}"
@@ -161,7 +161,7 @@ class _Source:
 
 
 class _Body:
-    """The lines of one function; fixed-size fields wait here until something else ends their run."""
+    """The lines of one function; a run of fixed-size fields is collected until another field ends it."""
 
     def __init__(self, source: _Source, *, flexible: bool, indent: str = "    ") -> None:
         self.lines: list[str] = []
@@ -179,7 +179,7 @@ class _Body:
             self._run, self._after_run = [], []
 
     def field(self, field: Field[Any]) -> None:
-        """Read the field to the variable `v_` and its name."""
+        """Write the code that reads the field into the variable `v_<name>`."""
         target = f"v_{field.name}"
         kind = classify_field(field)
         nullable = is_optional(field)
@@ -191,7 +191,7 @@ class _Body:
                 size = smallest_size(kind.type_)
                 self._array(target, size, lambda: self._items(target, f"{read}(b, p{meter})"), nullable=nullable)
             elif nullable:
-                # A byte says whether the struct is there: negative is null.
+                # The first byte says whether the struct is present: negative is null.
                 self._line("if b[p] > 127: " + f"{target} = None; p += 1")
                 self._line(f"else: {target}, p = {read}(b, p + 1{meter})")
             else:
@@ -200,7 +200,7 @@ class _Body:
         type_name = get_schema_field_type(field)
         if kind.is_array:
             self.flush()
-            # In a tuple of nullable things it is the things that are nullable: the uuid of zeros is None.
+            # In kio's schemas of arrays, nullability is that of the items: the uuid of zeros is None.
             self._array(
                 target,
                 _smallest_primitive(type_name, flexible=self._flexible),
@@ -253,7 +253,7 @@ def _variable(type_name: str, flexible: bool, nullable: bool) -> str:  # noqa: F
 
 
 def _converted(value: str, type_name: str, *, nullable: bool) -> str:
-    """The expression that makes a field's Python value of its number."""
+    """Return the expression that converts a field's number to its Python value."""
     if type_name == "error_code":
         return f"error({value})"
     if type_name.startswith("timedelta"):
@@ -268,18 +268,18 @@ def _error(number: int) -> ErrorCode:
 
 
 def _span(ms: int) -> datetime.timedelta:
-    """The longest there is for Kafka's largest numbers, which mean "for ever"."""
+    """Return the time span, clamped to Python's longest: Kafka uses its largest numbers for "for ever"."""
     return datetime.timedelta(0, 0, 0, max(-_LONGEST_MS, min(ms, _LONGEST_MS))) if ms else _ZERO
 
 
 def _moment(ms: int) -> datetime.datetime:
-    """The first or the last that Python has, for those before and after."""
+    """Return the time, clamped to the first or last that Python has."""
     return _EPOCH + datetime.timedelta(0, 0, 0, max(_FIRST_MS, min(ms, _LAST_MS)))
 
 
 @cache
 def smallest_size(entity_type: Any) -> int:
-    """The bytes that an `entity_type` takes at least; one, so that nothing is free."""
+    """Return the fewest bytes that an `entity_type` takes; at least one, so that no array item is free."""
     flexible = entity_type.__flexible__
     size = 1 if flexible else 0
     for field in fields(entity_type):

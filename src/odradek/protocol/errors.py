@@ -1,17 +1,17 @@
-"""What is wrong with bytes that came in: of a record batch, and of a message."""
+"""Errors of received bytes: in a record batch, and in a message."""
 
 from odradek.model import ErrorCode, KafkaError
 
 
 class CorruptBatchError(KafkaError):
-    """A record batch whose bytes contradict themselves: a length, a checksum, a codec or a varint that cannot be."""
+    """A record batch contradicts itself in a length, a checksum, a codec or a varint."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.corrupt_message, message)
 
 
 class MalformedMessageError(KafkaError):
-    """A request or response that is not of its schema: the connection that it came on is of no more use."""
+    """A request or response does not follow its schema; its connection cannot be used any more."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_request, message)

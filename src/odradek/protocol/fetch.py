@@ -1,7 +1,8 @@
-"""Fetch responses, versions 4 to 18, by hand: records are never copied, on either side. Requests are kio's.
+"""Hand-written codec of Fetch responses, versions 4 to 18, which copies no records. Requests use the compiled codec.
 
 Version notes: 5 adds `log_start_offset`, 7 sessions (KIP-227), 11 the preferred replica (KIP-392), 12 is flexible and
-adds diverging epochs and the current leader (KIP-595), 13 topic ids instead of names (KIP-516), 16 endpoints (KIP-951).
+adds diverging epochs and the current leader (KIP-595), 13 topic ids instead of names (KIP-516), 16 endpoints
+(KIP-951).
 """
 
 import struct
@@ -48,7 +49,7 @@ _NO_TAGS: Final = b"\x00"
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's share of a response. Of what a version lacks, the default is decoded.
+    """One partition of a response. Fields that a version lacks are decoded as their default.
 
     `aborted_transactions` is `[(producer_id, first_offset)]`, or None when the isolation level is read-uncommitted.
     The last three are `(epoch, end_offset)`, `(leader_id, leader_epoch)` and `(end_offset, epoch)`.
@@ -68,7 +69,7 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """Of name and id, the version takes one."""
+    """One topic of a response, by name or by id, depending on the version."""
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -94,7 +95,7 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """The body, in pieces to be gathered: the records are the caller's own buffers."""
+    """Return the body as pieces to be gathered: the records are the caller's own buffers."""
     flexible = version >= FLEXIBLE_FROM
     piece = bytearray(
         _HEAD.pack(throttle_time_ms, error_code, session_id) if version >= 7 else INT32.pack(throttle_time_ms)
@@ -123,7 +124,7 @@ def encode_fetch_response(
 
 
 def _encode_partition(version: int, piece: bytearray, partition: FetchedPartition) -> None:
-    """All of it up to the records' own bytes."""
+    """Append everything up to the records' own bytes."""
     flexible = version >= FLEXIBLE_FROM
     number, error_code, high_watermark, last_stable_offset, start, aborted, replica, records, *_ = partition
     if version >= 5:
@@ -155,7 +156,7 @@ def _partition_tags(partition: FetchedPartition) -> bytes:
 
 
 def decode_fetch_response(version: int, frame: Buffer, offset: int = 0) -> FetchResponse:
-    """The body that starts at `offset` of `frame`. Raises `MalformedMessageError`."""
+    """Decode the body that starts at `offset` of `frame`. Raises `MalformedMessageError`."""
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
     error_code = session_id = 0

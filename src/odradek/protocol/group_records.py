@@ -1,4 +1,4 @@
-"""Keys and values of `__consumer_offsets` for classic groups, as Kafka writes them, so that its tools read ours.
+"""Keys and values of `__consumer_offsets` for classic groups, in Kafka's format.
 
 ```
 key    version int16: 0, 1 offset commit: group string | topic string | partition int32
@@ -11,8 +11,8 @@ value  version int16, then
                       client_id string | client_host string | 1+: rebalance_timeout int32 | session_timeout int32
                       subscription bytes | assignment bytes ]
 ```
-Version 4 of both is flexible; Kafka writes 3 (and 1 for an offset that expires at its own time), so we do. A null
-value is a tombstone: the offset or the group is gone. Times are ms since 1970, time-outs are ms.
+Version 4 of both is flexible; Kafka writes 3 (and 1 for an offset with an expiry time of its own), and so do we. A
+null value is a tombstone of the offset or the group. Times are ms since 1970, time-outs are ms.
 """
 
 import struct
@@ -49,7 +49,7 @@ _LAST_VERSION: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
-    """Whose offset a record holds."""
+    """The key of a committed offset."""
 
     group: str
     topic: str
@@ -58,14 +58,14 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataKey:
-    """Which group a record describes."""
+    """The key of a group's metadata."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownKey:
-    """A key of a later version, to be passed over: KIP-848 and share groups write more kinds into the same topic."""
+    """A key of a version that is skipped: KIP-848 and share groups write more kinds into the same topic."""
 
     version: int
 
@@ -115,7 +115,7 @@ Value = OffsetCommitValue | GroupMetadataValue
 
 
 def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
-    """A record's key."""
+    """Encode a record's key."""
     group = encode_string(key.group, flexible=False)
     if isinstance(key, GroupMetadataKey):
         return INT16.pack(_GROUP_KEY_VERSION) + group
@@ -124,7 +124,7 @@ def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
 
 
 def decode_key(data: Buffer) -> Key:
-    """A record's key. Raises `MalformedMessageError`."""
+    """Decode a record's key. Raises `MalformedMessageError`."""
     try:
         (version,) = INT16.unpack_from(data)
         if not 0 <= version <= _GROUP_KEY_VERSION:
@@ -139,7 +139,7 @@ def decode_key(data: Buffer) -> Key:
 
 
 def encode_value(value: Value, version: int | None = None) -> bytes:
-    """A record's value, in the version that Kafka would write unless one is named."""
+    """Encode a record's value, in the version that Kafka would write unless `version` names one."""
     if isinstance(value, GroupMetadataValue):
         return _encode_group(value, _VALUE_VERSION if version is None else version)
     if version is None:
@@ -148,7 +148,7 @@ def encode_value(value: Value, version: int | None = None) -> bytes:
 
 
 def decode_value(key: Key, data: Buffer) -> Value:
-    """The value that belongs to `key`. Raises `MalformedMessageError`, also for a version later than 4."""
+    """Decode the value that belongs to `key`. Raises `MalformedMessageError`, also for a version later than 4."""
     view = memoryview(data)
     try:
         (version,) = INT16.unpack_from(view)

@@ -4,8 +4,7 @@
 request   api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string (int16 length) | tags?
 response  correlation_id int32 | tags?
 ```
-Tags are there when the version is flexible; ApiVersions responses never have them, so that a client of any age can read
-them.
+Tags are present in flexible versions; ApiVersions responses never have them, so that clients of any age can read them.
 """
 
 import struct
@@ -21,7 +20,7 @@ _CORRELATION: Final = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """What comes before a request's body, and where the body starts in its frame."""
+    """A request's header, and the offset of the body in the frame."""
 
     api_key: int
     api_version: int
@@ -30,20 +29,20 @@ class RequestHeader(NamedTuple):
     body_offset: int
 
 
-# With a limit: the numbers are a client's, who can make up four thousand million pairs.
+# The cache is bounded because clients choose the numbers.
 @lru_cache(maxsize=1024)
 def request_is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version's request has tagged fields in its header. False for versions without a schema."""
+    """Return whether this version's request header has tagged fields. False for versions without a schema."""
     return version in schema_versions(api_key) and is_flexible(api_key, version)
 
 
 def response_is_flexible(api_key: int, version: int) -> bool:
-    """Whether this version's response has tagged fields in its header."""
+    """Return whether this version's response header has tagged fields."""
     return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version)
 
 
 def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
-    """The header at the start of `frame`. Raises `MalformedMessageError` if the frame is too short for it."""
+    """Decode the header at the start of `frame`. Raises `MalformedMessageError` if the frame is too short for it."""
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
         offset = _REQUEST.size
@@ -61,20 +60,20 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
 
 
 def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A header that `decode_request_header` reads."""
+    """Encode a request header."""
     name = b"" if client_id is None else client_id.encode()
     header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
     return header + b"\x00" if request_is_flexible(api_key, version) else header
 
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """The correlation id, and no tags."""
+    """Encode a response header without tagged fields."""
     header = _CORRELATION.pack(correlation_id)
     return header + b"\x00" if response_is_flexible(api_key, version) else header
 
 
 def decode_response_header(api_key: int, version: int, frame: bytes | memoryview) -> tuple[int, int]:
-    """`(correlation_id, where the body starts)`. Raises `MalformedMessageError`."""
+    """Return `(correlation_id, offset of the body)`. Raises `MalformedMessageError`."""
     offset = _CORRELATION.size
     try:
         (correlation_id,) = _CORRELATION.unpack_from(frame)

@@ -1,8 +1,8 @@
-"""Requests and responses by API key and version: dicts in, kio entities out.
+"""Requests and responses by API key and version: dicts are encoded, kio's entities are decoded.
 
-A decoded message is kio's frozen dataclass of that version, so a field that the version lacks is an `AttributeError`:
-handlers that serve many versions read it with `optional`. kio gives time spans as `timedelta` (see `milliseconds`).
-What compiles codecs is imported with the first of them: it needs half of kio.
+A decoded message is kio's frozen dataclass of that version; `optional` reads a field that some versions lack. kio
+gives time spans as `timedelta`; `milliseconds` converts them. The compilers of codecs are imported with the first use:
+they need half of kio.
 """
 
 import datetime
@@ -25,7 +25,7 @@ D = TypeVar("D")
 
 @cache
 def request_encoder(api_key: int, version: int) -> Encoder:
-    """Compiled when first asked for."""
+    """Return the encoder, compiled at the first call."""
     from odradek.protocol.encoder import compile_encoder
 
     return compile_encoder(load_request_schema(api_key, version))
@@ -33,7 +33,7 @@ def request_encoder(api_key: int, version: int) -> Encoder:
 
 @cache
 def response_encoder(api_key: int, version: int) -> Encoder:
-    """Compiled when first asked for."""
+    """Return the encoder, compiled at the first call."""
     from odradek.protocol.encoder import compile_encoder
 
     return compile_encoder(load_response_schema(api_key, version))
@@ -41,7 +41,7 @@ def response_encoder(api_key: int, version: int) -> Encoder:
 
 @cache
 def request_decoder(api_key: int, version: int) -> Decoder:
-    """Compiled when first asked for."""
+    """Return the decoder, compiled at the first call."""
     from odradek.protocol.decoder import compile_decoder
 
     return compile_decoder(load_request_schema(api_key, version))
@@ -49,7 +49,7 @@ def request_decoder(api_key: int, version: int) -> Decoder:
 
 @cache
 def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
-    """Compiled when first asked for: what reads the requests of strangers."""
+    """Return the decoder that limits the number of entries, for requests from clients; compiled at the first call."""
     from odradek.protocol.decoder import compile_metered_decoder
 
     return compile_metered_decoder(load_request_schema(api_key, version))
@@ -57,26 +57,27 @@ def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
 
 @cache
 def response_decoder(api_key: int, version: int) -> Decoder:
-    """Compiled when first asked for."""
+    """Return the decoder, compiled at the first call."""
     from odradek.protocol.decoder import compile_decoder
 
     return compile_decoder(load_response_schema(api_key, version))
 
 
 def encode_request(api_key: int, version: int, message: Message) -> bytes:
-    """The body of a request, without its header."""
+    """Return the body of a request, without its header."""
     return request_encoder(api_key, version)(message)
 
 
 def encode_response(api_key: int, version: int, message: Message) -> bytes:
-    """The body of a response, without its header."""
+    """Return the body of a response, without its header."""
     return response_encoder(api_key, version)(message)
 
 
 def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None) -> Any:
-    """The body that starts at `offset`. Raises `MalformedMessageError`, also if `meter` has no room for its entries.
+    """Decode the body that starts at `offset`.
 
-    An entry is an item of an array or a tagged field.
+    Raises `MalformedMessageError`, also for more entries than `meter` allows. An entry is an item of an array or a
+    tagged field.
     """
     try:
         if meter is None:
@@ -87,7 +88,7 @@ def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0, 
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Any:
-    """The body that starts at `offset`. Raises `MalformedMessageError`."""
+    """Decode the body that starts at `offset`. Raises `MalformedMessageError`."""
     try:
         return response_decoder(api_key, version)(buffer, offset)[0]
     except (*DECODE_ERRORS, OverflowError) as error:
@@ -95,11 +96,11 @@ def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0)
 
 
 def optional(message: object, field: str, default: D) -> D:
-    """A field that only some versions have; `default` where it is absent or null."""
+    """Return a field that only some versions have; `default` where it is absent or null."""
     value = getattr(message, field, None)
     return default if value is None else value
 
 
 def milliseconds(span: datetime.timedelta) -> int:
-    """A kio time span in ms."""
+    """Return a kio time span in ms."""
     return round(span.total_seconds() * 1000)

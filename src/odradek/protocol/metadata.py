@@ -1,8 +1,8 @@
-"""Metadata, versions 0 to 13, by hand: no client comes to a record without it, and it must not cost a schema's import.
+"""Hand-written codec of Metadata, versions 0 to 13: every client needs it first, so it must not import a schema.
 
-Version notes: 1 the controller, racks, and a null list for all topics; 2 the cluster's id; 3 the throttle time; 4 may
-topics be created; 5 offline replicas; 7 leader epochs; 8 authorized operations (KIP-430), of the cluster until 10;
-9 is flexible; 10 topic ids (KIP-516), with which a name may be null; 13 a code for all (KIP-1102).
+Version notes: 1 the controller, racks, and a null list for all topics; 2 the cluster id; 3 the throttle time; 4
+`allow_auto_topic_creation`; 5 offline replicas; 7 leader epochs; 8 authorized operations (KIP-430), of the cluster
+until 10; 9 is flexible; 10 topic ids (KIP-516), with which a name may be null; 13 a top-level error code (KIP-1102).
 """
 
 import struct
@@ -45,7 +45,7 @@ class WantedTopic(NamedTuple):
 
 
 class MetadataRequest(NamedTuple):
-    """A request; `topics` None is all topics. Of what a version lacks, the default is decoded."""
+    """A request; `topics` None means all topics. Fields that a version lacks are decoded as their default."""
 
     topics: tuple[WantedTopic, ...] | None
     allow_auto_topic_creation: bool = True
@@ -56,7 +56,7 @@ class MetadataRequest(NamedTuple):
 def decode_metadata_request(
     version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None
 ) -> MetadataRequest:
-    """A request's body. Raises `MalformedMessageError`, also if `meter` has no room for its topics."""
+    """Decode a request's body. Raises `MalformedMessageError`, also for more topics than `meter` allows."""
     try:
         return _decode(version, buffer, offset, Meter(len(buffer)) if meter is None else meter)
     except DECODE_ERRORS as error:
@@ -93,7 +93,7 @@ def _decode(version: int, buffer: Buffer, offset: int, meter: Meter) -> Metadata
 
 
 def encode_metadata_response(version: int, message: Mapping[str, Any]) -> bytes:
-    """A response's body out of a message with all of its keys but the throttle time, and but an error for all.
+    """Encode a message that has all keys but the throttle time and the top-level error code.
 
     Raises `KeyError`, `struct.error` or `TypeError` for an unfit message.
     """
@@ -150,7 +150,7 @@ def _encode_topic(parts: list[bytes], version: int, topic: Mapping[str, Any]) ->
     parts.append(tags)
 
 
-# Thousands of partitions are on the same few sets of brokers.
+# Thousands of partitions share few replica sets, so their encodings are cached.
 @lru_cache(maxsize=4096)
 def _brokers(ids: tuple[int, ...], flexible: bool) -> bytes:  # noqa: FBT001
     return encode_length(len(ids), flexible=flexible) + struct.pack(f">{len(ids)}i", *ids)

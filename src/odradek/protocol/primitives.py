@@ -1,4 +1,4 @@
-"""Strings, bytes, ids and tagged fields of messages, for the codecs that are written by hand.
+"""Strings, bytes, ids and tagged fields, for the hand-written codecs.
 
 ```
 string          int16 length, UTF-8; -1 is null             compact: unsigned varint of length + 1; 0 is null;
@@ -7,8 +7,8 @@ bytes, records  int32 length; -1 is null                     compact: likewise
 array           int32 count; -1 is null                      compact: likewise
 tagged fields   unsigned varint count, then per field: tag, size in bytes, that many bytes
 ```
-Every reader takes `(buffer, offset)` and gives `(value, offset after it)`. A length beyond the buffer raises
-`MalformedMessageError`; running off the end raises `IndexError` or `struct.error`, which `malformed` turns into one.
+Every reader takes `(buffer, offset)` and returns `(value, offset after it)`. A length beyond the buffer raises
+`MalformedMessageError`; running off the end raises `IndexError` or `struct.error`, which `malformed` converts.
 """
 
 import struct
@@ -26,14 +26,14 @@ INT32: Final = struct.Struct(">i")
 NO_UUID: Final = bytes(16)
 LONGEST_STRING_BYTES: Final = 32_767
 MOST_ENTRIES: Final = 131_072
-"""What a request may have, where nobody says otherwise."""
+"""The default limit on a request's entries."""
 _SMALL: Final = tuple(bytes([n]) for n in range(0x80))
 DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError)
-"""What a reader raises, beside `MalformedMessageError`, when bytes are missing or are no text."""
+"""Errors of readers, beside `MalformedMessageError`, when bytes are missing or are not UTF-8."""
 
 
 class Meter:
-    """Entries of a message: how many it had so far, and how many it may still have."""
+    """Counts the entries of a message, up to a limit."""
 
     __slots__ = ("_left", "_most")
 
@@ -42,25 +42,25 @@ class Meter:
 
     @property
     def taken(self) -> int:
-        """How many there were."""
+        """The number of entries so far."""
         return self._most - self._left
 
     def take(self, count: int) -> None:
-        """`count` entries more. Raises `MalformedMessageError` if that is too many."""
+        """Count `count` more entries. Raises `MalformedMessageError` beyond the limit."""
         self._left -= count
         if self._left < 0:
             raise MalformedMessageError(f"malformed message: it has more than {self._most:,} entries")
 
 
 def malformed(what: str, error: Exception) -> MalformedMessageError:
-    """What to raise from one of `DECODE_ERRORS`."""
-    # Python's own words tell of buffers and dimensions.
+    """Return the `MalformedMessageError` for one of `DECODE_ERRORS`."""
+    # Python's own texts speak of buffers and dimensions.
     reason = "it ends too early" if isinstance(error, IndexError | struct.error) else error
     return MalformedMessageError(f"malformed {what}: {reason}")
 
 
 def read_string(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str | None, int]:
-    """A nullable string."""
+    """Read a nullable string."""
     if flexible:
         length = buffer[offset] - 1
         if length < 0x7F:
@@ -82,7 +82,7 @@ def read_string(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str | N
 
 
 def read_text(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str, int]:
-    """A string that must not be null."""
+    """Read a string that must not be null."""
     value, offset = read_string(buffer, offset, flexible=flexible)
     if value is None:
         raise MalformedMessageError("malformed message: a string that must be there is null")
@@ -90,7 +90,7 @@ def read_text(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[str, int]
 
 
 def read_view(buffer: memoryview, offset: int, *, flexible: bool) -> tuple[memoryview | None, int]:
-    """Nullable bytes, not copied."""
+    """Read nullable bytes as a view, without a copy."""
     if flexible:
         length = buffer[offset] - 1
         if length < 0x7F:
@@ -110,7 +110,7 @@ def read_view(buffer: memoryview, offset: int, *, flexible: bool) -> tuple[memor
 
 
 def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = False) -> tuple[int, int]:
-    """The number of items in an array; -1 for null. It may lie: the items' own bytes run out before memory does."""
+    """Read the number of items in an array; -1 for null. A false count fails when the items' bytes run out."""
     if flexible:
         count, offset = read_unsigned_varint(buffer, offset)
         count -= 1
@@ -123,7 +123,7 @@ def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = 
 
 
 def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
-    """16 bytes; zeros are None."""
+    """Read 16 bytes; zeros are None."""
     end = _end(buffer, offset, 16)
     return _uuid(bytes(buffer[offset:end])), end
 
@@ -131,7 +131,7 @@ def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
 def read_tags(
     buffer: Buffer, offset: int, known: Container[int], meter: Meter | None = None
 ) -> tuple[dict[int, tuple[int, int]], int]:
-    """Where the bytes of each tagged field are that is `known`: `{tag: (start, end)}`; all others are passed over."""
+    """Return where the bytes of each `known` tagged field are, as `{tag: (start, end)}`; skip all others."""
     tags: dict[int, tuple[int, int]] = {}
     count, offset = read_unsigned_varint(buffer, offset)
     if meter is not None:
@@ -147,20 +147,20 @@ def read_tags(
 
 
 def skip_tags(buffer: Buffer, offset: int, meter: Meter | None = None) -> int:
-    """The offset after a section of tagged fields, which are all unknown here."""
+    """Return the offset after a section of tagged fields, all of which are unknown."""
     if buffer[offset] == 0:
         return offset + 1
     return read_tags(buffer, offset, (), meter)[1]
 
 
 def tag_ended(offset: int, end: int) -> None:
-    """What is in a tagged field was read up to `offset`: raises `MalformedMessageError` if that is not its `end`."""
+    """Raise `MalformedMessageError` unless a tagged field, read up to `offset`, ends at its `end`."""
     if offset != end:
         raise MalformedMessageError(f"malformed message: a tagged field ends at {end}, what is in it at {offset}")
 
 
 def encode_string(value: str | None, *, flexible: bool) -> bytes:
-    """A nullable string."""
+    """Encode a nullable string."""
     if value is None:
         return b"\x00" if flexible else b"\xff\xff"
     data = value.encode()
@@ -168,19 +168,19 @@ def encode_string(value: str | None, *, flexible: bool) -> bytes:
 
 
 def encode_length(length: int, *, flexible: bool) -> bytes:
-    """What stands before bytes, records and arrays; -1 is null."""
+    """Encode the length before bytes, records and arrays; -1 is null."""
     if flexible and length < 0x7F:
         return _SMALL[length + 1]
     return encode_unsigned_varint(length + 1) if flexible else INT32.pack(length)
 
 
 def encode_uuid(value: uuid.UUID | None) -> bytes:
-    """16 bytes; None is zeros."""
+    """Encode 16 bytes; None is zeros."""
     return NO_UUID if value is None else value.bytes
 
 
 def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
-    """A section of `(tag, bytes)`, which are in the order of their tags."""
+    """Encode a section of `(tag, bytes)`, given in the order of their tags."""
     parts = [encode_unsigned_varint(len(tags))]
     for tag, data in tags:
         parts += (encode_unsigned_varint(tag), encode_unsigned_varint(len(data)), data)
@@ -189,7 +189,9 @@ def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _uuid(data: bytes) -> uuid.UUID | None:
-    """The same few topics come again and again, and to make the object costs more than to read the message."""
+    """Return the UUID, cached: the same few topics repeat, and making the object costs more than reading the
+    message.
+    """
     return None if data == NO_UUID else uuid.UUID(bytes=data)
 
 

@@ -1,8 +1,9 @@
-"""Produce, versions 3 to 13, by hand: records are views of the frame on the way in and are gathered on the way out.
+"""Hand-written codec of Produce, versions 3 to 13: records are views of the frame when decoded and are gathered to
+encode.
 
 A decoded request's `records` live as long as its frame's buffer. Version notes: 5 adds `log_start_offset`, 8 record
 errors (KIP-467), 9 is flexible, 10 adds the current leader and its endpoint (KIP-951), 13 topic ids instead of names
-(KIP-516). Versions 0 to 2 carry older message formats and are refused before they get here.
+(KIP-516). Versions 0 to 2 carry older message formats; the dispatcher refuses them.
 """
 
 import struct
@@ -44,7 +45,7 @@ _NO_TAGS: Final = b"\x00"
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a current leader listens (KIP-951)."""
+    """The endpoint of a current leader (KIP-951)."""
 
     node_id: int
     host: str
@@ -53,7 +54,10 @@ class NodeEndpoint(NamedTuple):
 
 
 class ProduceTopic(NamedTuple):
-    """Batches for one topic: `partitions` is `[(partition, records)]`. Of name and id, one is None, by the version."""
+    """Batches for one topic: `partitions` is `[(partition, records)]`.
+
+    Depending on the version, the name or the id is None.
+    """
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -69,7 +73,7 @@ class DecodedTopic(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """`acks` is 0, 1 or -1 (all in-sync replicas)."""
+    """A decoded request; `acks` is 0, 1 or -1 (all in-sync replicas)."""
 
     transactional_id: str | None
     acks: int
@@ -85,7 +89,7 @@ class RecordError(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """What became of one partition's records. `log_append_time` is -1 unless the broker sets timestamps."""
+    """The result for one partition. `log_append_time` is -1 unless the broker sets timestamps."""
 
     partition: int
     error_code: int = 0
@@ -99,7 +103,7 @@ class PartitionResponse(NamedTuple):
 
 
 class TopicResponse(NamedTuple):
-    """Answers for one topic. Of name and id, the version takes one."""
+    """The results for one topic, by name or by id, depending on the version."""
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -117,7 +121,10 @@ class ProduceResponse(NamedTuple):
 def decode_produce_request(
     version: int, frame: Buffer, offset: int = 0, *, meter: Meter | None = None
 ) -> ProduceRequest:
-    """The body that starts at `offset` of `frame`. Raises `MalformedMessageError`; see `messages.decode_request`."""
+    """Decode the body that starts at `offset` of `frame`.
+
+    Raises `MalformedMessageError`, as `messages.decode_request` does.
+    """
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
     meter = meter or Meter(MOST_ENTRIES)
@@ -164,7 +171,7 @@ def encode_produce_request(
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """The body, in pieces to be gathered: the records are the caller's own buffers."""
+    """Return the body as pieces to be gathered: the records are the caller's own buffers."""
     flexible = version >= FLEXIBLE_FROM
     piece = bytearray(encode_string(transactional_id, flexible=flexible))
     piece += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
@@ -196,7 +203,7 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """The body. What a version lacks is passed over."""
+    """Return the body; fields that the version lacks are left out."""
     flexible = version >= FLEXIBLE_FROM
     body = bytearray(encode_length(len(topics), flexible=flexible))
     for name, topic_id, partitions in topics:
@@ -233,7 +240,7 @@ def _encode_partition(version: int, body: bytearray, response: PartitionResponse
 
 
 def decode_produce_response(version: int, frame: Buffer, offset: int = 0) -> ProduceResponse:
-    """The body that starts at `offset` of `frame`. Raises `MalformedMessageError`."""
+    """Decode the body that starts at `offset` of `frame`. Raises `MalformedMessageError`."""
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
     endpoints: list[NodeEndpoint] = []
@@ -297,7 +304,7 @@ def _decode_partition_response(version: int, view: memoryview, offset: int) -> t
 def decode_pair(
     view: memoryview, span: tuple[int, int] | None, layout: struct.Struct = _LEADER
 ) -> tuple[int, int] | None:
-    """Two numbers in a tagged field; None where the field is absent. Tags of the struct itself are passed over."""
+    """Return the two numbers of a tagged field; None where the field is absent. Unknown tags are skipped."""
     if span is None:
         return None
     start, end = span
@@ -307,7 +314,7 @@ def decode_pair(
 
 
 def encode_node_endpoints(endpoints: Iterable[NodeEndpoint]) -> bytes:
-    """The tagged fields of a Produce or Fetch response: endpoints are its tag 0."""
+    """Encode the tagged fields of a Produce or Fetch response: endpoints are tag 0."""
     items = [
         INT32.pack(node_id)
         + encode_string(host, flexible=True)
@@ -320,7 +327,7 @@ def encode_node_endpoints(endpoints: Iterable[NodeEndpoint]) -> bytes:
 
 
 def decode_node_endpoints(view: memoryview, span: tuple[int, int]) -> list[NodeEndpoint]:
-    """The endpoints in tag 0 of a response, whose bytes start and end there."""
+    """Decode the endpoints in tag 0 of a response, whose bytes start and end there."""
     offset, end = span
     count, offset = read_count(view, offset, flexible=True)
     endpoints = []

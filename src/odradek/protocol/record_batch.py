@@ -1,4 +1,4 @@
-"""The 61 bytes at the head of a record batch: all that a broker looks at.
+"""The 61-byte header of a record batch: the only part that a broker reads.
 
 ```
  0 base_offset int64 | 8 batch_length int32 | 12 partition_leader_epoch int32 | 16 magic int8 = 2 | 17 crc uint32
@@ -6,9 +6,9 @@
 43 producer_id int64 | 51 producer_epoch int16 | 53 base_sequence int32 | 57 record_count int32
 61 records, compressed together
 ```
-`batch_length` counts from byte 12. `crc` is the CRC-32C from byte 21 to the end, so that a broker sets the offset and
-the leader epoch without touching it. Attributes: bits 0–2 codec, 3 log append time, 4 transactional, 5 control,
-6 the base timestamp is a compacted batch's delete horizon (KIP-534). Times are ms since 1970.
+`batch_length` counts from byte 12. `crc` is the CRC-32C from byte 21 to the end, so a broker can set the offset and
+the leader epoch without changing it. Attributes: bits 0–2 codec, 3 log append time, 4 transactional, 5 control, 6 the
+base timestamp is a compacted batch's delete horizon (KIP-534). Times are ms since 1970.
 """
 
 import struct
@@ -22,13 +22,13 @@ from odradek.protocol.errors import CorruptBatchError
 
 HEADER_SIZE: Final = 61
 LENGTH_OVERHEAD: Final = 12
-"""The bytes of a batch that `batch_length` does not count: the base offset, and itself."""
+"""The bytes of a batch that `batch_length` does not count: the base offset and the length itself."""
 MAGIC: Final = 2
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""The fields of `BatchHeader`, for who reads a million of them."""
+"""The fields of `BatchHeader`, for code that reads a million headers."""
 CRC_START: Final = 21
-"""Where the bytes begin that the CRC covers: the attributes and all that follows."""
+"""The offset of the first byte that the CRC covers."""
 _OFFSET: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _CRC_AND_ATTRIBUTES: Final = struct.Struct(">Ih")
@@ -45,7 +45,7 @@ _CODECS: Final = tuple(Codec)
 
 
 class BatchHeader(NamedTuple):
-    """The header as it stands, without the records."""
+    """The header's fields as they are in the batch."""
 
     base_offset: int
     batch_length: int
@@ -63,12 +63,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The whole batch in bytes."""
+        """The size of the whole batch in bytes."""
         return LENGTH_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or where it was before compaction took it."""
+        """The offset of the last record, also after compaction has removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -78,7 +78,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed. Raises `CorruptBatchError` for a number that is no codec's."""
+        """The codec of the records. Raises `CorruptBatchError` for an unknown number."""
         number = self.attributes & CODEC_MASK
         if number >= len(_CODECS):
             raise CorruptBatchError(f"the batch at offset {self.base_offset} has the unknown codec {number}")
@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether every record's timestamp is `max_timestamp`, the time when the leader appended the batch."""
+        """Whether every record's timestamp is `max_timestamp`, the time at which the leader appended the batch."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
@@ -96,17 +96,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the record is a marker of a transaction's end, which no consumer gets to see."""
+        """Whether the batch is a transaction marker, which consumers do not see."""
         return bool(self.attributes & CONTROL)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` is the time from which compaction may take the batch's tombstones or its marker."""
+        """Whether `base_timestamp` is the time from which compaction may remove the batch's tombstones or its
+        marker.
+        """
         return bool(self.attributes & DELETE_HORIZON)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. Raises `CorruptBatchError` if 61 bytes are not there. Looks at no value in it."""
+    """Read the header at `position` without checking it. Raises `CorruptBatchError` if 61 bytes are not there."""
     try:
         return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error as error:
@@ -114,10 +116,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """`(position, header)` of each whole batch; stops without a word at a cut last one, which fetch responses may have.
+    """Yield `(position, header)` of each whole batch.
 
-    Raises `CorruptBatchError` for a length that cannot be, and `KafkaError` UNSUPPORTED_FOR_MESSAGE_FORMAT for the
-    message formats 0 and 1, which nobody writes any more. Checks no CRC.
+    A truncated last one, usual in fetch responses, ends the iteration. Raises `CorruptBatchError` for an impossible
+    length, and `KafkaError` UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1. Checks no CRC.
     """
     end = len(buffer)
     while position + HEADER_SIZE <= end:
@@ -139,7 +141,7 @@ def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch is whole and its bytes are those that its sender checksummed."""
+    """Return whether the batch is whole and its CRC is right."""
     end = position + LENGTH_OVERHEAD + header.batch_length
     if header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD or end > len(buffer):
         return False
@@ -147,31 +149,31 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write what only the leader knows, in place. The CRC does not cover it."""
+    """Write the base offset and the leader epoch in place. The CRC does not cover them."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + _LEADER_EPOCH_OFFSET, leader_epoch)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Make `now_ms` the timestamp of all the batch's records, in place, with a new CRC (KIP-32)."""
+    """Make `now_ms` the timestamp of all records of the batch, in place, and update the CRC (KIP-32)."""
     _CRC_AND_ATTRIBUTES.pack_into(buffer, position + _CRC_OFFSET, 0, header.attributes | LOG_APPEND_TIME)
     set_max_timestamp(buffer, position, header, now_ms)
 
 
 def set_max_timestamp(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
-    """Say that `max_timestamp` (ms) is the greatest of the batch's records, in place, with a new CRC."""
+    """Set the greatest timestamp (ms) of the batch, in place, and update the CRC."""
     _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_OFFSET, max_timestamp)
     write_crc(buffer, position, position + header.size)
 
 
 def write_header(buffer: bytearray | memoryview, header: BatchHeader) -> None:
-    """Fill the first 61 bytes of a batch whose records are there already: `batch_length` and `crc` are computed."""
+    """Fill the first 61 bytes of a batch whose records are in place: `batch_length` and `crc` are computed."""
     HEADER.pack_into(buffer, 0, *header._replace(batch_length=len(buffer) - LENGTH_OVERHEAD, crc=0))
     write_crc(buffer, 0, len(buffer))
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, end: int) -> None:
-    """Write the checksum of the batch that lies from `position` to `end`."""
+    """Write the CRC of the batch that lies from `position` to `end`."""
     crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     struct.pack_into(">I", buffer, position + _CRC_OFFSET, crc)
 

@@ -1,7 +1,7 @@
-"""A look at records that makes no object of them: what a broker needs to know of a batch, once it is decompressed.
+"""A walk over decompressed records without an object per record, for a broker's validation.
 
 The format is drawn in `records`. The rules are those of Kafka's broker, which are stricter than a reader needs: a
-varint that Kafka reads as an int has five bytes at most, a record is exactly as long as it says, and so are all.
+varint that Kafka reads as an int has at most five bytes, and a record is exactly as long as its length field says.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ _LONG: Final = range(-(2**63), 2**63)
 
 
 def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # noqa: C901 (calls would double its cost)
-    """`(timestamp delta, offset delta, key length)` of each of `count` records; a negative length is a null key.
+    """Yield `(timestamp delta, offset delta, key length)` of each of `count` records; a negative length is a null key.
 
-    Raises `CorruptBatchError` at the first record that is not whole, and if `data` is not just `count` records.
+    Raises `CorruptBatchError` at the first record that is not whole, and if `data` is not exactly `count` records.
     """
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatchError(f"{len(data)} bytes can't be {count} records")
     position = 0
     try:
         for _ in range(count):
-            # Numbers of one byte and, where they are common, of two are read in place, for the cost of a call.
+            # Varints of one byte and, where they are common, of two are read inline, which saves a call.
             if (n := data[position]) < 0x80:
                 position += 1
             elif (m := data[position + 1]) < 0x80:
@@ -35,7 +35,7 @@ def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # 
             else:
                 n, position = _read_raw(data, position)
             end = position + ((n >> 1) ^ -(n & 1))
-            # The byte at `position` is the record's attributes, which mean nothing so far.
+            # The byte at `position` is the record's attributes, which are unused.
             if (n := data[position + 1]) < 0x80:
                 timestamp_delta = (n >> 1) ^ -(n & 1)
                 position += 2
@@ -79,7 +79,7 @@ def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # 
 
 
 def renumber_records(data: bytes, count: int) -> bytearray:
-    """The same records, which are whole, with offset deltas that count from 0."""
+    """Return the records, which must be whole, with offset deltas that count from 0."""
     renumbered = bytearray()
     position = 0
     for number in range(count):
@@ -99,7 +99,7 @@ def _read_int(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_raw(data: bytes, position: int) -> tuple[int, int]:
-    """A number that Kafka reads as an int, before its sign is taken out of its last bit."""
+    """Read a varint that Kafka reads as an int, before zigzag decoding."""
     value, after = read_varint(data, position)
     if after - position > _INT_BYTES or value not in _INT:
         raise CorruptBatchError("a length or an offset has more than 32 bits")
@@ -107,7 +107,7 @@ def _read_raw(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _skip_headers(data: bytes, position: int) -> int:
-    """The position after a record's headers: a key is never null, a value may be."""
+    """Return the position after a record's headers: a key is never null, a value may be."""
     count, position = _read_int(data, position)
     if count < 0:
         raise CorruptBatchError(f"a record can't have {count} headers")

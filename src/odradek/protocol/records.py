@@ -1,11 +1,11 @@
-"""Records in and out of a batch, one Python object each: for clients and internal topics, never for the data path.
+"""Records of a batch as one Python object each, for clients and internal topics; the data path never uses it.
 
 ```
 record   length varint | attributes int8 | timestamp delta varlong | offset delta varint
          key length varint, key | value length varint, value | header count varint, headers     (a length of -1 is null)
 header   key length varint, key (UTF-8) | value length varint, value
 ```
-Deltas are from the batch's `base_timestamp` and `base_offset`. Encoding costs most of a producer's time, so it is
+Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding is most of a producer's time, so it is
 written for speed: about 0.3 µs a record. `odradek.columns` does the same without an object per record.
 """
 
@@ -38,9 +38,9 @@ _TABLE_SIZE: Final = len(VARINTS)
 _LONG_MIN: Final = -(1 << 63)
 _LONG_MAX: Final = (1 << 63) - 1
 _MOST_DELTA: Final = 1 << 31
-"""Of offsets, whose deltas have 32 bits."""
+"""The greatest offset delta: 32 bits."""
 _USUAL_TIMES: Final = range(_LONG_MIN + 64, _LONG_MAX - 64)
-"""From here, what a varint of one byte can say leads to none beyond 64 bits."""
+"""Base timestamps in this range cannot overflow 64 bits with a delta of one varint byte."""
 
 
 class Record(NamedTuple):
@@ -54,10 +54,10 @@ class Record(NamedTuple):
 
 
 class BatchBuilder:
-    """Grows one batch record by record; what is appended is encoded at once.
+    """Builds one batch; each record is encoded as it is appended.
 
-    `max_bytes` bounds the uncompressed batch, but a first record is always taken, however large. The offsets are
-    0, 1, 2 … from the base offset; the base timestamp is the first record's.
+    `max_bytes` bounds the uncompressed batch, but a first record is always taken, however large. The offsets are 0, 1,
+    2 … from the base offset; the base timestamp is the first record's.
     """
 
     __slots__ = ("_base_timestamp", "_buffer", "_max_timestamp", "count", "max_bytes")
@@ -71,11 +71,11 @@ class BatchBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes so far, with the batch's header, before compression."""
+        """The uncompressed size in bytes so far, with the batch's header."""
         return len(self._buffer)
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
-        """Take the record, or return False because the batch is full."""
+        """Append the record, or return False because the batch is full."""
         count = self.count
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
@@ -101,7 +101,7 @@ class BatchBuilder:
         is_control: bool = False,
         leader_epoch: int = -1,
     ) -> bytearray:
-        """The batch as it travels. The builder is not to be used afterwards: an uncompressed batch is its buffer."""
+        """Return the finished batch. The builder cannot be used afterwards: an uncompressed batch is its own buffer."""
         return finish_batch(
             self._buffer,
             codec=codec,
@@ -130,7 +130,10 @@ def encode_batch(
     is_control: bool = False,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """A batch of `records` with the offsets `base_offset`, + 1, …; without records, one that only holds its place."""
+    """Return a batch of `records` with the offsets `base_offset`, + 1, ….
+
+    Without records, an empty batch of one offset.
+    """
     buffer = bytearray(HEADER_SIZE)
     base_timestamp, max_timestamp, count = _encode_records(buffer, records)
     return finish_batch(
@@ -164,7 +167,7 @@ def finish_batch(
     is_control: bool = False,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The batch of `count` encoded records that follow 61 free bytes in `buffer`, compressed, its header written.
+    """Compress the `count` encoded records that follow 61 free bytes in `buffer`, and write the batch header.
 
     The result is `buffer` itself if nothing is to be compressed.
     """
@@ -193,7 +196,7 @@ def finish_batch(
 
 
 def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """At least the bytes that the record takes in a batch. Kafka's clients hold it against `max.request.size`."""
+    """Return an upper bound of the record's size in a batch. Kafka's clients compare it with `max.request.size`."""
     size = _MAX_RECORD_OVERHEAD
     if key is not None:
         size += len(key)
@@ -207,7 +210,7 @@ def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers =
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bytes:
-    """One record, its length in front."""
+    """Encode one record, with its length."""
     if key is None:
         key_length, key = _NULL, b""
     else:
@@ -232,7 +235,7 @@ def encode_record(
 
 
 def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[int, int, int]:
-    """Append all records; `(base timestamp, greatest timestamp, count)`. `encode_record` inlined, for its cost."""
+    """Append all records; return `(base timestamp, greatest timestamp, count)`. Inlines `encode_record` for speed."""
     base_timestamp = max_timestamp = NO_TIMESTAMP
     table, size, join, zero = VARINTS, _TABLE_SIZE, b"".join, _ZERO
     count = 0
@@ -281,7 +284,7 @@ def _encode_headers(headers: Headers) -> bytes:
 
 
 def decode_records(batch: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """The records of the batch at `position`, control records included. The CRC is the caller's to check.
+    """Decode the records of the batch at `position`, control records included, without checking the CRC.
 
     Raises `CorruptBatchError` for anything malformed, and for records of more than `max_bytes` once decompressed.
     """
@@ -294,7 +297,7 @@ def decode_records(batch: Buffer, position: int = 0, *, max_bytes: int = MAX_DEC
 
 
 def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
-    """The records of an uncompressed section. Raises `CorruptBatchError` if it is not just `record_count` records."""
+    """Parse an uncompressed record section. Raises `CorruptBatchError` if it is not exactly `record_count` records."""
     records: list[Record] = []
     if not 0 <= header.record_count <= len(data):
         raise CorruptBatchError(f"a batch of {len(data)} bytes can't have {header.record_count} records")
@@ -314,7 +317,10 @@ def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
 
 
 def _parse_records(header: BatchHeader, data: bytes, records: list[Record]) -> int:
-    """Append all records; the position after them. Varints of one byte are read in place, for the cost of a call."""
+    """Append all records and return the position after them.
+
+    Varints of one byte are read inline, which saves a call.
+    """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
     no_headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -323,7 +329,7 @@ def _parse_records(header: BatchHeader, data: bytes, records: list[Record]) -> i
     for _ in range(header.record_count):
         length, position = read_varint(data, position)
         end = position + length
-        # The byte at `position` is the record's attributes, which mean nothing so far.
+        # The byte at `position` is the record's attributes, which are unused.
         if (n := data[position + 1]) < 0x80:
             timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
             position += 2
@@ -367,7 +373,7 @@ def _parse_records(header: BatchHeader, data: bytes, records: list[Record]) -> i
 
 
 def _parse_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """Bytes with their length in front; any negative length is null, as in Kafka."""
+    """Read length-prefixed bytes; any negative length is null, as in Kafka."""
     n, position = read_varint(data, position)
     if n < 0:
         return None, position
@@ -385,7 +391,7 @@ def _parse_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes |
         if name is None:
             raise CorruptBatchError("a record header has no key")
         value, position = _parse_bytes(data, position)
-        # A name that is no UTF-8 is shown with replacement characters, as Kafka's consumer does.
+        # A name that is not UTF-8 is shown with replacement characters, as Kafka's consumer does.
         headers.append((name.decode("utf-8", "replace"), value))
     return tuple(headers), position
 

@@ -1,6 +1,6 @@
-"""A message's schema by API key and version: kio's class, or one of `controller_messages`; imported when first used.
+"""A message's schema by API key and version: kio's class, or one of `controller_messages`, imported at its first use.
 
-What is compiled out of a schema is one of the types here; `encoder` and `decoder` do that.
+`encoder` and `decoder` compile functions of the types here from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,16 +11,16 @@ from odradek.protocol.compression import Buffer
 from odradek.protocol.primitives import Meter
 
 Message = Mapping[str, Any]
-"""What is sent, by kio's field names; see `encoder`."""
+"""A message to send, by kio's field names."""
 Encoder = Callable[[Message], bytes]
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
 """`(buffer, offset)` to `(message, offset after it)`."""
 MeteredDecoder = Callable[[Buffer, int, Meter], tuple[Any, int]]
-"""A `Decoder` that counts entries as it goes."""
+"""A `Decoder` that counts entries."""
 
 
 def load_request_schema(api_key: int, version: int) -> Any:
-    """The class of a request in a version of `schema_versions`."""
+    """Return the class of a request in a version of `schema_versions`."""
     if version == CONTROLLER_VERSIONS.get(api_key):
         from odradek.protocol.controller_messages import REQUESTS
 
@@ -31,7 +31,7 @@ def load_request_schema(api_key: int, version: int) -> Any:
 
 
 def load_response_schema(api_key: int, version: int) -> Any:
-    """The class of a response in a version of `schema_versions`."""
+    """Return the class of a response in a version of `schema_versions`."""
     if version == CONTROLLER_VERSIONS.get(api_key):
         from odradek.protocol.controller_messages import RESPONSES
 

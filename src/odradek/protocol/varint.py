@@ -1,7 +1,7 @@
-"""Numbers of variable length: unsigned in messages, zigzag in record batches. Small ones are precomputed.
+"""Variable-length integers: unsigned in messages, zigzag in record batches. Small ones are precomputed.
 
-Both are base 128, low groups first, the high bit of a byte saying that another follows. Most numbers in a record or
-in a flexible message are lengths and deltas of one or two bytes.
+Both are base 128, low groups first; the high bit of a byte says that another follows. Most numbers in a record or in a
+flexible message are lengths and deltas of one or two bytes.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ MAX_UNSIGNED_VARINT_BYTES: Final = 5
 
 
 def encode_unsigned_varint(value: int) -> bytes:
-    """`value`, which is not negative, without zigzag."""
+    """Encode a non-negative number without zigzag."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -25,16 +25,16 @@ def encode_unsigned_varint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed number, zigzag. 64 bits at most are of use to a reader."""
+    """Encode a signed number with zigzag. Readers accept at most 64 bits."""
     return encode_unsigned_varint((value << 1) ^ (value >> 63))
 
 
 VARINTS: Final = tuple(map(encode_varint, range(8192)))
-"""`encode_varint(n)` of 0 … 8191: those of one and two bytes."""
+"""`encode_varint(n)` of 0 … 8191: the encodings of one and two bytes."""
 
 
 def varint(value: int) -> bytes:
-    """`encode_varint`, from the table where it reaches."""
+    """Return `encode_varint(value)`, from the table where possible."""
     return VARINTS[value] if 0 <= value < 8192 else encode_varint(value)
 
 
@@ -47,7 +47,7 @@ def write_unsigned_varint(buffer: bytearray, value: int) -> None:
 
 
 def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
-    """`(value, offset after it)`. Raises `IndexError` past the end, `MalformedMessageError` after five bytes."""
+    """Return `(value, offset after it)`. Raises `IndexError` past the end, `MalformedMessageError` after five bytes."""
     value = buffer[offset]
     if value < 0x80:
         return value, offset + 1
@@ -61,7 +61,10 @@ def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """`(value, position after it)`, of 64 bits. Raises `IndexError` past the end, `CorruptBatchError` for more bits."""
+    """Return `(value, position after it)`, of 64 bits.
+
+    Raises `IndexError` past the end, `CorruptBatchError` for more bits.
+    """
     value = data[position]
     if value < 0x80:
         return (value >> 1) ^ -(value & 1), position + 1

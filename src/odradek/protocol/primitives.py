@@ -189,9 +189,7 @@ def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _uuid(data: bytes) -> uuid.UUID | None:
-    """Return the UUID, cached: the same few topics repeat, and making the object costs more than reading the
-    message.
-    """
+    """Return the UUID, cached: making the object costs more than reading the message, and few topics repeat."""
     return None if data == NO_UUID else uuid.UUID(bytes=data)
 
 

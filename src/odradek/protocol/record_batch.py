@@ -101,9 +101,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` is the time from which compaction may remove the batch's tombstones or its
-        marker.
-        """
+        """Whether `base_timestamp` is the time from which compaction may remove tombstones or the marker."""
         return bool(self.attributes & DELETE_HORIZON)
 
 

@@ -1,8 +1,9 @@
 """Hand-written codec of Produce, versions 3 to 13.
 
-Records are views of the frame when decoded, and are gathered without a copy to encode. A decoded request's `records` live as long as its frame's buffer. Version notes: 5 adds `log_start_offset`, 8 record
-errors (KIP-467), 9 is flexible, 10 adds the current leader and its endpoint (KIP-951), 13 topic ids instead of names
-(KIP-516). Versions 0 to 2 carry older message formats; the dispatcher refuses them.
+Records are views of the frame when decoded, and are gathered without a copy to encode. A decoded request's `records`
+live as long as its frame's buffer. Version notes: 5 adds `log_start_offset`, 8 record errors (KIP-467), 9 is flexible,
+10 adds the current leader and its endpoint (KIP-951), 13 topic ids instead of names (KIP-516). Versions 0 to 2 carry
+older message formats; the dispatcher refuses them.
 """
 
 import struct

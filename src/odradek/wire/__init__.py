@@ -11,6 +11,7 @@ from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.pressure import Pressure
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 from odradek.wire.sharing import ConnectionGroup, ConnectionLimits, Cork, RequestBudget
+from odradek.wire.turns import Turns
 
 __all__ = [
     "LATER",
@@ -30,4 +31,5 @@ __all__ = [
     "RequestBudget",
     "Serve",
     "Service",
+    "Turns",
 ]

@@ -15,6 +15,7 @@ from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.pressure import Burden
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 from odradek.wire.sharing import ConnectionGroup, gather, limit_unsent
+from odradek.wire.turns import SHARED_REQUESTS
 
 _log = logging.getLogger("odradek.wire")
 _LARGE_BYTES: Final = 64 * 1024
@@ -74,12 +75,15 @@ class Connection(asyncio.BufferedProtocol):
         "_pressure",
         "_reads",
         "_served",
+        "_served_in_a_row",
         "_service",
         "_stalled",
         "_transport",
         "_turn_bytes_left",
+        "_turns",
         "_unsent",
         "_waits",
+        "_waits_turn",
         "_written_bytes",
         "peer_host",
         "peer_port",
@@ -92,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits = group.limits
         self._budget = group.budget
         self._cork = group.cork
+        self._turns = group.turns
         self._clock = group.clock
         self._pool = group.pool
         self._pressure = group.pressure
@@ -115,8 +120,10 @@ class Connection(asyncio.BufferedProtocol):
         self._offered = 0
         self._turn_bytes_left = limits.turn_bytes
         self._reads = 0
+        self._served_in_a_row = 0  # requests since the buffer had none
         self._served = 0  # turns in which there was a request
         self._waits = False  # for memory, to go on reading
+        self._waits_turn = False  # in the queue of `_turns`
         self._idle_timer: asyncio.TimerHandle | None = None
         self.peer_host = ""
         self.peer_port = 0
@@ -164,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             # The kernel has more, and libuv would go on reading from this connection within the same turn.
             self._turn_bytes_left -= nbytes
             if self._turn_bytes_left <= 0:
-                self._yield_turn()
+                self._yield_turn(SHARED_REQUESTS)
         else:
             self._turn_bytes_left = self._limits.turn_bytes
 
@@ -257,8 +264,8 @@ class Connection(asyncio.BufferedProtocol):
     def _serve_frames(self) -> None:
         """Serve what has come until something must be waited for."""
         frames, in_flight, limits, budget = self._frames, self._in_flight, self._limits, self._budget
-        serve = self._service.serve
-        left = limits.turn_requests
+        serve, turns = self._service.serve, self._turns
+        count = 0
         taken_bytes = 0
         self._stalled = False
         while not self._closing:
@@ -268,8 +275,14 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(str(error))
                 break
             if frame is None:
+                self._served_in_a_row = 0
                 frames.rest()
                 self._resume()
+                break
+            if turns.is_over(count) or count == limits.turn_requests:
+                frames.take_back(frame)
+                self._stalled = True
+                self._yield_turn(self._served_in_a_row)
                 break
             size = len(frame)
             reply: Reply = LATER
@@ -290,12 +303,9 @@ class Connection(asyncio.BufferedProtocol):
                     taken_bytes += self._follow(pending, size)
             else:
                 taken_bytes += self._follow(reply, size)
-            left -= 1
-            if not left:
-                self._stalled = True
-                self._yield_turn()
-                break
-        if left != limits.turn_requests:
+            count += 1
+            self._served_in_a_row += 1
+        if count:
             self._served += 1
         if taken_bytes:
             budget.take(taken_bytes)
@@ -383,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
         """Something that was waited for has come."""
         if self._closing:
             return
-        if self._stalled and not self._unsent:
+        if self._stalled and not self._unsent and not self._waits_turn:
             self._serve_frames()
         if self._eof and not self._stalled and not self._in_flight:
             self.close()
@@ -442,12 +452,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # Turns and idleness
 
-    def _yield_turn(self) -> None:
+    def _yield_turn(self, served_in_a_row: int) -> None:
         """Let the others have their turn before this connection goes on."""
         self._pause()
-        self._loop.call_soon(self._next_turn)
+        if not self._waits_turn:
+            self._waits_turn = True
+            self._turns.wait(self, served_in_a_row)
 
-    def _next_turn(self) -> None:
+    def next_turn(self) -> None:
+        """See `turns.Waiter`."""
+        self._waits_turn = False
         self._turn_bytes_left = self._limits.turn_bytes
         if not self._stalled:
             self._resume()

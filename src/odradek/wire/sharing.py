@@ -10,6 +10,7 @@ from odradek.model.values import dataclass, field
 from odradek.wire.buffers import BufferPool
 from odradek.wire.complaints import Complaints
 from odradek.wire.pressure import Pressure
+from odradek.wire.turns import Turns
 
 _JOINED_BYTES: Final = 16 * 1024
 """Replies up to this size together are copied into one write; larger ones are gathered by the kernel."""
@@ -40,7 +41,7 @@ class ConnectionLimits:
     turn_bytes: int = 1024 * 1024
     """Read budget per turn of the event loop; measured: without one, a fast producer makes others wait 350 ms."""
     turn_requests: int = 256
-    """Requests served per turn, so that a pipeline of small ones can't hold the loop either."""
+    """Requests served per turn, so that a pipeline of small ones can't hold the loop either; see also `turns`."""
     write_high_bytes: int = 64 * 1024
     """Unsent replies above which nothing more is served, until they are down to a quarter of this."""
 
@@ -125,6 +126,7 @@ class ConnectionGroup:
     pool: BufferPool = field(default_factory=BufferPool)
     budget: RequestBudget = field(default_factory=RequestBudget)
     cork: Cork = field(default_factory=Cork)
+    turns: Turns = field(default_factory=Turns)
     pressure: Pressure = field(init=False)
     answer_bytes: int = 1 << 62
     """How much of all connections' answers may be unsent before readers get less, and those that are stuck go."""

@@ -32,6 +32,7 @@ from odradek.wire import (
     Pressure,
     RequestBudget,
     Serve,
+    Turns,
 )
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Server:
             pool=BufferPool(limit_bytes=most_bytes),
             budget=RequestBudget(config.queued_max_request_bytes),
             answer_bytes=most_bytes,
+            turns=Turns(broker.runtime.clock.monotonic),
         )
         broker.partitions.writer.cork = self._group.cork
 

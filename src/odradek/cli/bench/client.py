@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from odradek.cli.bench import cluster_workloads, decoding, workloads
+from odradek.cli.bench import cluster_workloads, crowd, decoding, workloads
 
 WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "produce": workloads.produce,
@@ -14,6 +14,7 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "requests": workloads.requests,
     "latency": workloads.latency,
     "saturate": workloads.saturate,
+    "crowd": crowd.pipeline_requests,
     "first_record": workloads.first_record,
     "fill": workloads.fill,
     "create_topic": workloads.create_topic,

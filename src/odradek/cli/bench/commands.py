@@ -87,7 +87,7 @@ def latency(seconds: float, per_second: int, count: int, *, as_json: bool) -> No
     rows = []
     with ExitStack() as stack:
         servers = [stack.enter_context(odradek_server()), stack.enter_context(mock_server())]
-        for what, beside in (("alone", False), ("beside a saturating producer", True)):
+        for what, beside in (("alone", None), ("beside a saturating producer", ("saturate", {}))):
             figures = rounds(count, {server.name: _latency_of(server, arguments, beside=beside) for server in servers})
             rows += [
                 Row(
@@ -100,6 +100,39 @@ def latency(seconds: float, per_second: int, count: int, *, as_json: bool) -> No
                 for name in ("p50_ms", "p99_ms")
             ]
     print_rows(f"end-to-end latency at {per_second:,} records/s, librdkafka as client", rows, as_json=as_json)
+
+
+@command.command()
+@click.option("--seconds", default=10.0, show_default=True, help="How long each measurement sends.")
+@click.option("--per-second", default=200, show_default=True, help="Records a second of the measured client.")
+@click.option("--connections", default=500, show_default=True, help="Connections of the crowd.")
+@click.option("--requests", "pipelined", default=256, show_default=True, help="Requests a second on each of them.")
+@_ROUNDS
+@_JSON
+def crowd(seconds: float, per_second: int, connections: int, pipelined: int, count: int, *, as_json: bool) -> None:
+    """End-to-end latency of one client, alone and beside many connections that pipeline Metadata requests."""
+    arguments = {"per_second": per_second, "seconds": seconds}
+    load = {"connections": connections, "per_second": pipelined}
+    with ExitStack() as stack:
+        server = stack.enter_context(odradek_server())
+        sides = {
+            "alone": _latency_of(server, arguments),
+            "in the crowd": _latency_of(server, arguments, beside=("crowd", load)),
+        }
+        figures = rounds(count, sides)
+    rows = [
+        Row(
+            what=f"one client's {name.removesuffix('_ms')}",
+            unit="ms",
+            figures={side: by[name] for side, by in figures.items()},
+            of="in the crowd",
+            to="alone",
+            aim=Aim(5, at_most=True),
+        )
+        for name in ("p50_ms", "p99_ms")
+    ]
+    title = f"latency at {per_second:,} records/s beside {connections:,} connections of {pipelined:,} requests/s each"
+    print_rows(title, rows, as_json=as_json)
 
 
 @command.command()
@@ -176,12 +209,18 @@ def _with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) ->
     return run
 
 
-def _latency_of(server: Server, arguments: Mapping[str, object], *, beside: bool) -> Callable[[], Mapping[str, float]]:
+def _latency_of(
+    server: Server, arguments: Mapping[str, object], *, beside: tuple[str, Mapping[str, object]] | None = None
+) -> Callable[[], Mapping[str, float]]:
+    """A run of the workload `latency`, `beside` another workload of the given arguments if there is one."""
+    where = {"bootstrap_servers": server.bootstrap_servers}
+
     def run() -> Mapping[str, float]:
         with ExitStack() as stack:
-            if beside:
-                stack.enter_context(background_client("saturate", {"bootstrap_servers": server.bootstrap_servers}))
-            return run_client("latency", {**arguments, "bootstrap_servers": server.bootstrap_servers})
+            if beside is not None:
+                workload, load = beside
+                stack.enter_context(background_client(workload, {**load, **where}))
+            return run_client("latency", {**arguments, **where})
 
     return run
 

@@ -1,0 +1,145 @@
+"""The turns of the event loop that all connections of a server share, by a clock that each request moves."""
+
+import asyncio
+import struct
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply, Turns
+from odradek.wire.turns import SHARED_REQUESTS, TURN_S
+
+pytestmark = pytest.mark.asyncio
+REQUESTS_IN_A_TURN = 10
+
+
+class Server:
+    """A group of connections, of whose requests ten are a turn."""
+
+    def __init__(self, *, has_clock: bool = True, **limits: int) -> None:
+        self.served: list[bytes] = []
+        self._now = 0.0
+        turns = Turns((lambda: self._now) if has_clock else None)
+        self._group = ConnectionGroup(limits=ConnectionLimits(**limits), turns=turns)
+
+    def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+        self.served.append(bytes(frame))
+        self._now += TURN_S / (REQUESTS_IN_A_TURN - 0.5)  # no sum of them is a turn but for a rounding error
+        return [b"answer"]
+
+    def opened(self, connection: Connection) -> bool:
+        return True
+
+    def closed(self, connection: Connection) -> None: ...
+
+    def connect(self) -> tuple[Connection, "Transport"]:
+        connection, transport = Connection(self, self._group), Transport()
+        connection.connection_made(transport)
+        return connection, transport
+
+
+class Transport(asyncio.Transport):
+    """Remembers whether its protocol reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_paused = False
+
+    def write(self, data: Any) -> None: ...
+    def writelines(self, list_of_data: Any) -> None: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def close(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+def send(connection: Connection, name: bytes, count: int) -> None:
+    frames = (struct.pack(">i", len(name)) + name) * count
+    connection.get_buffer(-1)[: len(frames)] = frames
+    connection.buffer_updated(len(frames))
+
+
+async def all_have_a_backlog(server: Server, connections: int) -> None:
+    """Return when every connection, named by its requests, had as many served as go before a backlog."""
+    while len(counts := Counter(server.served)) < connections or min(counts.values()) < SHARED_REQUESTS:
+        await asyncio.sleep(0)
+
+
+async def test_a_request_waits_for_one_turn_however_much_others_have_pipelined() -> None:
+    server = Server()
+    for number in range(500):
+        connection, _ = server.connect()
+        send(connection, b"%d" % number, 256)
+    assert len(server.served) == REQUESTS_IN_A_TURN
+    good, _ = server.connect()
+    for _ in range(20):
+        served_then = len(server.served)
+        await asyncio.sleep(0)
+        served_before = len(server.served)
+        send(good, b"good", 1)
+        assert server.served[served_before:] == [b"good"]
+        assert served_before - served_then <= 2 * REQUESTS_IN_A_TURN
+
+
+async def test_requests_that_came_when_the_turn_was_over_go_before_a_backlog() -> None:
+    server = Server()
+    for number in range(500):
+        connection, _ = server.connect()
+        send(connection, b"%d" % number, 256)
+    await all_have_a_backlog(server, 500)
+    # One more connection uses up the turn before the good one's request arrives.
+    (other, _), (good, _) = server.connect(), server.connect()
+    send(other, b"other", 256)
+    send(good, b"good", 2)
+    assert b"good" not in server.served
+    for _ in range(2):  # the rest of the other one's turn, and the good one's
+        await asyncio.sleep(0)
+    assert server.served.count(b"good") == 2
+
+
+async def test_connections_with_a_backlog_have_a_turn_one_after_the_other() -> None:
+    server = Server()
+    for name in (b"a", b"b", b"c"):
+        send(server.connect()[0], name, 256)
+    await all_have_a_backlog(server, 3)
+    begun = len(server.served)
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert Counter(server.served[begun:]) == dict.fromkeys((b"a", b"b", b"c"), 3 * REQUESTS_IN_A_TURN)
+
+
+async def test_a_connection_alone_goes_on_in_each_turn_and_reads_again() -> None:
+    server = Server()
+    connection, transport = server.connect()
+    send(connection, b"x", 25)
+    seen = [(len(server.served), transport.is_paused)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        seen.append((len(server.served), transport.is_paused))
+    assert seen == [(10, True), (20, True), (25, False), (25, False)]
+
+
+async def test_a_connection_has_few_requests_in_a_row_while_others_wait() -> None:
+    server = Server(has_clock=False, turn_requests=40)
+    (first, _), (second, _) = server.connect(), server.connect()
+    send(first, b"first", 100)
+    send(second, b"second", 100)
+    assert (server.served.count(b"first"), server.served.count(b"second")) == (40, SHARED_REQUESTS)
+
+
+async def test_a_connection_that_is_lost_in_the_queue_is_passed_over() -> None:
+    server = Server()
+    (gone, _), (waiting, _) = server.connect(), server.connect()
+    send(gone, b"gone", 30)
+    send(waiting, b"waiting", 1)
+    gone.connection_lost(None)
+    await asyncio.sleep(0)
+    assert server.served == [b"gone"] * REQUESTS_IN_A_TURN + [b"waiting"]

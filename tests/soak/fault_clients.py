@@ -286,11 +286,15 @@ class KafkaPythonReader(Reader):
 
 
 class AiokafkaWriter(Writer):
-    """aiokafka, idempotent, on an event loop of its own."""
+    """aiokafka, idempotent, on an event loop of its own.
+
+    A batch that it gives up leaves a gap in its sequence, after which every batch is refused: then it is made anew.
+    """
 
     kind = "aiokafka"
 
     def write(self) -> None:
+        self._has_gap = False
         asyncio.run(self._write())
 
     async def _write(self) -> None:
@@ -303,7 +307,7 @@ class AiokafkaWriter(Writer):
         )
         await producer.start()
         try:
-            while not self.stopping.is_set():
+            while not self.stopping.is_set() and not self._has_gap:
                 for place in self.places:
                     if self.has_room:
                         await self._send(producer, place)
@@ -321,6 +325,9 @@ class AiokafkaWriter(Writer):
 
     def _note(self, send: Send, done: "asyncio.Future[Any]") -> None:
         if done.cancelled() or done.exception() is not None:
+            self._has_gap |= not done.cancelled() and isinstance(
+                done.exception(), aiokafka.errors.OutOfOrderSequenceNumber
+            )
             self.answered(send, None, "cancelled" if done.cancelled() else done.exception())
         else:
             self.answered(send, done.result().offset)

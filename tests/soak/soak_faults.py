@@ -107,6 +107,8 @@ def memory_short(cluster: SoakCluster, target: str) -> Iterator[str]:
 def _limited(cluster: SoakCluster, target: str, which: int, limit: Callable[[int], int]) -> Iterator[str]:
     with ExitStack() as stack:
         with cluster.broker(target) as broker:
+            if not broker.serves():
+                raise BusyError(f"{broker.name} is starting")
             stack.enter_context(broker.limited(which, limit))
         yield broker.name
 

@@ -65,6 +65,7 @@ class SoakBroker(ServedBroker):
     def __init__(self, name: str, directory: Path, network: Network, metadata: str) -> None:
         self.name = name
         self.number = BROKERS.index(name)
+        self._serving_pid = 0
         self.disk = directory / name
         self.disk.mkdir(parents=True)
         subprocess.run(
@@ -79,6 +80,12 @@ class SoakBroker(ServedBroker):
             arguments=["--broker-id", str(self.number), "--allow-anonymous-network"],
             errors=directory / f"{name}.err",
         )
+
+    def serves(self) -> bool:
+        """Whether the running process has become ready, which is looked for now."""
+        if self._serving_pid != self.pid and self._is_ready():
+            self._serving_pid = self.pid
+        return self._serving_pid == self.pid
 
     def fill_disk(self) -> None:
         """Leave no page of its disk free."""

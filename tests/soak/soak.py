@@ -29,12 +29,12 @@ def tell(report: Report, directory: Path, say: Console) -> None:
     """One round's outcome; of one with findings, all that is needed to look into it."""
     pauses = ", ".join(f"{client} {seconds:.1f}" for client, seconds in report.pauses.items())
     faults = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in report.faults.items())
-    say.print(
-        f"seed {report.seed}: {report.seconds:.0f} s, {report.acknowledged:,} acknowledged, longest pauses in seconds: "
-        f"{pauses}; {faults}",
-        markup=False,
-        highlight=False,
+    phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in report.phases.items())
+    total = sum(report.phases.values())
+    line = (
+        f"{total:.0f} s ({phases}), {report.acknowledged:,} acknowledged, longest pauses in seconds: {pauses}; {faults}"
     )
+    say.print(f"seed {report.seed}: {line}", markup=False, highlight=False, soft_wrap=True)
     if report.findings:
         lines = [f"  FOUND: {finding}" for finding in report.findings]
         lines += ["  the schedule:", *(f"    {event}" for event in report.schedule)]

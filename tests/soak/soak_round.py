@@ -50,7 +50,8 @@ class Report:
     complaints: Counter[str] = field(default_factory=Counter)
     pauses: dict[str, float] = field(default_factory=dict)
     acknowledged: int = 0
-    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    """How long each part of the round took, in seconds."""
 
 
 class Clients:
@@ -132,14 +133,14 @@ class Round:
 
     def play(self) -> Report:
         """Return when nothing of it runs any more. A round with findings keeps its files."""
-        began_at = CLOCK.monotonic()
+        self._phase_began_at = CLOCK.monotonic()
         report = self.report
         try:
             self._play()
         except Exception as error:
             report.findings.append("".join(traceback.format_exception(error)))
         report.findings += [f"left running: {each}" for each in _left_running()]
-        report.seconds = CLOCK.monotonic() - began_at
+        self._phase_ends("end")
         if not report.findings:
             shutil.rmtree(self._directory)
         return report
@@ -163,13 +164,17 @@ class Round:
         self._expect(lambda: cluster.troubles(), WHOLE_S, "the topic is not whole")
         clients.start()
         self._expect(clients.slow(), GET_ON_S, "clients do not get on at first")
+        self._phase_ends("start")
         schedule = Schedule(cluster, self._events, CLOCK.monotonic)
         schedule.play(2 * self._seconds + WHOLE_S)
         self.report.faults += Counter(schedule.inflicted)
         self.report.notes += schedule.done
         self.report.findings += schedule.failures
+        self._phase_ends("faults")
         self._expect(cluster.troubles, WHOLE_S, "the cluster is not whole")
+        self._phase_ends("whole again")
         self._expect(clients.slow(), GET_ON_S, "clients do not get on in the end")
+        self._phase_ends("clients get on")
 
     def _judge(self, cluster: SoakCluster, clients: Clients) -> None:
         history = clients.history
@@ -198,6 +203,7 @@ class Round:
             member.stop()
         if anomalies := verdict(history):
             self.report.findings.append(anomalies)
+        self._phase_ends("audit")
 
     def _take_down(self, cluster: SoakCluster, clients: Clients) -> None:
         """End the brokers as an operator does, and look at what they leave."""
@@ -228,6 +234,11 @@ class Round:
             eventually(is_fine, within_s=within_s)
         except TimeoutError:
             self.report.findings.append(f"{what} within {within_s:g} s: {str(last[0])[:2000]}")
+
+    def _phase_ends(self, name: str) -> None:
+        now = CLOCK.monotonic()
+        self.report.phases[name] = now - self._phase_began_at
+        self._phase_began_at = now
 
     def _unmount(self, cluster: SoakCluster) -> None:
         for broker in cluster.brokers:

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 
 from odradek.model import OdradekError, TopicPartition
 from odradek.spark.planning import (
-    Mark,
     OffsetRange,
     StreamOffset,
     advance,
@@ -20,6 +20,7 @@ from odradek.spark.planning import (
     missing_partitions,
     plan_batch,
     plan_micro_batch,
+    raise_target,
     split_ranges,
 )
 
@@ -41,13 +42,21 @@ def test_offsets_are_written_as_the_jvm_connector_writes_them() -> None:
     )
 
 
-@pytest.mark.parametrize("mark", [None, Mark.INITIAL, Mark.ANCHOR])
-def test_an_offset_survives_the_checkpoint(mark: Mark | None) -> None:
-    offset = StreamOffset(offsets={A0: 3, B0: 2**62}, mark=mark)
+@pytest.mark.parametrize("more", [{}, {"is_initial": True}, {"start": {A1: 2}}, {"start": {}}])
+def test_an_offset_survives_the_checkpoint(more: dict[str, Any]) -> None:
+    offset = StreamOffset(offsets={A0: 3, B0: 2**62}, **more)
     assert decode_offset(json.loads(json.dumps(encode_offset(offset)))) == offset
 
 
-@pytest.mark.parametrize("encoded", [{"a": 5}, {"@": "other"}, {"a": {"x": 5}}, {"a": {"0": None}}])
+def test_the_empty_first_batch_of_an_early_checkpoint_is_read() -> None:
+    anchor = decode_offset({"@": "anchor", "a": {"0": 3}})
+    assert anchor == StreamOffset(offsets={A0: 3}, start={A0: 3})
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [{"a": 5}, {"@": "other"}, {"@": {"begin": {}}}, {"@": {"start": 3}}, {"a": {"x": 5}}, {"a": {"0": None}}],
+)
 def test_an_offset_of_another_source_is_refused(encoded: dict[str, object]) -> None:
     with pytest.raises(OdradekError, match="this source did not write"):
         decode_offset(encoded)
@@ -56,19 +65,24 @@ def test_an_offset_of_another_source_is_refused(encoded: dict[str, object]) -> N
 # The first batch
 
 
-def test_the_first_batch_ends_where_it_starts() -> None:
-    initial = StreamOffset(offsets={A0: 3}, mark=Mark.INITIAL)
-    assert advance(initial, {A0: 100}) == StreamOffset(offsets={A0: 3}, mark=Mark.ANCHOR)
+def test_the_end_of_the_first_batch_keeps_its_start() -> None:
+    initial = StreamOffset(offsets={A0: 3}, is_initial=True)
+    assert advance(initial, {A0: 100}) == StreamOffset(offsets={A0: 100}, start={A0: 3})
 
 
-def test_after_the_anchor_a_query_goes_on() -> None:
-    anchor = StreamOffset(offsets={A0: 3}, mark=Mark.ANCHOR)
-    assert advance(anchor, {A0: 100}) == StreamOffset(offsets={A0: 100})
+def test_there_is_a_first_batch_even_if_there_is_nothing_to_read() -> None:
+    initial = StreamOffset(offsets={A0: 3}, is_initial=True)
+    assert advance(initial, {A0: 3}) == StreamOffset(offsets={A0: 3}, start={A0: 3})
 
 
-def test_nothing_new_gives_the_same_offset_mark_and_all() -> None:
-    anchor = StreamOffset(offsets={A0: 3}, mark=Mark.ANCHOR)
-    assert advance(anchor, {A0: 3}) is anchor
+def test_later_batches_begin_where_the_batch_before_them_ends() -> None:
+    first = StreamOffset(offsets={A0: 3}, start={A0: 0})
+    assert advance(first, {A0: 100}) == StreamOffset(offsets={A0: 100})
+
+
+def test_nothing_new_gives_the_same_offset_start_and_all() -> None:
+    first = StreamOffset(offsets={A0: 3}, start={A0: 0})
+    assert advance(first, {A0: 3}) is first
 
 
 # Ranges
@@ -220,6 +234,10 @@ def test_a_limit_is_kept_and_every_partition_advances(ranges: list[OffsetRange],
 
 def test_what_comes_after_the_target_waits_for_the_next_run() -> None:
     assert cap_offsets({A0: 9, A1: 2, B0: 4}, {A0: 5, A1: 3}) == {A0: 5, A1: 2}
+
+
+def test_a_target_that_was_noted_before_the_start_is_raised_to_it() -> None:
+    assert raise_target({A0: 5, A1: 9}, {A0: 7, A1: 2, B0: 1}) == {A0: 7, A1: 9, B0: 1}
 
 
 # Offsets that a user gave

@@ -129,17 +129,48 @@ def test_a_partition_without_a_value_reads_nothing() -> None:
 # Streams
 
 
-def test_a_query_begins_with_an_empty_batch_that_pins_its_start() -> None:
+def test_the_first_batch_reads_what_there_is() -> None:
+    reader = stream(FakeLookup({A0: (2, 9), A1: (0, 4)}), startingOffsets="earliest")
+    initial = reader.initialOffset()
+    assert ranges(reader, initial, reader.latestOffset(initial, ReadAllAvailable())) == [(A0, 2, 9), (A1, 0, 4)]
+    assert ranges(reader, initial, reader.latestOffset(initial, ReadMaxRows(5))) == [(A0, 2, 5), (A1, 0, 1)]
+
+
+def test_the_first_batch_keeps_its_start_when_it_is_done_again() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     reader = stream(lookup)
     initial = reader.initialOffset()
-    anchor = reader.latestOffset(initial, ReadAllAvailable())
     lookup.logs[A0] = (0, 8)
-    again = reader.initialOffset()
+    end = reader.latestOffset(initial, ReadAllAvailable())
+    lookup.logs[A0] = (0, 12)
+    restarted = stream(lookup)
+    again = restarted.initialOffset()
     assert again != initial, "latest has moved meanwhile"
-    assert reader.partitions(again, anchor) == []
-    following = reader.latestOffset(anchor, ReadAllAvailable())
-    assert ranges(reader, anchor, following) == [(A0, 5, 8)]
+    assert ranges(restarted, again, end) == [(A0, 5, 8)]
+    following = restarted.latestOffset(end, ReadAllAvailable())
+    assert ranges(restarted, end, following) == [(A0, 8, 12)]
+
+
+def test_an_empty_first_batch_pins_the_start() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    reader = stream(lookup)
+    initial = reader.initialOffset()
+    end = reader.latestOffset(initial, ReadAllAvailable())
+    assert end != initial, "Spark makes a batch of it"
+    lookup.logs[A0] = (0, 8)
+    assert ranges(reader, reader.initialOffset(), end) == []
+    assert ranges(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [(A0, 5, 8)]
+
+
+def test_records_that_come_between_the_target_and_the_start_are_no_loss() -> None:
+    lookup = FakeLookup({A0: (0, 5)})
+    reader = stream(lookup)
+    reader.prepareForTriggerAvailableNow()
+    lookup.logs.update({A0: (0, 7), A1: (0, 2)})
+    initial = reader.initialOffset()
+    end = reader.latestOffset(initial, ReadAllAvailable())
+    assert ranges(reader, initial, end) == []
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
 def test_without_news_the_offset_is_the_same_text() -> None:

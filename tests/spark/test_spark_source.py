@@ -1,9 +1,9 @@
 """The data source in a real Spark, over a served broker and over a cluster that nobody here wrote (M11)."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -124,8 +124,13 @@ def test_made_up_offsets_are_a_loss_unless_that_is_allowed(
 # Streams
 
 
-def start(spark: Any, bootstrap: str, topic: str, out: Path, **options: str) -> Any:
-    """A query from the topic to JSON files, until there is nothing more."""
+AVAILABLE_NOW: Final = {"availableNow": True}
+
+
+def start(
+    spark: Any, bootstrap: str, topic: str, out: Path, trigger: Mapping[str, Any] = AVAILABLE_NOW, **options: str
+) -> Any:
+    """A query from the topic to JSON files."""
     reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
     for key, value in options.items():
         reader = reader.option(key, value)
@@ -134,7 +139,7 @@ def start(spark: Any, bootstrap: str, topic: str, out: Path, **options: str) -> 
         .selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
         .writeStream.format("json")
         .option("checkpointLocation", str(out / "checkpoint"))
-        .trigger(availableNow=True)
+        .trigger(**trigger)
         .start(str(out / "rows"))
     )
 
@@ -152,6 +157,18 @@ def test_a_stream_goes_on_where_its_checkpoint_ends(
     produce(topic, numbers(0, 5, first=5) + numbers(3, 1))
     start(spark, bootstrap, topic, tmp_path, startingOffsets="earliest").awaitTermination()
     assert written(spark, tmp_path) == [(0, number, str(number)) for number in range(10)] + [(3, 0, "0")]
+
+
+def test_a_query_that_runs_once_reads_all_there_is(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
+) -> None:
+    once = {"once": True}
+    produce(topic, numbers(0, 5))
+    start(spark, bootstrap, topic, tmp_path, once, startingOffsets="earliest").awaitTermination()
+    assert written(spark, tmp_path) == [(0, number, str(number)) for number in range(5)]
+    produce(topic, numbers(0, 5, first=5))
+    start(spark, bootstrap, topic, tmp_path, once, startingOffsets="earliest").awaitTermination()
+    assert written(spark, tmp_path) == [(0, number, str(number)) for number in range(10)]
 
 
 def test_a_limit_cuts_a_stream_into_batches(

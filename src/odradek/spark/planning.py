@@ -1,18 +1,19 @@
 """From offsets to tasks: what to read next, how much of it, in how many pieces, and what was lost on the way. Pure.
 
 Offsets travel through Spark's checkpoint as JSON in the shape of Spark's own Kafka connector, `{"topic":{"0":42}}`,
-each the *next* offset to read. Two marks are ours, under a key that no topic can have:
+each the *next* offset to read. Two of them carry more, under a key that no topic can have:
 
-    {"@": "initial", "topic": …}   what `initialOffset()` says; Spark asks again after a restart, and `latest` has moved
-    {"@": "anchor",  "topic": …}   the end of batch 0, which is empty: once it is in the checkpoint, the start stands
+    {"@": "initial", "topic": …}                   what `initialOffset()` returns; it is not in the checkpoint
+    {"@": {"start": {"topic": …}}, "topic": …}     the end of batch 0, with the offsets where batch 0 begins
 
-Every following offset has no mark. Without the anchor, a query that dies during its first batch would begin elsewhere.
+Spark does not keep the initial offset: after a restart in batch 0 it calls `initialOffset()` again, and `latest` has
+moved by then. So the end of batch 0 holds its start, and batch 0 is there even if there is nothing to read yet. In
+checkpoints of the first builds, batch 0 is empty and ends with `{"@": "anchor", "topic": …}`.
 """
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,17 +24,13 @@ Offsets = Mapping[TopicPartition, int]
 """The next offset to read, by partition."""
 
 _MARK: Final = "@"
+_INITIAL: Final = "initial"
+_ANCHOR: Final = "anchor"
+_START: Final = "start"
 
 
 class DataLossError(OdradekError):
     """Records that were to be read no longer exist, and `failOnDataLoss` is on."""
-
-
-class Mark(Enum):
-    """Which of the first two offsets of a query this is; see the module's docstring."""
-
-    INITIAL = "initial"
-    ANCHOR = "anchor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +38,9 @@ class StreamOffset:
     """An offset of a streaming query: where every partition stands."""
 
     offsets: Offsets
-    mark: Mark | None = None
+    is_initial: bool = False
+    start: Offsets | None = None
+    """In the end of batch 0: where batch 0 begins. Other batches begin where the batch before them ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,25 +67,22 @@ class Plan:
 
 def encode_offset(offset: StreamOffset) -> dict[str, Any]:
     """JSON for the checkpoint: topics and partitions sorted, so that equal offsets are equal texts."""
-    encoded: dict[str, Any] = {_MARK: offset.mark.value} if offset.mark else {}
-    for partition in sorted(offset.offsets):
-        encoded.setdefault(partition.topic, {})[str(partition.partition)] = offset.offsets[partition]
-    return encoded
+    encoded = _encode_offsets(offset.offsets)
+    if offset.is_initial:
+        return {_MARK: _INITIAL, **encoded}
+    return encoded if offset.start is None else {_MARK: {_START: _encode_offsets(offset.start)}, **encoded}
 
 
 def decode_offset(encoded: Mapping[str, Any]) -> StreamOffset:
     """The reverse of `encode_offset`; reads the checkpoint of Spark's own connector too. Raises `OdradekError`."""
+    mark = encoded.get(_MARK)
     try:
-        mark = Mark(encoded[_MARK]) if _MARK in encoded else None
-        offsets = {
-            TopicPartition(topic, int(number)): int(value)
-            for topic, partitions in encoded.items()
-            if topic != _MARK
-            for number, value in partitions.items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
+        offsets = _decode_offsets({topic: partitions for topic, partitions in encoded.items() if topic != _MARK})
+        if mark is None or mark == _INITIAL:
+            return StreamOffset(offsets=offsets, is_initial=mark is not None)
+        return StreamOffset(offsets=offsets, start=offsets if mark == _ANCHOR else _decode_offsets(mark[_START]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise OdradekError(f"the checkpoint holds an offset that this source did not write: {error}") from None
-    return StreamOffset(offsets=offsets, mark=mark)
 
 
 def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets) -> Plan:
@@ -188,15 +184,23 @@ def split_ranges(
 
 
 def advance(start: StreamOffset, end: Offsets) -> StreamOffset:
-    """The next offset of a query: the very same object if nothing is new, so that Spark sees no new batch."""
-    if start.mark is Mark.INITIAL:
-        return replace(start, mark=Mark.ANCHOR)
+    """Return the next offset of a query; `start` itself if nothing is new, so that Spark sees no new batch.
+
+    After the initial offset there is always a batch: its end keeps where the query begins.
+    """
+    if start.is_initial:
+        return StreamOffset(offsets=end, start=start.offsets)
     return start if dict(start.offsets) == dict(end) else StreamOffset(offsets=end)
 
 
 def cap_offsets(end: Offsets, target: Offsets) -> dict[TopicPartition, int]:
     """`end` without what came after `target` was noted: neither later records nor later partitions (AvailableNow)."""
     return {partition: min(offset, target[partition]) for partition, offset in end.items() if partition in target}
+
+
+def raise_target(target: Offsets, start: Offsets) -> dict[TopicPartition, int]:
+    """Return `target` with no partition before `start`, which was looked up later (AvailableNow, `latest`)."""
+    return {**target, **{partition: max(offset, target.get(partition, offset)) for partition, offset in start.items()}}
 
 
 def missing_partitions(given: Collection[TopicPartition], existing: Iterable[TopicPartition]) -> str | None:
@@ -208,6 +212,21 @@ def missing_partitions(given: Collection[TopicPartition], existing: Iterable[Top
     if unknown:
         return f"{_names(unknown)} {_is_or_are(unknown)} not among the partitions that are read"
     return None
+
+
+def _encode_offsets(offsets: Offsets) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
+    for partition in sorted(offsets):
+        encoded.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return encoded
+
+
+def _decode_offsets(encoded: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(number)): int(value)
+        for topic, partitions in encoded.items()
+        for number, value in partitions.items()
+    }
 
 
 def _what_is_left(wanted: OffsetRange, log_start_offset: int) -> tuple[OffsetRange, list[str]]:

@@ -4,7 +4,7 @@ One reader lives on the driver for as long as the query. What Spark calls, and w
 
     prepareForTriggerAvailableNow()    at the start of an AvailableNow query, before anything else
     initialOffset()                    for the first batch, several times, and again after a restart while batch 0 is
-                                       not committed: hence the anchor of `planning`
+                                       not committed: hence the start in the end of batch 0 (`planning`)
     latestOffset(start, limit)         at every trigger; the same offset back means that nothing is new
     partitions(start, end)             for every batch, also for one that is done again after a restart
     commit(end)                        when the batch after the one that ended there begins
@@ -26,7 +26,6 @@ from odradek.spark.boundaries import edge_offsets, find_partitions, starting_off
 from odradek.spark.lookup import Lookup
 from odradek.spark.options import Edge, ReadOptions
 from odradek.spark.planning import (
-    Mark,
     Offsets,
     StreamOffset,
     advance,
@@ -35,6 +34,7 @@ from odradek.spark.planning import (
     encode_offset,
     limit_offsets,
     plan_micro_batch,
+    raise_target,
 )
 from odradek.spark.scan import scan
 from odradek.spark.tasks import scan_partitions
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """See `DataSourceStreamReader`. Raises `OdradekError`, one sentence."""
         partitions = find_partitions(self._lookup, self._options.strategy)
         offsets = starting_offsets(self._lookup, self._options, partitions)
-        return encode_offset(StreamOffset(offsets=offsets, mark=Mark.INITIAL))
+        return encode_offset(StreamOffset(offsets=offsets, is_initial=True))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """See `SupportsTriggerAvailableNow`: what comes later is left to the next run."""
@@ -68,10 +68,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """See `DataSourceStreamReader`."""
         since = decode_offset(start)
-        if since.mark is Mark.INITIAL:
-            return encode_offset(advance(since, {}))
         latest = self._latest()
         if self._target is not None:
+            if since.is_initial:
+                self._target = raise_target(self._target, since.offsets)
             latest = cap_offsets(latest, self._target)
         if isinstance(limit, ReadMaxRows):
             new = [partition for partition in latest if partition not in since.offsets]
@@ -88,10 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """See `DataSourceStreamReader`. Raises `DataLossError`."""
         until = decode_offset(end)
-        if until.mark is Mark.ANCHOR:
-            # Whatever `initialOffset` says this time: the first batch is empty.
-            return []
-        since = decode_offset(start).offsets
+        since = decode_offset(start).offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))
         earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in until.offsets if each in there])
         return scan_partitions(plan_micro_batch(since, until.offsets, earliest), self._options, self._columns)

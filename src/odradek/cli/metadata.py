@@ -1,23 +1,29 @@
 """`odradek metadata`: what is written in a metadata tree, and how it comes there.
 
-`ls`, `get` and `watch` are in `tree_view`. `forget-directory` is for disks that are lost. `adopt` takes over the data
+`ls`, `get` and `watch` are in `tree_view`. `forget-directory` is for disks that are lost, `accept-loss` for logs that
+have lost records. `adopt` takes over the data
 directories of a stopped Apache Kafka broker; `odradek serve` goes on with them then.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import click
 
 from odradek.broker.adoption import AdoptedTopic, Adoption, adopt
-from odradek.broker.cluster.directories import forget_directories
+from odradek.broker.cluster.directories import accept_losses, forget_directories
 from odradek.cli import tree_view
 from odradek.cli.common import json_line, json_option
+from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
+from odradek.metadata.store import Store
 from odradek.model import ConfigurationError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime
 from odradek.stores import open_store
+
+T = TypeVar("T")
 
 
 @click.group(name="metadata")
@@ -41,15 +47,34 @@ def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> No
     A broker names a directory that it misses, with its directory.id, and does not begin anew the partitions of which
     nobody else has the records. After this its next start does: they are empty then.
     """
-    for path in asyncio.run(_forget(metadata, broker_id, ids)):
+    for path in asyncio.run(_with_store(metadata, lambda store: forget_directories(store, broker_id, ids))):
         click.echo(f"broker {broker_id} counts on nothing any more that was in {path}; start it again")
 
 
-async def _forget(url: str, broker_id: int, ids: Sequence[str]) -> list[str]:
+@command.command(name="accept-loss")
+@click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
+@click.option("--metadata", metavar="URL", required=True, help="The tree, as the broker's --metadata.")
+@click.option("--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="Whose logs they are.")
+def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> None:
+    """Give up the records that logs of a broker have LOST, so that the broker may lead these partitions again.
+
+    A broker does not use a log that is shorter than its checkpoints say, or whose folder is gone, while no other
+    replica is in sync. After this command its next start does: the other replicas then truncate theirs to it. If one of
+    them has the records, elect it instead: odradek partitions elect --unclean.
+    """
+    keys = [parse_folder(each) for each in partitions]
+    if None in keys:
+        raise click.UsageError(f"{partitions[keys.index(None)]} is not TOPIC-PARTITION, as flights-0")
+    accepted = [each for each in keys if each is not None]
+    asyncio.run(_with_store(metadata, lambda store: accept_losses(store, broker_id, accepted)))
+    click.echo(f"broker {broker_id} goes on without what {', '.join(map(str, accepted))} has lost; start it again")
+
+
+async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
     store = open_store(url, runtime)
     try:
-        return await forget_directories(store, broker_id, ids)
+        return await work(store)
     finally:
         await store.close()
 

@@ -1,10 +1,14 @@
-"""What the checkpoints of a data directory hold: of its open logs as they are, of the others as they were found."""
+"""What the checkpoints of a data directory hold: of its open logs as they are, of the others as they were found.
+
+Of a log that has lost records they keep the recovery point and the high watermark that show it.
+"""
 
 from collections.abc import Collection, Mapping
 
 from odradek.log.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.log import Log
 from odradek.log.log_cleaner import LogCleaner
+from odradek.log.shortfalls import Shortfall
 from odradek.log.startup import FoundLog
 from odradek.model import TopicPartition
 from odradek.runtime import Disk
@@ -15,6 +19,7 @@ def checkpoint_contents(
     directory: str,
     logs: Mapping[TopicPartition, Log],
     unopened: Collection[FoundLog],
+    shortfalls: Collection[Shortfall],
     cleaner: LogCleaner,
 ) -> dict[str, Mapping[TopicPartition, int]]:
     """Recovery points, log start offsets, high watermarks and how far logs are compacted, by the files' paths."""
@@ -25,6 +30,9 @@ def checkpoint_contents(
         points[found.partition] = found.recovery_point
         starts[found.partition] = found.log_start_offset
         marks[found.partition] = found.high_watermark
+    for each in shortfalls:
+        points[each.partition] = max(points.get(each.partition, 0), each.recovery_point)
+        marks[each.partition] = max(marks.get(each.partition, 0), each.high_watermark)
     files = {RECOVERY_POINTS: points, LOG_START_OFFSETS: starts, HIGH_WATERMARKS: marks}
     cleaned = {tp: offset for tp in logs if (offset := cleaner.compacted_offset(tp)) is not None}
     for found in unopened:

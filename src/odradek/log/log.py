@@ -199,6 +199,10 @@ class Log(AppendableLog):
         """Let recovery begin at `offset`, or where it would begin already."""
         self._durability.recovery_point = min(self._durability.recovery_point, offset)
 
+    def lower_high_watermark(self, offset: int) -> None:
+        """Count nothing from `offset` on as committed: the log is about to be cut there."""
+        self.producers.committed(min(self.high_watermark, offset))
+
     def flush(self) -> None:
         """Write and sync everything, at once."""
         self.write()

@@ -24,6 +24,7 @@ from odradek.log.maintenance import MaintenanceJob
 from odradek.log.names import parent_of, stray_folder
 from odradek.log.ownership import Ownership
 from odradek.log.progress import LoadingStoppedError, Progress
+from odradek.log.shortfalls import Shortfall, Shortfalls
 from odradek.log.startup import (
     Directory,
     FoundLog,
@@ -90,6 +91,8 @@ class LogDirectories:
         self._undeleted: dict[TopicPartition, list[str]] = {}
         """Folders of logs that were deleted and could not be renamed."""
         self._expectations = Expectations()
+        self.shortfalls = Shortfalls()
+        """Logs that have lost records; none of them is opened before that is settled."""
         self._progress: Progress | None = None
         self._wants_stop = False
         self._is_open = False
@@ -148,6 +151,9 @@ class LogDirectories:
         in_order = sorted(self._logs.items())
         self._logs.clear()
         self._logs.update(in_order)
+        there = {each.partition for each in everything}
+        for each in (each for directory in explored for each in directory.vanished if each.partition not in there):
+            self._fall_short(each)
         if self._progress.is_stopped:
             raise LoadingStoppedError
         if everything:
@@ -295,12 +301,18 @@ class LogDirectories:
             return
         del self._unopened[opened.found.folder]
         self._logs[partition] = opened.log
-        self.were_closed &= not opened.has_lost_its_end
+        if opened.shortfall is not None:
+            self._fall_short(opened.shortfall)
         self._watch(opened.log)
         self._counts[parent_of(opened.found.folder)] += 1
         opened.log.producers.committed(min(opened.found.high_watermark, opened.log.written_offset))
         if opened.topic_id is not None:
             self._topic_ids[partition] = opened.topic_id
+
+    def _fall_short(self, shortfall: Shortfall) -> None:
+        self.were_closed = False
+        self.shortfalls.add(shortfall)
+        _logger.error("%s", shortfall)
 
     def open(self, now_ms: int) -> None:
         """`lock`, `load` and `name_directories`, with a new cluster id if there is none."""

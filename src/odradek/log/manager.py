@@ -28,6 +28,7 @@ from odradek.log.log import Log
 from odradek.log.log_directories import LogDirectories
 from odradek.log.maintenance import MaintenanceJob
 from odradek.log.names import deleted_folder, parent_of
+from odradek.log.shortfalls import Shortfalls
 from odradek.model import TopicPartition
 from odradek.runtime import uuid4
 
@@ -45,19 +46,24 @@ class LogManager(LogDirectories):
         """The partition's log; a new one goes into the directory that has the fewest.
 
         `is_copied`: it is a follower's that is in sync with nobody. Raises `StorageError` if there is one that could
-        not be opened, and `OfflineDirectoryError` if it may be in a directory that is offline or lost (see `expect`).
+        not be opened or has lost records (see `shortfalls`), and `OfflineDirectoryError` if it may be in a directory
+        that is offline or lost (see `expect`).
         """
         log = self._logs.get(partition)
         if log is None:
             if partition in self._offline:
                 raise self._offline[partition]
             self._expectations.check(partition, is_copied=is_copied, offline=self.offline_directories)
-            if self._outdated.get(partition, -1) >= self._checkpoints.written:
-                self.checkpoint()
-            self._outdated.pop(partition, None)
-            log = self._create(partition, now_ms)
         elif (reason := self.offline_directories.get(parent_of(log.directory))) is not None:
             raise OfflineDirectoryError(str(reason))
+        if is_copied:
+            self.settle_shortfall(partition)
+        self.shortfalls.check(partition)
+        if self._outdated.get(partition, -1) >= self._checkpoints.written:
+            self.checkpoint()
+        self._outdated.pop(partition, None)
+        if log is None:
+            log = self._create(partition, now_ms)
         if topic_id is not None and partition not in self._topic_ids:
             path = f"{log.directory}/{identity.PARTITION_METADATA}"
             try:
@@ -68,6 +74,14 @@ class LogManager(LogDirectories):
             log.sync_too(path)
             self._topic_ids[partition] = topic_id
         return log
+
+    def settle_shortfall(self, partition: TopicPartition) -> None:
+        """Let a log that has lost records be used as it is: its leader, or an operator, says that it may.
+
+        Checkpoints are written before it is used, as they say that more of it was synced than there is.
+        """
+        if self.shortfalls.settle(partition):
+            self._outdated[partition] = self._checkpoints.planned
 
     def _create(self, partition: TopicPartition, now_ms: int) -> Log:
         """In one directory after the other, as Kafka does, while the disks under them fail."""
@@ -94,10 +108,12 @@ class LogManager(LogDirectories):
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
         is_compacted_beyond = self.cleaner.cut(partition, offset)
-        if log.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond:
+        is_committed = log.high_watermark > offset
+        if log.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond or is_committed:
             # What the log goes by afterwards: a later, deeper cut would not know that the file says more.
             log.lower_recovery_point(kept)
             log.lower_log_start_offset(offset)
+            log.lower_high_watermark(offset)
             self.checkpoint()
         log.truncate(offset)
 
@@ -108,6 +124,7 @@ class LogManager(LogDirectories):
         self.cleaner.cut(partition, start)
         log.lower_recovery_point(start)
         log.lower_log_start_offset(offset)
+        log.lower_high_watermark(offset)
         self.checkpoint()
         log.restart(offset, now_ms)
 
@@ -122,6 +139,7 @@ class LogManager(LogDirectories):
         self._offline.pop(partition, None)
         if not is_outdated:
             self._expectations.drop(partition)
+        self.shortfalls.settle(partition)
         self.cleaner.forget(partition)
         folders = self._undeleted.pop(partition, [])
         folders += [found.folder for found in self._unopened.values() if found.partition == partition]
@@ -266,8 +284,8 @@ class LogManager(LogDirectories):
         self._checkpoints.write(plan)
 
     def _checkpoints_of(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
-        unopened = self._unopened_in(directory)
-        return checkpoint_contents(self._disk, directory, self._logs_in(directory), unopened, self.cleaner)
+        unopened, short = self._unopened_in(directory), self.shortfalls.in_directory(directory)
+        return checkpoint_contents(self._disk, directory, self._logs_in(directory), unopened, short, self.cleaner)
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -314,5 +332,6 @@ class LogManager(LogDirectories):
         self._unopened.clear()
         self._offline = {}
         self._expectations = Expectations()
+        self.shortfalls = Shortfalls()
         self._is_open = False
         self._ownership.give_back()

@@ -35,6 +35,7 @@ from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import remove_tree
 from odradek.log.names import LOG, is_deleted_folder, parse_folder, parse_offset_file
 from odradek.log.progress import LoadingStoppedError, Progress
+from odradek.log.shortfalls import Shortfall
 from odradek.model import KafkaError, StorageError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.runtime import Disk
@@ -66,20 +67,21 @@ class OpenedLog:
     log: Log | None
     topic_id: uuid.UUID | None = None
     error: StorageError | None = None
-    has_lost_its_end: bool = False
-    """Whether it ends before what was synced."""
+    shortfall: Shortfall | None = None
+    """What it lacks of what was synced or acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
     """What is in a data directory, whether a clean shutdown left it, and up to where its logs are compacted.
 
-    `outdated` are partitions that checkpoints tell of and that have no folder.
+    `outdated` are partitions that checkpoints tell of and that have no folder, `vanished` those of them that had records.
     """
 
     was_closed: bool
     logs: list[FoundLog]
     outdated: set[TopicPartition]
+    vanished: list[Shortfall]
     cleaned_offsets: dict[TopicPartition, int]
 
 
@@ -121,7 +123,24 @@ def explore(disk: Disk, directory: str) -> Directory:
     partitions = {each.partition for each in logs}
     known = recovery_points.keys() | start_offsets.keys() | high_watermarks.keys() | cleaned_offsets.keys()
     cleaned_offsets = {each: offset for each, offset in cleaned_offsets.items() if each in partitions}
-    return Directory(was_closed=clean, logs=logs, outdated=known - partitions, cleaned_offsets=cleaned_offsets)
+    outdated = known - partitions
+    gone = [
+        Shortfall(
+            partition=each,
+            folder=f"{directory}/{each}",
+            end_offset=None,
+            recovery_point=recovery_points.get(each, 0),
+            high_watermark=high_watermarks.get(each, 0),
+        )
+        for each in sorted(outdated)
+    ]
+    return Directory(
+        was_closed=clean,
+        logs=logs,
+        outdated=outdated,
+        vanished=[each for each in gone if each.expected_offset],
+        cleaned_offsets=cleaned_offsets,
+    )
 
 
 def _is_folder(disk: Disk, path: str) -> bool:
@@ -197,15 +216,15 @@ def open_found(pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, 
         text = str(error) if found.folder in str(error) else f"the log in {found.folder} cannot be opened: {error}"
         return OpenedLog(found=found, log=None, error=LogStorageError(text))
     progress.opened(skipped=max(found.size - checked, 0), is_recovered=checked > 0, cut=log.cut)
-    has_lost_its_end = log.log_end_offset < found.recovery_point
-    if has_lost_its_end:
-        _logger.error(
-            "%s ends at offset %d, and was synced up to %d: what was between them is lost",
-            found.folder,
-            log.log_end_offset,
-            found.recovery_point,
-        )
-    return OpenedLog(found=found, log=log, topic_id=topic_id, has_lost_its_end=has_lost_its_end)
+    shortfall = Shortfall(
+        partition=found.partition,
+        folder=found.folder,
+        end_offset=log.log_end_offset,
+        recovery_point=found.recovery_point,
+        high_watermark=found.high_watermark,
+    )
+    is_whole = log.log_end_offset >= shortfall.expected_offset
+    return OpenedLog(found=found, log=log, topic_id=topic_id, shortfall=None if is_whole else shortfall)
 
 
 def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:

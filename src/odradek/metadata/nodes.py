@@ -103,12 +103,16 @@ class KnownDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDirectoriesNode:
-    """`/brokers/log_dirs/{id}`: the data directories that a broker counts on, by `directory.id`."""
+    """`/brokers/log_dirs/{id}`: the data directories that a broker counts on, by `directory.id`.
+
+    `accepted` are partitions whose lost records an operator gives up (`log.shortfalls`); the next start takes them out.
+    """
 
     directories: Mapping[str, KnownDirectory]
+    accepted: frozenset[TopicPartition] = frozenset()
 
     def encode(self) -> bytes:
-        """Version 1, of our own; `partitions` is not there where all logs count, nor `doubted` where none is."""
+        """Version 1, of our own; sets of partitions are not there where they are empty, or where all logs count."""
         fields: dict[str, dict[str, Any]] = {}
         for name, each in sorted(self.directories.items()):
             fields[name] = {"path": each.path}
@@ -116,20 +120,21 @@ class BrokerDirectoriesNode:
                 fields[name]["partitions"] = _by_topic(each.partitions)
             if each.doubted:
                 fields[name]["doubted"] = _by_topic(each.doubted)
-        return _encode({"version": 1, "directories": fields})
+        accepted = {"accepted": _by_topic(self.accepted)} if self.accepted else {}
+        return _encode({"version": 1, "directories": fields, **accepted})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerDirectoriesNode":
         """Version 1."""
-        directories = {}
-        for name, data_of_one in _Fields(path, data).mapping("directories", required=True).items():
+        directories, node = {}, _Fields(path, data)
+        for name, data_of_one in node.mapping("directories", required=True).items():
             fields = _Fields(path, data_of_one)
             directories[name] = KnownDirectory(
                 path=fields.text("path"),
                 partitions=_partitions(path, fields, "partitions") if fields.has("partitions") else None,
                 doubted=_partitions(path, fields, "doubted"),
             )
-        return cls(directories=directories)
+        return cls(directories=directories, accepted=_partitions(path, node, "accepted"))
 
 
 def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from odradek.broker.cluster.readmission import leave_in_sync_sets
 from odradek.broker.cluster.registration import in_live_session
+from odradek.log.errors import CheckpointError
 from odradek.log.manager import LogManager
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, PartitionImage
@@ -31,12 +32,16 @@ _MOST_NAMED: Final = 10
 
 
 class _OwnPartitions(NamedTuple):
-    """A broker's by the tree: all, with their topics' ids; those ever led; those of which nobody else is in sync."""
+    """A broker's by the tree: all, with their topics' ids; those ever led; those of which nobody else is in sync.
+
+    `replicated` are those with another replica, in sync or not.
+    """
 
     ids: Mapping[TopicPartition, UUID]
     led: set[TopicPartition]
     alone: set[TopicPartition]
     in_sync: set[TopicPartition]
+    replicated: set[TopicPartition]
     broken_topics: set[str]
 
 
@@ -49,9 +54,11 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
 
     Raises `UnavailableError` when others who are in sync live, and no controller takes this broker out of the ISR.
     """
-    written = await in_live_session(lambda: _read_directories(store, broker_id))
+    node = await in_live_session(lambda: _read_directories(store, broker_id))
+    written = None if node is None else node.directories
+    accepted = frozenset[TopicPartition]() if node is None else node.accepted
     here, offline_paths = logs.directory_ids, logs.offline_paths
-    known = None if written is None else _recognized(written, here, logs.new_directories)
+    known = None if not written else _recognized(written, here, logs.new_directories)
     # Where nothing was written down, as by an earlier release, what is new, or offline, is no earlier release's.
     new = sorted({here[key] for key in logs.new_directories} | offline_paths)
     unknown = {f"{_UNKNOWN}{number}": KnownDirectory(path=path) for number, path in enumerate(new)}
@@ -62,12 +69,14 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
     doubtful: Set[TopicPartition] = frozenset()
     waited_for: Mapping[str, KnownDirectory] = {}
     older = {} if known is None else _superseded(logs, known)
-    if lost or offline or offline_paths:
+    short = {each.partition for each in logs.shortfalls}
+    if lost or offline or offline_paths or short or accepted:
         own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
         superseded = frozenset[TopicPartition]().union(*older.values()) if lost or offline else frozenset()
-        if stale := (superseded & own.in_sync) - own.alone:
+        if stale := ((superseded | short) & own.in_sync) - own.alone:
             await in_live_session(lambda: leave_in_sync_sets(store, broker_id, stale, patience_s=patience_s))
             own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
+        accepted -= _settle_shortfalls(broker_id, logs, own, accepted)
         others = {key for key in own.led if own.ids[key] != UNNAMED and logs.topic_id(key) not in (None, own.ids[key])}
         missing = logs.missing(own.led) | others
         alone = missing & own.alone if lost else frozenset[TopicPartition]()
@@ -86,8 +95,8 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
         # One that is not open, as one of two of a partition, is no newer when it is opened some day.
         doubted = {each for each in older.get(path, ()) if each in doubtful or logs.get(each) is None}
         counted_on[key] = KnownDirectory(path=path, doubted=frozenset(doubted))
-    if counted_on != written:
-        await in_live_session(lambda: _write_directories(store, broker_id, counted_on))
+    if BrokerDirectoriesNode(directories=counted_on, accepted=accepted) != node:
+        await in_live_session(lambda: _write_directories(store, broker_id, counted_on, accepted=accepted))
     return not missing if known is None else not lost and here.keys() <= known.keys()
 
 
@@ -122,6 +131,40 @@ def _superseded(logs: LogManager, known: Mapping[str, KnownDirectory]) -> Mappin
             counted = partitions if directory.partitions is None else directory.partitions
             found[path] = (partitions & directory.doubted) | (partitions - counted)
     return found
+
+
+def _settle_shortfalls(
+    broker_id: int, logs: LogManager, own: _OwnPartitions, accepted: Set[TopicPartition]
+) -> Set[TopicPartition]:
+    """Let logs that have lost records be used where others have these, or nobody can, or an operator gives them up.
+
+    The others are neither led nor followed until another replica leads. Return what is `accepted` no longer.
+    """
+    for each in logs.shortfalls:
+        key = each.partition
+        is_own = key in own.led and logs.topic_id(key) in (None, own.ids[key])
+        if key in accepted:
+            _log.warning("%s; an operator has accepted the loss", each)
+        elif key.topic in own.broken_topics:
+            continue
+        elif is_own and key in own.alone and (each.is_synced_data or key in own.replicated):
+            logs.shortfalls.advise(key, _ways_out(broker_id, key, is_replicated=key in own.replicated))
+            continue
+        logs.settle_shortfall(key)
+    try:
+        if accepted:
+            logs.checkpoint()  # else the next start, for which nothing is accepted, would find the same
+    except CheckpointError as error:
+        _log.warning("%s; the losses that an operator has accepted stay in the metadata tree", error)
+        return frozenset()
+    return accepted
+
+
+def _ways_out(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> str:
+    elect = f"odradek partitions elect --unclean --topic {key.topic} --partition {key.partition}"
+    accept = f"odradek metadata accept-loss --metadata URL --broker-id {broker_id} {key}"
+    others = f"no other replica is in sync: to have another one lead with what it has, run: {elect}; " * is_replicated
+    return f"{others}to go on without the lost records, run: {accept}; and restart this broker"
 
 
 def _stop(broker_id: int, logs: LogManager, doubtful: Set[TopicPartition], away: Mapping[str, KnownDirectory]) -> None:
@@ -169,28 +212,49 @@ async def forget_directories(store: Store, broker_id: int, ids: Collection[str])
 
     The broker's next start makes what is missing anew. Raises `StorageError` for an id that the tree does not have.
     """
-    known = await _read_directories(store, broker_id) or {}
+    node = await _read_directories(store, broker_id) or BrokerDirectoriesNode(directories={})
+    known = node.directories
     if unknown := sorted(set(ids) - known.keys()):
         there = ", ".join(f"{key} ({each.path})" for key, each in known.items()) or "none"
         raise StorageError(f"broker {broker_id} counts on no directory {', '.join(unknown)}, but on {there}")
-    await _write_directories(store, broker_id, {key: each for key, each in known.items() if key not in ids})
+    kept = {key: each for key, each in known.items() if key not in ids}
+    await _write_directories(store, broker_id, kept, accepted=node.accepted)
     return [known[key].path for key in ids]
 
 
-async def _read_directories(store: Store, broker_id: int) -> Mapping[str, KnownDirectory] | None:
+async def accept_losses(store: Store, broker_id: int, partitions: Collection[TopicPartition]) -> None:
+    """Give up the records that a broker's logs have lost, so that its next start uses what is left of them.
+
+    Raises `StorageError` for a partition of which the broker has no replica.
+    """
+    own = await _read_own_partitions(store, broker_id)
+    if unknown := sorted(map(str, set(partitions) - own.ids.keys())):
+        raise StorageError(f"broker {broker_id} has no replica of {', '.join(unknown)}, by the metadata")
+    node = await _read_directories(store, broker_id) or BrokerDirectoriesNode(directories={})
+    await _write_directories(store, broker_id, node.directories, accepted=node.accepted.union(partitions))
+
+
+async def _read_directories(store: Store, broker_id: int) -> BrokerDirectoriesNode | None:
     path = paths.broker_directories(broker_id)
     node = await store.get(path)
     if node is None:
         return None
     try:
-        return BrokerDirectoriesNode.decode(path, node.data).directories
+        return BrokerDirectoriesNode.decode(path, node.data)
     except BrokenNodeError as error:
         _log.error("%s; which data directories the broker had is not known", error)
         return None
 
 
-async def _write_directories(store: Store, broker_id: int, directories: Mapping[str, KnownDirectory]) -> None:
-    path, data = paths.broker_directories(broker_id), BrokerDirectoriesNode(directories=directories).encode()
+async def _write_directories(
+    store: Store,
+    broker_id: int,
+    directories: Mapping[str, KnownDirectory],
+    *,
+    accepted: frozenset[TopicPartition] = frozenset(),
+) -> None:
+    path = paths.broker_directories(broker_id)
+    data = BrokerDirectoriesNode(directories=directories, accepted=accepted).encode()
     try:
         await store.create(path, data)
     except NodeExists:
@@ -214,6 +278,7 @@ async def _read_own_partitions(store: Store, broker_id: int) -> _OwnPartitions:
             key for key, (partition, _) in own.items() if _is_broken(partition) or set(partition.isr) <= {broker_id}
         },
         in_sync={key for key, (partition, _) in own.items() if broker_id in partition.isr},
+        replicated={key for key, (partition, _) in own.items() if len(partition.replicas) > 1},
         broken_topics=names - topics.keys(),
     )
 

@@ -1,0 +1,162 @@
+"""A broker starts whose log has lost records: its last segment, or its folder, is gone."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from lost_disks import create, fill, image, known
+from world import World, until
+
+from odradek.broker.cluster.directories import accept_losses
+from odradek.clients import Admin
+from odradek.clients.reassignments import ElectionType
+from odradek.log.maintenance import remove_tree
+from odradek.metadata.nodes import NO_LEADER
+from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
+
+T0 = TopicPartition("t", 0)
+VALUES = [b"1", b"2", b"3"]
+Loss = Callable[[World, int], None]
+
+
+def remove_last_segment(world: World, number: int) -> None:
+    disk = world.simulation.disk(world.hosts[number])
+    last = max(name for name in disk.list("/data/t-0") if name.endswith(".log"))
+    disk.remove(f"/data/t-0/{last}")
+
+
+def remove_folder(world: World, number: int) -> None:
+    disk = world.simulation.disk(world.hosts[number])
+    remove_tree(disk, "/data/t-0")
+
+
+both_losses = pytest.mark.parametrize("lose", [remove_last_segment, remove_folder])
+
+
+async def elect_unclean(world: World) -> None:
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        assert await admin.elect_leaders(ElectionType.UNCLEAN, [T0]) == {T0: None}
+
+
+def refusal(world: World, number: int) -> str:
+    with pytest.raises(KafkaError) as error:
+        world.running[number].partitions.leader(*T0)
+    assert error.value.code == ErrorCode.kafka_storage_error
+    return str(error.value)
+
+
+async def until_refused(world: World, number: int) -> None:
+    await until(lambda: world.running[number].partitions.offline_count == 1)
+    await until(lambda: image(world, T0).leader == NO_LEADER)
+
+
+@both_losses
+@pytest.mark.parametrize("ends_cleanly", [True, False], ids=["stopped", "killed"])
+def test_the_last_in_sync_replica_does_not_lead_without_the_records_that_it_had(
+    seed: int, lose: Loss, ends_cleanly: bool
+) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=3)
+        await fill(world, "t", 0, *VALUES)
+        await asyncio.sleep(70)  # the checkpoints are written
+        for number in (0, 1):
+            await world.stop(number)
+        await (world.stop(2) if ends_cleanly else world.kill(2))
+        lose(world, 2)
+        for _ in range(2):  # a second start knows it, too
+            await world.start(2)
+            await until_refused(world, 2)
+            reason = refusal(world, 2)
+            assert "records before offset 3 are lost; no other replica is in sync" in reason
+            assert "odradek partitions elect --unclean --topic t --partition 0" in reason
+            assert "odradek metadata accept-loss --metadata URL --broker-id 2 t-0" in reason
+            await world.stop(2)
+        for number in (2, 0, 1):
+            await world.start(number)
+        await asyncio.sleep(60)
+        assert image(world, T0).leader == NO_LEADER
+        await elect_unclean(world)
+        await until(lambda: set(image(world, T0).isr) == {0, 1, 2})
+        assert world.running[2].partitions.offline_count == 0
+        await fill(world, "t", 0, b"4")
+        assert await world.read("t", 1) == {0: [*VALUES, b"4"]}
+        assert world.running[2].logs.logs[T0].log_end_offset == 4
+        for number in (0, 1, 2):  # it lacks nothing any more, and nothing is held against it
+            await world.stop(number)
+        await world.start(2)
+        await until(lambda: image(world, T0).leader == 2)
+        assert await world.read("t", 1) == {0: [*VALUES, b"4"]}
+
+    World(seed, brokers=3).play(scene)
+
+
+@both_losses
+def test_a_replica_that_others_are_in_sync_with_follows_them_though_it_is_the_first_to_be_back(
+    seed: int, lose: Loss
+) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=3)
+        await fill(world, "t", 0, *VALUES)
+        await asyncio.sleep(70)
+        for number in range(3):
+            await world.kill(number)
+        lose(world, 2)
+        await world.start(2)
+        await until(lambda: image(world, T0).leader == NO_LEADER)
+        assert set(image(world, T0).isr) == {0, 1}
+        await world.start(1)
+        await world.start(0)
+        await until(lambda: set(image(world, T0).isr) == {0, 1, 2})
+        assert await world.read("t", 1) == {0: VALUES}
+        assert world.running[2].logs.logs[T0].log_end_offset == 3
+
+    World(seed, brokers=3, noticed_at_once=True).play(scene)
+
+
+@both_losses
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_it_leads_with_what_is_left_when_an_operator_accepts_the_loss(seed: int, lose: Loss, replicas: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=replicas)
+        await fill(world, "t", 0, *VALUES)
+        for number in reversed(range(replicas)):
+            await world.stop(number)
+        lose(world, 0)
+        await world.start(0)
+        await until_refused(world, 0)
+        refusal(world, 0)
+        with pytest.raises(StorageError, match="broker 0 has no replica of u-7, by the metadata"):
+            await accept_losses(world.store(0), 0, [T0, TopicPartition("u", 7)])
+        directories = await known(world, 0)
+        await accept_losses(world.store(0), 0, [T0])
+        await world.stop(0)
+        await world.start(0)
+        await until(lambda: image(world, T0).leader == 0)
+        await fill(world, "t", 0, b"new")
+        assert await known(world, 0) == directories
+        await world.stop(0)
+        await world.start(0)
+        await until(lambda: image(world, T0).leader == 0)
+        assert await world.read("t", 1) == {0: [b"new"]}
+        await world.stop(0)
+        lose(world, 0)  # again, which nobody has accepted
+        await world.start(0)
+        await until_refused(world, 0)
+
+    World(seed, brokers=replicas).play(scene)
+
+
+def test_a_topic_that_was_deleted_and_made_again_is_not_missed(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=1)
+        await fill(world, "t", 0, *VALUES)
+        await asyncio.sleep(70)
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.delete_topics(["t"])
+        await world.kill(0)  # before the checkpoints forget it
+        await world.start(0)
+        await create(world, "t", partitions=1, replicas=1)
+        await fill(world, "t", 0, b"new")
+        assert await world.read("t", 1) == {0: [b"new"]}
+
+    World(seed).play(scene)

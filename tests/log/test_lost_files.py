@@ -89,7 +89,7 @@ def test_a_log_that_ends_before_what_was_synced_may_not_lead_those_who_have_it(
 
 
 def test_a_cut_below_the_high_watermark_is_no_loss_after_a_crash() -> None:
-    disk, manager = data_directory()
+    _, manager = data_directory()
     manager.open(NOW)
     manager.logs[PARTITION].producers.committed(60)
     manager.checkpoint()

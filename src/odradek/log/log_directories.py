@@ -152,8 +152,9 @@ class LogDirectories:
         self._logs.clear()
         self._logs.update(in_order)
         there = {each.partition for each in everything}
-        for each in (each for directory in explored for each in directory.vanished if each.partition not in there):
-            self._fall_short(each)
+        for shortfall in (each for directory in explored for each in directory.vanished):
+            if shortfall.partition not in there:
+                self._fall_short(shortfall)
         if self._progress.is_stopped:
             raise LoadingStoppedError
         if everything:

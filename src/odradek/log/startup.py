@@ -75,7 +75,7 @@ class OpenedLog:
 class Directory:
     """What is in a data directory, whether a clean shutdown left it, and up to where its logs are compacted.
 
-    `outdated` are partitions that checkpoints tell of and that have no folder, `vanished` those of them that had records.
+    `outdated` are partitions that checkpoints tell of and that have no folder; those in `vanished` had records.
     """
 
     was_closed: bool

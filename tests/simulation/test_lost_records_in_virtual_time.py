@@ -1,6 +1,6 @@
 """M1. One broker's log loses its last segment, or its folder, while all brokers are down.
 
-Brokers end in any order and in any way but a power cut, one of them has its log damaged, and all come back in any order.
+Brokers end in any order and in any way but a power cut, the log of one is damaged, and all come back in any order.
 If the damaged one was the last in sync, an operator elects the replica that has the most. Whatever happened, every
 record that was acknowledged by two replicas is there once, in order.
 """

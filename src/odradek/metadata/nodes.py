@@ -103,10 +103,7 @@ class KnownDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDirectoriesNode:
-    """`/brokers/log_dirs/{id}`: the data directories that a broker counts on, by `directory.id`.
-
-    `accepted` are partitions whose lost records an operator gives up (`log.shortfalls`); the next start takes them out.
-    """
+    """`/brokers/log_dirs/{id}`: data directories by `directory.id`, and partitions whose loss is accepted."""
 
     directories: Mapping[str, KnownDirectory]
     accepted: frozenset[TopicPartition] = frozenset()

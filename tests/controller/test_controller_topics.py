@@ -94,6 +94,8 @@ def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(play) -> None:
         results = await shell.delete_topics(wanted)
         assert codes(results) == [None, None, "unknown_topic_or_partition", "unknown_topic_id"]
         assert [each.name for each in results] == ["a", "b", "c", None]
+        assert [each.topic_id for each in results] == [first, wanted[1], None, UUID(int=5)]
+        assert [each.name for each in results] == ["a", "b", "c", None]
         assert (dict(shell.image.topics), shell.image.deleting) == ({}, frozenset())
         assert await world.everything() == ["/brokers/topics"]
         assert await world.store.children("/admin/delete_topics") == []

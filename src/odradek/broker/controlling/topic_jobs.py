@@ -92,7 +92,7 @@ async def delete_topics(
 
 def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
     """The topic that is meant, or the error that says why it can't be deleted."""
-    name = name_or_id if isinstance(name_or_id, str) else None
+    name, topic_id = (name_or_id, None) if isinstance(name_or_id, str) else (None, name_or_id)
     image = view.image
     topic = image.topics.get(name_or_id) if isinstance(name_or_id, str) else image.topic_by_id(name_or_id)
     error: KafkaError | None = None
@@ -103,5 +103,5 @@ def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
     elif topic is None:
         error = KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with the id {name_or_id}")
     if topic is None:
-        return TopicDeletion(name=name, topic_id=None, error=error)
+        return TopicDeletion(name=name, topic_id=topic_id, error=error)
     return TopicDeletion(name=topic.name, topic_id=topic.topic_id, error=error)

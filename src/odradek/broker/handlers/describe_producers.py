@@ -1,6 +1,7 @@
 """DescribeProducers: the idempotent producers that a partition remembers, and their open transactions (KIP-664).
 
-A partition's leader knows them; its followers will when there are any.
+Every replica of a partition answers from its own log, as in Kafka: `kafka-transactions find-hanging --broker-id` asks
+one broker for all of its partitions.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
 
 def _describe(broker: "Broker", topic: str, number: int) -> dict[str, Any]:
     try:
-        producers = broker.partitions.leader(validate_topic_name(topic), number).log.producers
+        producers = broker.partitions.log(validate_topic_name(topic), number).producers
     except KafkaError as error:
         return {
             "partition_index": number,

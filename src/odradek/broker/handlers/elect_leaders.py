@@ -1,8 +1,9 @@
 """ElectLeaders: the preferred replica shall lead, or where nobody leads, anyone that is alive (KIP-183, KIP-460).
 
-Only the controller does it. When the answer leaves, the elections are in the tree and in this broker's metadata. With
-null partitions all that need one have one, and only those are told of. Versions: 1 knows unclean elections, which may
-lose records, and an error of its own; 2 is flexible. Kafka asks for ALTER on the cluster; here nobody is asked for
+Only the controller does it. When the answer leaves, the elections are in the tree; the request's time-out bounds only
+how long the answer waits until they are in this broker's metadata, too. With null partitions all that need one have
+one, and only those are told of. Versions: 1 knows unclean elections, which may lose records, and an error of its own; 2
+is flexible. Kafka asks for ALTER on the cluster; here nobody is asked for
 anything yet.
 """
 
@@ -10,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.controlling import partition_jobs
+from odradek.broker.controlling.active_controller import ActiveController
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import ElectionType
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -37,17 +39,23 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 async def _elect(broker: "Broker", wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:
     if election_type not in ElectionType._value2member_map_:
         raise KafkaError(ErrorCode.invalid_request, f"there are no elections of type {election_type}")
-    shell = broker.controller
+    shell, loop = broker.controller, asyncio.get_running_loop()
+    held: asyncio.Future[Results] = loop.create_future()
+
+    async def hold(controller: ActiveController) -> Results:
+        results = await partition_jobs.elect_leaders(controller, shell.view, wanted, ElectionType(election_type))
+        if not held.done():
+            held.set_result(results)
+        return results
+
+    deadline = loop.time() + timeout.total_seconds()
+    seen = loop.create_task(shell.do(hold))
     try:
-        async with asyncio.timeout(max(timeout.total_seconds(), 0)):
-            return await shell.do(
-                lambda controller: partition_jobs.elect_leaders(
-                    controller, shell.view, wanted, ElectionType(election_type)
-                )
-            )
-    except TimeoutError:
-        message = "the controller has not come to it yet, and will; ask again"
-        raise KafkaError(ErrorCode.request_timed_out, message) from None
+        await asyncio.wait((seen, held), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((seen,), timeout=max(deadline - loop.time(), 0))
+        return seen.result() if seen.done() else held.result()
+    finally:
+        seen.cancel()
 
 
 def _answer(results: Results) -> dict[str, Any]:

@@ -97,6 +97,11 @@ class Partitions:
             raise self._absence(TopicPartition(topic, partition))
         return found
 
+    def log(self, topic: str, partition: int) -> Log:
+        """The log of a partition that this broker leads or follows. Raises `KafkaError` as `leader`."""
+        follower = self._followers.get(TopicPartition(topic, partition))
+        return self.leader(topic, partition).log if follower is None else follower.log
+
     def current_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
         """`(leader id, leader epoch)` by the image, for clients that ask the wrong broker (KIP-951)."""
         image = self._image.partition(TopicPartition(topic, partition))

@@ -142,11 +142,14 @@ def test_a_seek_forgets_what_was_fetched_and_changes_the_version() -> None:
 def test_a_wrong_checksum_is_an_error_and_nothing_of_that_batch_is_handed_out() -> None:
     damaged = bytearray(batch(2, 2))
     damaged[-1] ^= 1
-    state = state_at(0, fetched(batch(0, 2), bytes(damaged)))
+    state = state_at(0, fetched(batch(0, 2), bytes(damaged), batch(4, 1)))
+    assert offsets(state.take(10)) == [0, 1], "what is before it is"
+    assert (state.error, state.fetch_position) == (None, 2)
+    state = state_at(2, fetched(bytes(damaged), batch(4, 1)))
     assert isinstance(state.error, KafkaError)
     assert state.error.code == ErrorCode.corrupt_message
     assert state.take(10) == []
-    assert state.position == 0
+    assert state.position == 2
 
 
 def test_an_answer_without_one_whole_batch_is_an_error_rather_than_an_endless_loop() -> None:

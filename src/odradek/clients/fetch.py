@@ -108,13 +108,12 @@ def readable_batches(
     """`(position, header, readable)` of each whole batch; markers and aborted transactions are not readable.
 
     `aborted` is the response's `(producer_id, first_offset)`; such a transaction ends at its producer's next marker.
-    Raises `CorruptBatchError` for a batch whose checksum is wrong, before it is handed out.
+    Raises `CorruptBatchError` if the first batch is damaged. A later one that is ends the answer: the next fetch asks
+    for it as the first one, which the broker checks, too.
     """
     waiting = sorted(aborted or (), key=lambda each: each[1], reverse=True)
     rolled_back: set[int] = set()
-    for position, header in iterate_batches(records):
-        if check_crcs and not verify_crc(records, position, header):
-            raise CorruptBatchError(f"the batch at offset {header.base_offset} has a wrong checksum")
+    for position, header in _sound_batches(records, check_crcs=check_crcs):
         while waiting and waiting[-1][1] <= header.last_offset:
             rolled_back.add(waiting.pop()[0])
         if header.is_control:
@@ -122,3 +121,16 @@ def readable_batches(
             yield position, header, False
         else:
             yield position, header, not (header.is_transactional and header.producer_id in rolled_back)
+
+
+def _sound_batches(records: memoryview, *, check_crcs: bool) -> Iterator[tuple[int, BatchHeader]]:
+    is_first = True
+    try:
+        for position, header in iterate_batches(records):
+            if check_crcs and not verify_crc(records, position, header):
+                raise CorruptBatchError(f"the batch at offset {header.base_offset} has a wrong checksum")
+            yield position, header
+            is_first = False
+    except CorruptBatchError:
+        if is_first:
+            raise

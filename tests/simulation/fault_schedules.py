@@ -20,6 +20,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.metadata.store import NoNode
 from odradek.model import KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.record_batch import CRC_START
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.histories import History, verdict
@@ -48,6 +49,7 @@ class Schedule:
     def __init__(self, world: World, *, flushes_by_group: bool = False) -> None:
         self.world = world
         self.done: list[str] = []
+        self.has_flipped = False
         self.chance = world.simulation.entropy("faults")
         self._flushes_by_group = flushes_by_group
         self._undo: list[Callable[[], Any]] = []
@@ -77,7 +79,11 @@ class Schedule:
 
     def _power_may_go(self) -> bool:
         """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""
-        return self._flushes_by_group or (not self._undo and self.is_whole() and not self._is_isr_changing())
+        return self._flushes_by_group or self.is_quiet()
+
+    def is_quiet(self) -> bool:
+        """Whether every replica is in sync, and stays so as far as is known."""
+        return not self._undo and self.is_whole() and not self._is_isr_changing()
 
     def _is_isr_changing(self) -> bool:
         """Whether a leader waits for another in-sync set: it may be written when the leader has lost its power."""
@@ -222,14 +228,46 @@ async def unregister(schedule: Schedule, one: int, other: int) -> None:
         await MemoryStore(schedule.world.tree).delete(paths.broker(one))
 
 
+async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
+    """A bit of what a broker leads flips on its disk; a reader finds out.
+
+    Once in a schedule, with every replica in sync, and nothing else meanwhile: nothing is promised for the last copy.
+    """
+    del other
+    world, chance = schedule.world, schedule.chance
+    led = [each for each in world.running[one].partitions if each.topic_partition.topic == TOPIC]
+    if not schedule.is_quiet() or schedule.has_flipped or not led:
+        return
+    partition = chance.choice(led)
+    log, disk = partition.log, world.simulation.disk(world.hosts[one])
+    segment = chance.choice([each for each in log.segments if each.written_size])
+    batch = chance.choice(list(segment.scan()))
+    data = bytearray(disk.read_file(segment.log.path))
+    data[batch[0] + chance.randrange(CRC_START, batch[1].size)] ^= 1 << chance.randrange(8)
+    file = disk.open(segment.log.path)
+    file.truncate(0)
+    file.append([data])
+    schedule.has_flipped = True
+    schedule.note(f"a bit of {partition.topic_partition} at offset {batch[1].base_offset} has flipped")
+
+    async def read_all() -> None:
+        while log.damage is None:
+            await world.read(TOPIC, PARTITIONS)
+
+    async with asyncio.timeout(PATIENCE_S):
+        await read_all()
+    await until(lambda: world.running[one].logs.get(partition.topic_partition) is not log, within_s=PATIENCE_S)
+    await until(schedule.is_whole, within_s=PATIENCE_S)
+
+
 DEEDS: Final[dict[str, Callable[[Schedule, int, int], Any]]] = {
     function.__name__: function
     for function in (
         kill, cut_power, stop, part, deafen, isolate, cut_off_clients, mute_to_clients, cut_off_tree,
-        blink, expire, depose, unregister,
+        blink, expire, depose, unregister, flip_bit,
     )
 }  # fmt: skip
-NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "cut_off_tree", "blink", "expire"})
+NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "cut_off_tree", "blink", "expire", "flip_bit"})
 BETWEEN_TWO: Final = frozenset({"part", "deafen", "cut_off_clients", "mute_to_clients"})
 
 

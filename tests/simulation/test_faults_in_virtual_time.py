@@ -72,4 +72,4 @@ def test_one_seed_has_one_trace():
 
 
 def test_every_kind_of_fault_is_there():
-    assert DEEDS.keys() == EVERYTHING | {"cut_off_tree", "blink", "expire", "depose", "unregister"}
+    assert DEEDS.keys() == EVERYTHING | {"cut_off_tree", "blink", "expire", "depose", "unregister", "flip_bit"}

@@ -112,6 +112,7 @@ class Broker:
             note=note,
             when_log_stopped=self.failed_logs.notice,
             when_directory_failed=self._notice_failed_directory,
+            when_segment_suspected=lambda key, log, segment: self.partitions.damaged.suspect(key, log, segment),
         )
         self.peers = Peers(runtime, config.broker_id)
         self.controller_requests = ControllerRequests(self)

@@ -12,7 +12,7 @@ from odradek.log.log_config import LOG_APPEND_TIME
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.producer_state import AppendedBatch
 from odradek.log.segment import Segment
-from odradek.log.validation import AppendInfo, check_fetched
+from odradek.log.validation import AppendInfo, fetched_batches
 from odradek.log.view import LogView
 from odradek.model import KafkaError
 from odradek.protocol.control_records import EndTransactionMarker, decode_marker, encode_marker
@@ -20,7 +20,6 @@ from odradek.protocol.record_batch import (
     HEADER_SIZE,
     MAGIC,
     assign_offset,
-    iterate_batches,
     read_header,
     set_log_append_time,
     verify_crc,
@@ -138,14 +137,15 @@ class AppendableLog(LogView):
     def append_fetched(self, records: Buffer, *, now_ms: int) -> int:
         """Take the batches that the partition's leader has from `log_end_offset` on, as they are; how many bytes.
 
-        A last one that is cut is left out. `records` must stay as it is until it is written. Raises `KafkaError`
-        CORRUPT_MESSAGE for batches that are damaged, or do not go on from here; nothing has changed then.
+        A last one that is cut is left out, and so are the batches from the first on that is damaged or does not go on
+        from here: who fetches asks for that one again, as the first, and its leader checks the first. `records` must
+        stay as it is until it is written. Raises `KafkaError` CORRUPT_MESSAGE if it is the first; nothing has changed
+        then.
         """
         if self._failure is not None:
             raise LogStorageError(self._failure)
         view = memoryview(records)
-        batches = list(iterate_batches(view))
-        check_fetched(view, batches, log_end_offset=self.log_end_offset, leader_epoch=self.epochs.latest)
+        batches = fetched_batches(view, log_end_offset=self.log_end_offset, leader_epoch=self.epochs.latest)
         size = 0
         for position, header in batches:
             size = position + header.size

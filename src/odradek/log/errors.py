@@ -4,6 +4,7 @@ import errno
 from typing import Final
 
 from odradek.model import ErrorCode, KafkaError, StorageError
+from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime.disk import NO_ROOM
 
 _PASSING_ERRORS: Final = (*NO_ROOM, errno.EMFILE, errno.ENFILE)
@@ -45,6 +46,14 @@ class DamagedFileError(StorageError):
 
 class CutFileError(DamagedFileError):
     """The file ends inside its last batch or entry: it is being written, or was when its broker died, or was cut."""
+
+
+class DamagedSegmentError(CorruptBatchError):
+    """A reader did not find what it looked for: the file at `path` is damaged, or an index misled."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path = path
+        super().__init__(message)
 
 
 class LogStorageError(KafkaError, StorageError):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.config import BrokerConfig
 from odradek.log.cleanable import Dirtiness, measure, plan
 from odradek.log.compaction import CleanedSegment, Compaction
-from odradek.log.errors import LogStorageError, is_disk_failure, is_passing
+from odradek.log.errors import DamagedFileError, LogStorageError, is_disk_failure, is_passing
 from odradek.log.log import Log
 from odradek.log.record_filter import RecordFilter
 from odradek.model import StorageError, TopicPartition
@@ -344,6 +344,8 @@ class LogCleaner:
             return
         if isinstance(cause, OSError) and is_disk_failure(cause) and log.when_failed is not None:
             log.when_failed(cause)
+        if isinstance(error, DamagedFileError):
+            log.suspect(error.path)
         self.uncleanable[partition] = str(error) or repr(error)
         _logger.error("%s is not compacted any more, until the broker is restarted: %s", log.directory, error)
 

@@ -24,6 +24,7 @@ from odradek.log.maintenance import MaintenanceJob
 from odradek.log.names import parent_of, stray_folder
 from odradek.log.ownership import Ownership
 from odradek.log.progress import LoadingStoppedError, Progress
+from odradek.log.segment import Segment
 from odradek.log.shortfalls import Shortfall, Shortfalls
 from odradek.log.startup import (
     Directory,
@@ -58,11 +59,12 @@ class LogDirectories:
         note: str = "odradek serve",
         when_log_stopped: Callable[[], None] | None = None,
         when_directory_failed: Callable[[Set[TopicPartition], StorageError], None] | None = None,
+        when_segment_suspected: Callable[[TopicPartition, Log, Segment], None] | None = None,
     ) -> None:
         """`config_for` tells a topic's configuration; `note` is what a second broker is told about this one.
 
         `when_log_stopped` is called for each log that the disk's fault has stopped, `when_directory_failed` for all of
-        a directory whose disk has failed.
+        a directory whose disk has failed, `when_segment_suspected` for a segment that is to be checked for damage.
         """
         self.directories = list(directories)
         self.broker_id = broker_id
@@ -72,6 +74,7 @@ class LogDirectories:
         self._config_for = config_for
         self._when_log_stopped = when_log_stopped
         self._when_directory_failed = when_directory_failed
+        self._when_segment_suspected = when_segment_suspected
         self._ownership = Ownership(
             disk, self.directories, broker_id=broker_id, cluster_id=cluster_id, entropy=entropy, note=note
         )
@@ -304,7 +307,7 @@ class LogDirectories:
         self._logs[partition] = opened.log
         if opened.shortfall is not None:
             self._fall_short(opened.shortfall)
-        self._watch(opened.log)
+        self._watch(partition, opened.log)
         self._counts[parent_of(opened.found.folder)] += 1
         opened.log.producers.committed(min(opened.found.high_watermark, opened.log.written_offset))
         if opened.topic_id is not None:
@@ -352,8 +355,10 @@ class LogDirectories:
 
     # ---- disks that fail while the broker runs ----------------------------------------------------------------
 
-    def _watch(self, log: Log) -> None:
+    def _watch(self, partition: TopicPartition, log: Log) -> None:
         log.when_failed = partial(self._log_failed, log)
+        if self._when_segment_suspected is not None:
+            log.when_suspected = partial(self._when_segment_suspected, partition, log)
 
     def _log_failed(self, log: Log, error: OSError) -> None:
         if is_disk_failure(error):

@@ -98,7 +98,7 @@ class LogManager(LogDirectories):
                 self.fail_directory(directory, cause)
                 continue
             self._logs[partition] = log
-            self._watch(log)
+            self._watch(partition, log)
             self._counts[directory] += 1
             return log
         raise OfflineDirectoryError("; ".join(map(str, self.offline_directories.values())))
@@ -160,6 +160,19 @@ class LogManager(LogDirectories):
                 self._offline[partition] = error  # a new topic must not find its records there
                 raise
             self._folders_to_remove.append((now_ms + delay_ms, target))
+
+    def put_aside(self, partition: TopicPartition, reason: str) -> None:
+        """Take the partition's log away and keep its files, in a folder that is no log's: they are an operator's.
+
+        Raises `LogStorageError`; the log is as it was then.
+        """
+        log = self._logs[partition]
+        self._put_aside(partition, log.directory, reason)
+        del self._logs[partition]
+        self._topic_ids.pop(partition, None)
+        self.cleaner.forget(partition)
+        log.abandon()
+        self._counts[parent_of(log.directory)] -= 1
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:
         """Ask `config_for` again, for the logs of these partitions of `topic`; those that are not here are ignored."""

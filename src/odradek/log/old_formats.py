@@ -14,7 +14,9 @@ from typing import Final
 from zlib import crc32
 
 from odradek.log.files import PooledFile
+from odradek.runtime import File
 
+OLD_FORMATS: Final = (0, 1)
 _HEAD: Final = struct.Struct(">qiIb")
 _CRC_START: Final = 16
 _LENGTH_OVERHEAD: Final = 12
@@ -23,7 +25,7 @@ _SHORTEST: Final = {0: 14, 1: 22}
 _CHUNK_BYTES: Final = 1 << 20
 
 
-def old_message(file: PooledFile, position: int, size: int) -> int | None:
+def old_message(file: File | PooledFile, position: int, size: int) -> int | None:
     """The format, 0 or 1, of the message that begins at `position` of a file of `size` bytes.
 
     None if none does that is whole and has the right checksum. Raises `OSError`.

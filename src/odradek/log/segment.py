@@ -18,15 +18,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+from odradek.log.errors import DamagedSegmentError
 from odradek.log.files import FilePool
 from odradek.log.index_file import IndexFile
 from odradek.log.index_mending import true_indexes
 from odradek.log.log_config import LogConfig
 from odradek.log.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_file
 from odradek.log.offset_index import ENTRY, OffsetIndex
+from odradek.log.old_formats import OLD_FORMATS
 from odradek.log.time_index import NO_TIMESTAMP, TimeIndex
 from odradek.log.transaction_index import AbortedTransaction, TransactionIndex
-from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header
+from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header, verify_crc
 from odradek.runtime import Buffer
 
 _logger = logging.getLogger("odradek.log")
@@ -77,6 +79,8 @@ class Segment:
         self.is_created = False
         self.is_cut = False
         """Whether the file lost its end after it was synced: there is more than gaps between offsets then."""
+        self.was_suspected = False
+        """Whether it was checked for damage."""
         self.end_batch: tuple[int, int] | None = None
         """`(last offset, leader epoch)` of the last batch, if `load_end` found one."""
         self._suffix = suffix
@@ -276,7 +280,9 @@ class Segment:
                 is_true = position + header.size == self.written_size
             if is_true and not self.is_cut:
                 return self.written_size
-        raise CorruptBatchError(f"offset {offset} is not at byte {start} of {self.log.path} or behind it")
+        raise DamagedSegmentError(
+            self.log.path, f"offset {offset} is not at byte {start} of {self.log.path} or behind it"
+        )
 
     def mend_indexes(self, reason: str) -> bool:
         """Make both indexes of what is in the segment, because one of them misled; whether that was of use.
@@ -339,7 +345,9 @@ class Segment:
     ) -> Buffer:
         """Up to `max_bytes` from `position`, none beyond `end`; the last batch may be cut, the first is not.
 
-        If the first is larger: all of it with `at_least_one`, else nothing.
+        If the first is larger: all of it with `at_least_one`, else nothing. Raises `DamagedSegmentError` if the
+        checksum of the first is wrong. Those behind it are not checked, which costs a microsecond each: a reader that
+        refuses one of them asks for it again, and it is the first one then.
         """
         if not at_least_one and max_bytes < end - position:
             # Most often the rest of an answer that others have filled: too little for a batch, and not worth a copy.
@@ -351,15 +359,21 @@ class Segment:
             if not at_least_one or position >= end:
                 return b""
             data = self.log.read(position, HEADER_SIZE)
-        size = read_header(data).size
-        if size <= len(data):
-            return data
-        if not at_least_one:
-            return b""
-        data = self._read(position, size, lend)
-        if len(data) < size:
-            raise CorruptBatchError(f"the batch at byte {position} of {self.log.path} is cut")
+        first = read_header(data)
+        if first.size > len(data):
+            if not at_least_one:
+                return b""
+            if position + first.size > self.written_size:
+                raise DamagedSegmentError(self.log.path, f"the batch at byte {position} of {self.log.path} is cut")
+            data = self._read(position, first.size, lend)
+        if first.magic not in OLD_FORMATS and not self._is_sound(first, data):
+            message = f"the batch at byte {position} of {self.log.path} is damaged: its checksum or its offset is wrong"
+            raise DamagedSegmentError(self.log.path, message)
         return data
+
+    def _is_sound(self, header: BatchHeader, data: Buffer) -> bool:
+        is_here = self.base_offset <= header.base_offset <= header.last_offset < self.next_offset
+        return header.magic == MAGIC and is_here and verify_crc(data, 0, header)
 
     def _read(self, position: int, length: int, lend: Lender | None) -> Buffer:
         if lend is None or length < _WORTH_LENDING_BYTES:
@@ -376,7 +390,7 @@ class Segment:
                 chunk, start = self.log.read(position, min(_SCAN_BYTES, end - position)), position
             header = read_header(chunk, position - start)
             if header.magic != MAGIC or header.size < HEADER_SIZE:
-                raise CorruptBatchError(f"there is no batch at byte {position} of {self.log.path}")
+                raise DamagedSegmentError(self.log.path, f"there is no batch at byte {position} of {self.log.path}")
             yield position, header
             position += header.size
 
@@ -460,7 +474,7 @@ class Segment:
             self.aborted.truncate(offset)
         self.forget_recent()
         if not self.load_end():
-            raise CorruptBatchError(f"{self.log.path} has no whole batches before offset {offset}")
+            raise DamagedSegmentError(self.log.path, f"{self.log.path} has no whole batches before offset {offset}")
         self.next_offset = offset
 
     def close(self) -> None:

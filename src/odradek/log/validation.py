@@ -5,7 +5,7 @@ more than all else that a broker does with a batch (docs/decisions/0005). The ru
 of `LogValidator` and of Produce version 3 and later.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from odradek.config import LONG_MAX
@@ -22,6 +22,7 @@ from odradek.protocol.record_batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatchError,
+    iterate_batches,
     read_header,
     verify_crc,
 )
@@ -169,15 +170,27 @@ def check_batch(
     return header
 
 
-def check_fetched(
-    records: memoryview, batches: Sequence[tuple[int, BatchHeader]], *, log_end_offset: int, leader_epoch: int
-) -> None:
-    """Raise `CorruptBatchError` unless a follower's log may go on with `batches`, each at its position in `records`.
+def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
+    """Return the batches at the head of `records` with which a follower's log may go on, each with its position.
 
-    The log ends at `log_end_offset`, in `leader_epoch`. Compaction leaves gaps; recovery believes what is like this.
+    The log ends at `log_end_offset`, in `leader_epoch`. Raises `KafkaError` if it is the first batch that is wrong.
+    """
+    batches: list[tuple[int, BatchHeader]] = []
+    try:
+        batches.extend(_checked(records, log_end_offset, leader_epoch))  # keeps those before one that is wrong
+    except KafkaError:
+        if not batches:
+            raise
+    return batches
+
+
+def _checked(records: memoryview, log_end_offset: int, leader_epoch: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield the batches; raise `KafkaError` at the first that is wrong.
+
+    Compaction leaves gaps; recovery accepts a log that is like this.
     """
     expected, epoch = log_end_offset, leader_epoch
-    for position, header in batches:
+    for position, header in iterate_batches(records):
         offset = header.base_offset
         if not verify_crc(records, position, header):
             raise CorruptBatchError(f"the batch at offset {offset} was damaged on its way: its checksum is wrong")
@@ -187,6 +200,7 @@ def check_fetched(
             raise CorruptBatchError(
                 f"the batch at offset {offset} has leader epoch {header.partition_leader_epoch}, after {epoch}"
             )
+        yield position, header
         expected, epoch = header.next_offset, header.partition_leader_epoch
 
 

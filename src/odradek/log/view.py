@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from odradek.log.durability import Durability
-from odradek.log.errors import LogStorageError, is_disk_failure
+from odradek.log.errors import DamagedFileError, DamagedSegmentError, LogStorageError, is_disk_failure
 from odradek.log.files import FilePool
 from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
@@ -46,6 +46,11 @@ class LogView:
         self._failure: str | None = None
         self.when_failed: Callable[[OSError], None] | None = None
         """Called when the log has stopped, once, and with what says that the disk has failed where it goes on."""
+        self.when_suspected: Callable[[Segment], None] | None = None
+        """Called when a reader, or compaction, did not find in a segment what should be there; once for each."""
+        self._suspected: set[Segment] = set()
+        self.damage: DamagedFileError | None = None
+        """What is wrong with a file of the log, once that is known (see `damage`): it cannot be copied from here."""
         self._trash = Trash()
 
     @property
@@ -134,6 +139,9 @@ class LogView:
             )
         except OSError as error:
             raise self._unreadable(error) from error
+        except DamagedSegmentError as error:
+            self.suspect(error.path)
+            raise
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -172,6 +180,9 @@ class LogView:
             return find_first_since(self._segments, timestamp, self.log_start_offset)
         except OSError as error:
             raise self._unreadable(error) from error
+        except DamagedSegmentError as error:
+            self.suspect(error.path)
+            raise
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp, or None if there is none (KIP-734)."""
@@ -179,6 +190,30 @@ class LogView:
             return find_latest(self._segments, self.log_start_offset)
         except OSError as error:
             raise self._unreadable(error) from error
+        except DamagedSegmentError as error:
+            self.suspect(error.path)
+            raise
+
+    def suspect(self, path: str) -> None:
+        """Have the segment whose `.log` file is at `path` checked for damage, if it was not yet."""
+        for segment in self._segments:
+            if segment.log.path == path and not segment.was_suspected and self.when_suspected is not None:
+                segment.was_suspected = True
+                self._suspected.add(segment)
+                self.when_suspected(segment)
+
+    def checked(self, segment: Segment, size: int, damage: DamagedFileError | None) -> bool:
+        """Know what is wrong with `segment`, as it was when it had `size` bytes; return whether that is news."""
+        self._suspected.discard(segment)
+        if damage is None or self.damage is not None or segment not in self._segments or segment.written_size < size:
+            return False
+        self.damage = damage
+        return True
+
+    @property
+    def may_be_damaged(self) -> bool:
+        """Whether a file of the log is damaged, or is being checked."""
+        return self.damage is not None or bool(self._suspected)
 
     def _unreadable(self, error: OSError) -> LogStorageError:
         if is_disk_failure(error) and self.when_failed is not None:

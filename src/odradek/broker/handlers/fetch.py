@@ -21,6 +21,7 @@ from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.serving.responses import gathered_frame
 from odradek.log import Log
+from odradek.log.errors import DamagedSegmentError
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
@@ -247,13 +248,16 @@ class _Fetch(PendingReply):
             end = partition.last_stable_offset
         records: Buffer = b""
         if offset < end and (left > 0 or at_least_one):
-            records = log.read(
-                offset,
-                max(min(target.max_bytes, left), 0),
-                up_to_offset=end,
-                at_least_one=at_least_one,
-                lend=self._broker.server.answer_buffers.lend,
-            )
+            try:
+                records = log.read(
+                    offset,
+                    max(min(target.max_bytes, left), 0),
+                    up_to_offset=end,
+                    at_least_one=at_least_one,
+                    lend=self._broker.server.answer_buffers.lend,
+                )
+            except DamagedSegmentError as error:
+                raise partition.read_error(error) from error
         aborted = _aborted(log, offset, records) if self._read_committed else None
         return self._answer(partition, key, records, aborted), offset < end
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
+from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import AppendInfo, Log
 from odradek.metadata.image import PartitionImage
 from odradek.metrics.counters import TopicTraffic
@@ -430,6 +431,16 @@ class Partition:
         if replica not in self.replication.remotes:
             code = ErrorCode.unknown_leader_epoch if current_leader_epoch >= 0 else ErrorCode.not_leader_or_follower
             raise KafkaError(code, f"broker {replica} has no replica of {self.topic_partition}")
+
+    def read_error(self, error: DamagedSegmentError) -> KafkaError:
+        """Return what a reader of a damaged place is told.
+
+        Clients give up for CORRUPT_MESSAGE. KAFKA_STORAGE_ERROR lets them look for the leader anew, and there will be
+        another one if there is one in sync.
+        """
+        if self.log.may_be_damaged and len(self.isr) > 1:
+            return KafkaError(ErrorCode.kafka_storage_error, str(error))
+        return error
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
         """Where the log of who fetches and this one part, if they do (see `replication.divergence`)."""

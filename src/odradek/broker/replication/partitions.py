@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 
+from odradek.broker.replication.damaged_logs import DamagedLogs
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.in_sync_sets import InSyncSets
 from odradek.broker.replication.offline_logs import OfflineLogs
@@ -66,6 +67,7 @@ class Partitions:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
         self._offline = OfflineLogs(try_again=self._begin_again)
+        self.damaged = DamagedLogs(runtime.disk, logs, config.broker_id, lambda: self._image, when_logs_change)
         self._followers: dict[TopicPartition, Follower] = {}
         self._to_begin: deque[TopicPartition] = deque()
         self._settled: list[asyncio.Future[None]] = []
@@ -239,7 +241,10 @@ class Partitions:
         offline = {key.partition for key in self._offline if key.topic == topic.name}
         for number, image in topic.partitions.items():
             if known.get(number) is not image or number in offline:
-                self._apply_partition(topic, TopicPartition(topic.name, number), image)
+                key = TopicPartition(topic.name, number)
+                self._apply_partition(topic, key, image)
+                if self.damaged.is_damaged(key):
+                    self._when_logs_change()  # it can be used, or can't, by who else is in sync
 
     def _apply_partition(self, topic: TopicImage, key: TopicPartition, image: PartitionImage) -> None:
         if self._is_leader(image):
@@ -254,7 +259,8 @@ class Partitions:
         self._resign(key, KafkaError(ErrorCode.not_leader_or_follower))
         if not self._is_follower(image):
             self._unfollow(key)
-        elif (follower := self._followers.get(key)) is None:
+        elif (follower := self._followers.get(key)) is None or self.damaged.may_be_copied(key, image):
+            self._unfollow(key)
             self._to_begin.append(key)
         else:
             follower.update(image)
@@ -284,6 +290,7 @@ class Partitions:
             if topic_id is not None and self._logs.topic_id(key) not in (None, topic_id):
                 _log.warning("the log of %s is of a topic that was deleted; it goes", key)
                 self._logs.delete(key, now_ms, is_outdated=True)
+            self.damaged.put_aside(key, image)
             log = self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms, is_copied=is_copied)
             if log.failure is not None:
                 raise LogStorageError(log.failure)
@@ -391,7 +398,11 @@ class Partitions:
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Whether the log of a replica can't be opened, or has stopped."""
         log = self._logs.get(topic_partition)
-        return topic_partition in self._offline or (log is not None and log.failure is not None)
+        return (
+            topic_partition in self._offline
+            or (log is not None and log.failure is not None)
+            or self.damaged.is_to_be_replaced(topic_partition)
+        )
 
     # ---- from time to time --------------------------------------------------------------------------------------
 
@@ -452,6 +463,7 @@ class Partitions:
         """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._offline.stop()
+        self.damaged.stop()
         self._to_begin.clear()
         self._begin_some()
         prepared = self._stop_maintenance()
@@ -472,6 +484,7 @@ class Partitions:
         self._to_begin.clear()
         self._begin_some()
         self._offline.stop()
+        self.damaged.stop()
         self._stop_maintenance()
         self.writer.kill()
 

@@ -1,0 +1,123 @@
+"""Replicas whose files are damaged: another in-sync replica leads, and this broker copies the good data back.
+
+```
+a reader, or compaction, meets a batch that cannot be ──► the segment is checked on the background thread ──► damaged
+another replica is in sync    the controller is told that the log cannot be used: another replica leads, and this one
+                              is out of the ISR ──► the log is put aside, and a new one is copied from the leader
+no other is                   this broker leads on: what is good is served, the damaged place answers CORRUPT_MESSAGE
+```
+Which of the two holds is asked of the image each time, so that a follower that gets in sync later takes over then.
+A log that is damaged a second time is not copied again: its disk cannot be relied on, and each copy would be put aside.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from odradek.log.damage import Suspicion
+from odradek.log.errors import DamagedFileError, LogStorageError
+from odradek.log.log import Log
+from odradek.log.manager import LogManager
+from odradek.log.segment import Segment
+from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.model import TopicPartition
+from odradek.runtime import Disk
+
+_log = logging.getLogger("odradek.broker")
+
+
+class DamagedLogs:
+    """The damaged logs of one broker. `when_found` is called on the event loop when a log turns out to be damaged."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        logs: LogManager,
+        broker_id: int,
+        image: Callable[[], ClusterImage],
+        when_found: Callable[[], None],
+    ) -> None:
+        self._disk = disk
+        self._logs = logs
+        self._broker_id = broker_id
+        self._image = image
+        self._when_found = when_found
+        self._epochs: dict[TopicPartition, int] = {}
+        """The leader epoch in which the damage was found."""
+        self._put_aside: set[TopicPartition] = set()
+        self._has_stopped = False
+
+    def suspect(self, key: TopicPartition, log: Log, segment: Segment) -> None:
+        """Check a segment of a log on the background thread."""
+        if self._has_stopped:
+            return
+        suspicion = Suspicion.of(segment)
+        check = self._disk.submit(suspicion.run, background=True)
+        check.add_done_callback(partial(self._checked, key, log, suspicion))
+
+    def _checked(
+        self, key: TopicPartition, log: Log, suspicion: Suspicion, check: "asyncio.Future[DamagedFileError | None]"
+    ) -> None:
+        if self._has_stopped or check.cancelled():
+            return
+        damage = check.result()
+        if log.checked(suspicion.segment, suspicion.size, damage) and self._logs.get(key) is log:
+            partition = self._image().partition(key)
+            self._epochs[key] = -1 if partition is None else partition.leader_epoch
+            self._report(key, log)
+            self._when_found()
+
+    def is_damaged(self, key: TopicPartition) -> bool:
+        """Return whether the partition's log is known to be damaged."""
+        log = self._logs.get(key)
+        return log is not None and log.damage is not None
+
+    def is_to_be_replaced(self, key: TopicPartition) -> bool:
+        """Return whether the partition's log is damaged and another living broker is in sync."""
+        partition = self._image().partition(key) if self.is_damaged(key) else None
+        return partition is not None and self._has_successor(partition)
+
+    def _has_successor(self, partition: PartitionImage) -> bool:
+        brokers = self._image().brokers
+        return any(each != self._broker_id and each in brokers for each in partition.isr)
+
+    def may_be_copied(self, key: TopicPartition, partition: PartitionImage) -> bool:
+        """Return whether the partition's log is damaged and not needed: another broker leads, without this one.
+
+        That must be so in a later epoch than the one in which the damage was found: in that one the leader may be about
+        to take this broker into the ISR.
+        """
+        is_follower = partition.has_leader and self._broker_id not in (partition.leader, *partition.isr)
+        return self.is_damaged(key) and is_follower and partition.leader_epoch > self._epochs.get(key, -1)
+
+    def put_aside(self, key: TopicPartition, partition: PartitionImage) -> None:
+        """Make room for a new log, which is copied from the leader, if it `may_be_copied`. Raises `LogStorageError`."""
+        if not self.may_be_copied(key, partition):
+            return
+        damage = self._logs.logs[key].damage
+        if key in self._put_aside:
+            raise LogStorageError(
+                f"{damage}: the log was copied anew since this broker started, and is damaged again; check its disk, "
+                "then restart the broker"
+            )
+        self._logs.put_aside(key, f"damaged: {damage}")
+        self._put_aside.add(key)
+
+    def _report(self, key: TopicPartition, log: Log) -> None:
+        damage = log.damage
+        if self.is_to_be_replaced(key):
+            _log.error("%s is damaged: %s; another in-sync replica leads, and this one is copied anew", key, damage)
+            return
+        _log.error(
+            "%s is damaged: %s; no other replica is in sync: reads of that place fail with CORRUPT_MESSAGE, and an "
+            "in-sync replica takes over as soon as there is one. `odradek log verify %s` shows the damage; "
+            "`kafka-delete-records` gives up the records before an offset behind it",
+            key,
+            damage,
+            log.directory,
+        )
+
+    def stop(self) -> None:
+        """Check nothing more."""
+        self._has_stopped = True

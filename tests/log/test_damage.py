@@ -1,0 +1,109 @@
+"""Damage in a segment: what a reader notices, and what a check of the whole file says. Row M1."""
+
+import pytest
+from test_log_segments import NOW, append, new_log
+from test_log_verification import flip
+
+from odradek.log import Log
+from odradek.log.damage import Suspicion
+from odradek.log.errors import DamagedSegmentError
+from odradek.log.segment import Segment
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.record_batch import iterate_batches
+from odradek.testing.disk import MemoryDisk
+
+FIRST = f"/data/t-0/{0:020d}.log"
+CONFIG = {"segment_bytes": 2000, "index_interval_bytes": 300}
+
+
+def written() -> tuple[MemoryDisk, Log, list[Segment]]:
+    """A log of 50 batches in several segments, and the segments that are suspected from now on."""
+    disk = MemoryDisk()
+    log = new_log(disk, **CONFIG)
+    for _ in range(50):
+        append(log, NOW)
+    suspected: list[Segment] = []
+    log.when_suspected = suspected.append
+    return disk, log, suspected
+
+
+def read_all(log: Log) -> int:
+    """The offset up to which a reader gets that checks nothing."""
+    offset = 0
+    while data := log.read(offset, 500):
+        offset = max(header.next_offset for _, header in iterate_batches(data))
+    return offset
+
+
+BYTES = {"base offset": 2, "length": 8, "magic": 16, "crc": 18, "attributes": 22, "value": 65}
+
+
+@pytest.mark.parametrize("byte", BYTES.values(), ids=BYTES)
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_batch_that_is_not_what_was_written_is_refused_and_found(number: int, byte: int) -> None:
+    disk, log, suspected = written()
+    start = log.segments[0].find(number)
+    flip(disk, FIRST, start + byte)
+    for _ in range(2):
+        with pytest.raises(DamagedSegmentError) as caught:
+            log.read(number, 1000)
+        assert caught.value.code is ErrorCode.corrupt_message
+    assert suspected == [log.segments[0]], "once"
+    assert log.may_be_damaged
+    suspicion = Suspicion.of(suspected[0])
+    damage = suspicion.run()
+    assert damage is not None
+    assert (damage.path, damage.byte) == (FIRST, start)
+    assert log.checked(suspicion.segment, suspicion.size, damage)
+    assert log.damage is damage
+
+
+def test_a_length_that_is_wrong_by_gigabytes_costs_no_memory() -> None:
+    disk, log, _ = written()
+    flip(disk, FIRST, 8, bits=0x40)
+    lent: list[int] = []
+
+    def lend(size: int) -> memoryview:
+        lent.append(size)
+        return memoryview(bytearray(size))
+
+    with pytest.raises(DamagedSegmentError):
+        log.read(0, 1000, lend=lend)
+    assert sum(lent) < 1 << 20
+
+
+def test_a_file_that_is_whole_is_not_damaged() -> None:
+    _, log, _ = written()
+    assert read_all(log) == 50
+    for segment in log.segments:
+        assert Suspicion.of(segment).run() is None
+    log.suspect(FIRST)
+    assert log.may_be_damaged
+    assert not log.checked(log.segments[0], log.segments[0].written_size, None)
+    assert not log.may_be_damaged
+
+
+def test_damage_in_a_segment_that_is_gone_by_now_is_none_of_the_log() -> None:
+    disk, log, _ = written()
+    segment = log.segments[1]
+    flip(disk, segment.log.path, 65)
+    suspicion = Suspicion.of(segment)
+    damage = suspicion.run()
+    log.truncate(segment.base_offset)
+    assert damage is not None
+    assert not log.checked(suspicion.segment, suspicion.size, damage)
+    assert log.damage is None
+
+
+def test_a_follower_takes_what_is_before_a_damaged_batch_and_refuses_that_one() -> None:
+    _, leader, _ = written()
+    data = bytearray(leader.read(0, 600))
+    positions = [position for position, _ in iterate_batches(data)]
+    data[positions[3] + 65] ^= 1
+    follower = new_log(MemoryDisk(), **CONFIG)
+    assert follower.append_fetched(data, now_ms=NOW) == positions[3]
+    assert follower.log_end_offset == 3
+    with pytest.raises(KafkaError) as caught:
+        follower.append_fetched(data[positions[3] :], now_ms=NOW)
+    assert caught.value.code is ErrorCode.corrupt_message
+    assert follower.log_end_offset == 3

@@ -1,0 +1,197 @@
+"""Files of a replica that are damaged under it, in virtual time (M1): others lead on, and the good data come back."""
+
+import asyncio
+import logging
+
+import pytest
+from test_log_verification import flip
+from world import World, until
+
+from odradek.broker.replication.partition import Partition
+from odradek.clients import Admin
+from odradek.log.errors import DamagedSegmentError
+from odradek.model import ErrorCode, TopicPartition
+
+T0 = TopicPartition("t", 0)
+FIRST = f"{0:020d}.log"
+CONFIG = {"default.replication.factor": "3", "log.segment.bytes": "2000", "replica.lag.time.max.ms": "2000"}
+
+
+async def create(world: World, *, replicas: int = 3, **config: str) -> None:
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        await admin.create_topic("t", partitions=1, replication_factor=replicas, configs=settings)
+    await until(lambda: len(leaders(world)) == 1)
+    await until(lambda: len(leader_of(world)[1].isr) == replicas)
+
+
+def leaders(world: World) -> dict[int, Partition]:
+    found = {number: broker.partitions.get(T0) for number, broker in world.running.items()}
+    return {number: partition for number, partition in found.items() if partition is not None}
+
+
+def leader_of(world: World) -> tuple[int, Partition]:
+    (found,) = leaders(world).items()
+    return found
+
+
+async def fill(world: World, count: int, *, first: int = 0) -> None:
+    async with world.producer("writer", linger_ms=0) as producer:
+        for value in range(first, first + count):
+            await (await producer.send("t", b"%d" % value, partition=0))
+
+
+def damage(world: World, number: int, *, byte: int = 65, name: str = FIRST) -> None:
+    """Flip a bit of the first batch, or of another, in the file of a broker's log."""
+    log = world.running[number].logs.logs[T0]
+    flip(world.simulation.disk(world.hosts[number]), f"{log.directory}/{name}", byte)
+
+
+def strays(world: World, number: int) -> list[str]:
+    return [each for each in world.simulation.disk(world.hosts[number]).list("/data") if each.endswith("-stray")]
+
+
+def good_files(world: World) -> set[bytes]:
+    """The first segments of all replicas: one, if they are alike."""
+    return {
+        world.simulation.disk(host).read_file(f"{world.running[number].logs.logs[T0].directory}/{FIRST}")
+        for number, host in enumerate(world.hosts)
+    }
+
+
+async def whole(world: World, replicas: int = 3) -> None:
+    await until(lambda: len(leaders(world)) == 1 and len(leader_of(world)[1].isr) == replicas)
+
+
+@pytest.mark.parametrize("byte", [65, 8, 9, 16, 17, 3], ids=["value", "length", "lower", "magic", "crc", "offset"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_leader_whose_file_is_damaged_hands_over_and_copies_the_good_data_back(seed: int, byte: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 100)
+        damaged, _ = leader_of(world)
+        damage(world, damaged, byte=byte)
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(100)]}
+        assert leader_of(world)[0] != damaged
+        await fill(world, 10, first=100)
+        await whole(world)
+        assert len(good_files(world)) == 1
+        (stray,) = strays(world, damaged)
+        assert FIRST in world.simulation.disk(world.hosts[damaged]).list(f"/data/{stray}"), "an operator may look at it"
+        assert world.running[damaged].partitions.offline_count == 0
+        await world.stop(leader_of(world)[0])
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(110)]}
+
+    World(seed, CONFIG, brokers=3).play(scene)
+
+
+def test_damage_behind_the_first_batch_of_an_answer_stops_nobody_who_checks() -> None:
+    """The reader that refuses a batch asks for it again, as the first one, and that one is checked."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 10)
+        damaged, partition = leader_of(world)
+        damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(10)]}
+        assert leader_of(world)[0] != damaged
+
+    World(1, CONFIG, brokers=3).play(scene)
+
+
+def test_a_leader_that_is_alone_serves_what_is_good_until_another_is_in_sync(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        await create(world, replicas=2)
+        await fill(world, 100)
+        damaged, partition = leader_of(world)
+        (other,) = [each for each in partition.isr if each != damaged]
+        await world.kill(other)
+        await until(lambda: partition.isr == (damaged,))
+        damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)
+        async with world.consumer("reader", "t") as consumer:
+            found: list[bytes] = []
+            for _ in range(5):
+                found += [each.value or b"" for each in await consumer.poll(1000)]
+            assert found == [b"%d" % value for value in range(5)]
+            with pytest.raises(DamagedSegmentError) as caught:
+                partition.log.read(5, 1000)
+            assert partition.read_error(caught.value).code is ErrorCode.corrupt_message
+        await fill(world, 10, first=100)
+        assert leader_of(world)[0] == damaged
+        (said,) = [each.getMessage() for each in caplog.records if "is damaged" in each.getMessage()]
+        assert "`odradek log verify /data/t-0` shows the damage" in said
+        await world.start(other)
+        await until(lambda: list(leaders(world)) == [other])
+        await whole(world, 2)
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(110)]}
+        assert strays(world, damaged)
+
+    with caplog.at_level(logging.INFO, "odradek"):
+        World(1, CONFIG, brokers=3, noticed_at_once=True).play(scene)
+
+
+def test_a_follower_that_is_behind_takes_what_is_good_before_the_damage() -> None:
+    """Its leader, which is alone in sync, then knows of the damage without a consumer."""
+
+    async def scene(world: World) -> None:
+        await create(world, replicas=2)
+        await fill(world, 10)
+        damaged, partition = leader_of(world)
+        (other,) = [each for each in partition.isr if each != damaged]
+        await world.kill(other)
+        await until(lambda: partition.isr == (damaged,))
+        await fill(world, 10, first=10)
+        damage(world, damaged, byte=partition.log.segments[0].find(15) + 65)
+        await world.start(other)
+        await until(lambda: world.running[other].logs.logs[T0].written_offset == 15)
+        await until(lambda: partition.log.damage is not None)
+        assert leader_of(world)[0] == damaged
+        assert not strays(world, damaged), "it has what nobody else has"
+
+    World(1, CONFIG, brokers=3).play(scene)
+
+
+def test_a_log_that_is_damaged_again_is_offline_until_the_broker_is_restarted() -> None:
+    async def scene(world: World) -> None:
+        await create(world, replicas=2)
+        await fill(world, 20)
+        damaged, partition = leader_of(world)
+        (other,) = [each for each in partition.isr if each != damaged]
+        damage(world, damaged)
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(20)]}
+        await until(lambda: len(leaders(world)) == 1 and len(leader_of(world)[1].isr) == 2)
+        await world.stop(other)
+        await until(lambda: list(leaders(world)) == [damaged])
+        await world.start(other)
+        await whole(world, 2)
+        damage(world, damaged)
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(20)]}
+        assert leader_of(world)[0] == other
+        await until(lambda: world.running[damaged].partitions.offline_count == 1)
+        await asyncio.sleep(60)
+        assert leader_of(world)[1].isr == (other,)
+        assert len(strays(world, damaged)) == 1
+        await world.stop(damaged)
+        await world.start(damaged)
+        await whole(world, 2)
+
+    World(1, CONFIG, brokers=3).play(scene)
+
+
+def test_a_follower_whose_damage_compaction_meets_is_copied_anew() -> None:
+    async def scene(world: World) -> None:
+        await create(world, cleanup_policy="compact", segment_bytes="2000", min_cleanable_dirty_ratio="0.01")
+        leader, partition = leader_of(world)
+        damaged = next(each for each in partition.isr if each != leader)
+        async with world.producer("writer", linger_ms=0) as producer:
+            for value in range(30):
+                await (await producer.send("t", b"%d" % value, key=b"%d" % (value % 5), partition=0))
+            damage(world, damaged)
+            for value in range(30, 60):
+                await (await producer.send("t", b"%d" % value, key=b"%d" % (value % 5), partition=0))
+        await until(lambda: bool(strays(world, damaged)))
+        await whole(world)
+        assert leader_of(world)[0] == leader
+        assert not strays(world, leader)
+
+    World(1, CONFIG | {"log.cleaner.backoff.ms": "1000"}, brokers=3).play(scene)

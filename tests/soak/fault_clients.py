@@ -5,9 +5,10 @@ partition from its beginning. A client that gives up for good is made anew under
 """
 
 import asyncio
+import logging
 import threading
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ CLOCK: Final = SystemClock()
 PACE_S: Final = 0.01
 REQUEST_TIMEOUT_MS: Final = 5_000
 """A broker that stands still answers nothing, and closes nothing: only time tells."""
+
+_LINES_KEPT: Final = 50_000
 
 LAST_WORDS_S: Final = 120.0
 """How long what is on its way may take to arrive when a writer stops, and a reader's last poll."""
@@ -155,13 +158,20 @@ class Reader(Worker):
 
 
 class ConfluentWriter(Writer):
-    """confluent-kafka (librdkafka), idempotent."""
+    """confluent-kafka (librdkafka), idempotent. `said` is what it logged last about its producer id and sequences."""
 
     kind = "confluent-kafka"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.said: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._logger = logging.Logger(self.kind)
+        self._logger.addHandler(_Keeper(self.said))
 
     def write(self) -> None:
         producer = confluent_kafka.Producer(
             {
+                "debug": "eos,msg",
                 "bootstrap.servers": self.servers,
                 "enable.idempotence": True,
                 "linger.ms": 2,
@@ -170,8 +180,8 @@ class ConfluentWriter(Writer):
                 "socket.timeout.ms": REQUEST_TIMEOUT_MS,
                 "reconnect.backoff.max.ms": 500,
                 "retry.backoff.max.ms": 200,
-                "log_level": 0,
-            }
+            },
+            logger=self._logger,
         )
         while not self.stopping.is_set() and producer_is_well(self, producer):
             for place in self.places:
@@ -183,6 +193,18 @@ class ConfluentWriter(Writer):
 
     def _noting(self, send: Send) -> Any:
         return lambda error, message: self.answered(send, None if error else message.offset(), error)
+
+
+class _Keeper(logging.Handler):
+    """Appends lines to a list, with their times."""
+
+    def __init__(self, lines: deque[str]) -> None:
+        super().__init__()
+        self._lines = lines
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record))
 
 
 def producer_is_well(writer: Writer, producer: Any) -> bool:
@@ -313,10 +335,10 @@ class AiokafkaWriter(Writer):
                         await self._send(producer, place)
                 await asyncio.to_thread(self.stopping.wait, PACE_S)
             await asyncio.wait_for(producer.flush(), LAST_WORDS_S)
-        except aiokafka.errors.KafkaError as error:
+        except (aiokafka.errors.KafkaError, TimeoutError) as error:
             self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
         finally:
-            await producer.stop()
+            await asyncio.wait_for(producer.stop(), LAST_WORDS_S)
 
     async def _send(self, producer: Any, place: TopicPartition) -> None:
         send = self.next_send(place)

@@ -82,7 +82,7 @@ def main(*, rounds: int, seed: int, seconds: float, folder: Path | None) -> None
     if trouble := soak_network.trouble():
         raise click.ClickException(f"the soak needs namespaces of users, networks, mounts and processes: {trouble}")
     soak_network.enter()
-    logging.disable()  # what clients complain of is counted
+    logging.getLogger().addHandler(logging.NullHandler())  # what clients complain of is counted
     say = Console(width=None if sys.stdout.isatty() else 160)
     root = Path(tempfile.mkdtemp(prefix="odradek-soak-", dir=folder))
     network = soak_network.Network([*BROKERS, *ZOOKEEPERS])

@@ -1,6 +1,8 @@
 """A real ZooKeeper, as Debian's package `zookeeper` installs it: one server, or an ensemble of several.
 
 Servers listen on loopback unless a test gives them other addresses, as one does whose servers have network namespaces.
+They do not force their log to the disk: what a killed process has written stays in the system's cache, and a busy disk
+would end sessions.
 """
 
 import os
@@ -88,8 +90,8 @@ class ZookeeperServer(ServerProcess):
         configuration = self.directory / "zoo.cfg"
         configuration.write_text(
             f"dataDir={data}\nclientPort={self.port}\nclientPortAddress={self._host}\ntickTime={_TICK_MS}\n"
-            "maxSessionTimeout=60000\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n"
-            + self._ensemble
+            "forceSync=no\nmaxSessionTimeout=60000\nadmin.enableServer=false\nmaxClientCnxns=0\n"
+            "4lw.commands.whitelist=srvr\n" + self._ensemble
         )
         if self._ensemble:
             (data / "myid").write_text(f"{self._server_id}\n")

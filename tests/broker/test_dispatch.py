@@ -85,6 +85,50 @@ def test_a_malformed_request_costs_its_connection_alone(play: Any, payload: byte
     play(scene)
 
 
+@pytest.mark.parametrize(
+    ("api", "version", "reason"),
+    [
+        (ApiKey.DESCRIBE_QUORUM, 0, "DESCRIBE_QUORUM version 0: this broker does not serve this API"),
+        (500, 7, "API 500 version 7: this broker does not serve this API"),
+        (ApiKey.METADATA, 99, "METADATA version 99: this broker serves versions 0 to 13 of this API"),
+        (ApiKey.PRODUCE, 2, "PRODUCE version 2: this broker serves versions 3 to 13 of this API"),
+    ],
+)
+def test_an_api_that_is_not_served_closes_the_connection_with_one_line(
+    play: Any, caplog: pytest.LogCaptureFixture, api: int, version: int, reason: str
+) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, old = await world.client(), await world.client()
+        await client.ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "libx", "client_software_version": "2.3"})
+        caplog.clear()
+        for connection in (client, old):
+            connection.send_bytes(struct.pack(">hhih", api, version, 1, 3) + b"me\n\x00")
+            assert await connection.receive() is None
+        first, second = (record.getMessage() for record in caplog.records)
+        assert first.endswith(f": {reason}; sent by libx 2.3, client id 'me\\n'")
+        assert second.endswith(f": {reason}; sent by unknown client software, client id 'me\\n'")
+
+    with caplog.at_level("INFO"):
+        play(scene)
+
+
+def test_lines_for_apis_that_are_not_served_are_limited(play: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        caplog.clear()
+        for _ in range(50):
+            client = await world.client()
+            client.send_bytes(struct.pack(">hhih", ApiKey.DESCRIBE_QUORUM, 0, 1, -1) + b"\x00")
+            assert await client.receive() is None
+        assert len(caplog.records) == MOST_LINES
+        await asyncio.sleep(INTERVAL_S)
+        assert len(caplog.records) == MOST_LINES + 1
+
+    with caplog.at_level("INFO"):
+        play(scene)
+
+
 def test_cold_requests_are_done_one_after_the_other(play: Any) -> None:
     async def scene(world: Any) -> None:
         await world.broker()

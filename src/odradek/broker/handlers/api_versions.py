@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What a client's name and version may look like (KIP-511)."""
+_LONGEST_NAME: Final = 100
+"""Characters of each that a connection keeps for log lines."""
 
 
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
@@ -33,6 +35,6 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
             broker.counters.erred(ApiKey.API_VERSIONS, ErrorCode.invalid_request)
             answer = encode_api_versions_response(version, (), error_code=ErrorCode.invalid_request)
             return response_frame(header, answer)
-        context.session.client_software = " ".join(software)
+        context.session.client_software = " ".join(each[:_LONGEST_NAME] for each in software)
     told = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
     return response_frame(header, encode_api_versions_response(version, told))

@@ -7,7 +7,7 @@ connection and one entry in the log; nothing that a handler raises passes throug
 import asyncio
 import importlib
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, decoded_bytes
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 
+_LONGEST_CLIENT_ID: Final = 100
+"""Characters of a client id that a log line repeats."""
 Handler = Callable[["Broker", RequestContext, memoryview], Reply]
 
 
@@ -52,7 +54,7 @@ class Dispatcher:
                 connection.hold()
                 return LATER
             key = header.api_key, header.api_version
-            handler = self._handlers.get(key) or self._find_handler(header)
+            handler = self._handlers.get(key) or self._find_handler(header, session)
             return handler(self._broker, RequestContext(header, session), frame)
         except KafkaError as error:
             connection.close(f"{_describe(header)}{error}")
@@ -110,7 +112,7 @@ class Dispatcher:
         self.kill()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _find_handler(self, header: RequestHeader) -> Handler:
+    def _find_handler(self, header: RequestHeader, session: Session) -> Handler:
         api = apis().get(header.api_key)
         if api is not None and header.api_version in api.served:
             handle: Callable[..., Any] = importlib.import_module(f"{HANDLERS}.{api.module}").handle
@@ -119,7 +121,7 @@ class Dispatcher:
             return handler
         if header.api_key == ApiKey.API_VERSIONS:
             return _unsupported_api_versions
-        raise KafkaError(ErrorCode.unsupported_version, "there is no such version")
+        raise KafkaError(ErrorCode.unsupported_version, _unserved(api, header, session))
 
     def _message_handler(self, api: Api, version: int, handle: Callable[..., Any]) -> Handler:
         """A handler of messages as one of frames."""
@@ -159,6 +161,16 @@ def _unsupported_api_versions(broker: "Broker", context: RequestContext, frame: 
     told = [(int(ApiKey.API_VERSIONS), versions.start, versions.stop - 1)]
     body = encode_api_versions_response(0, told, error_code=ErrorCode.unsupported_version)
     return to_frame(context.header._replace(api_version=0), body)
+
+
+def _unserved(api: Api | None, header: RequestHeader, session: Session) -> str:
+    """Return why a request has no handler, and which client software sent it, as far as it is known."""
+    if api is None:
+        reason = "this broker does not serve this API"
+    else:
+        reason = f"this broker serves versions {api.served.start} to {api.served.stop - 1} of this API"
+    software = session.client_software or "unknown client software"
+    return f"{reason}; sent by {software}, client id {(header.client_id or '')[:_LONGEST_CLIENT_ID]!r}"
 
 
 def _describe(header: RequestHeader | None) -> str:

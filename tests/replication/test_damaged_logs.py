@@ -130,7 +130,7 @@ def test_a_leader_that_is_alone_serves_what_is_good_until_another_is_in_sync(cap
         World(1, CONFIG, brokers=3, noticed_at_once=True).play(scene)
 
 
-def test_a_follower_that_is_behind_takes_what_is_good_before_the_damage() -> None:
+def test_a_follower_that_is_behind_takes_what_is_good_before_the_damage(caplog: pytest.LogCaptureFixture) -> None:
     """Its leader, which is alone in sync, then knows of the damage without a consumer."""
 
     async def scene(world: World) -> None:
@@ -147,6 +147,9 @@ def test_a_follower_that_is_behind_takes_what_is_good_before_the_damage() -> Non
         await until(lambda: partition.log.damage is not None)
         assert leader_of(world)[0] == damaged
         assert not strays(world, damaged), "it has what nobody else has"
+        await asyncio.sleep(60)
+        refusals = [each for each in caplog.records if "answers CORRUPT_MESSAGE" in each.getMessage()]
+        assert len(refusals) == 1, "one line, however often the follower asks"
 
     World(1, CONFIG, brokers=3).play(scene)
 

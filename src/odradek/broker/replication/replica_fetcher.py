@@ -362,7 +362,8 @@ class ReplicaFetcher:
 
     def _refused(self, key: TopicPartition, code: ErrorCode) -> None:
         if code not in _UNSETTLED:
-            _log.warning("%s: broker %d answers %s", key, self._leader, code.name.upper())
+            level = logging.DEBUG if key in self._retries else logging.WARNING
+            _log.log(level, "%s: broker %d answers %s", key, self._leader, code.name.upper())
         self._put_off(key)
 
     async def _find_place(self, follower: Follower, asked: FetchPosition) -> None:

@@ -53,7 +53,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/server_process.py": "starts and kills servers",
     "testing/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
     "testing/disk.py": "os.strerror: the texts of error numbers",
-    "columns/machine_code.py": "keeps compiled code as numba does, and has another process compile it",
+    "columns/compaction_code.py": "keeps compiled code in a file, and has another process compile it",
     "log/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
     "log/progress.py": "a lock: the threads of the disk tell it how far they are",
 }

@@ -88,23 +88,23 @@ def test_compiled_code_that_does_not_work_is_tried_once_and_the_plain_way_does_i
         calls.append(1)
         raise error
 
-    monkeypatch.setattr(compaction_code, "compaction_code_if_ready", fail)
-    monkeypatch.setattr(log_cleaner, "_compiled_code", log_cleaner._CompiledCode())
     room = Room()
-    room.settings = CleanerSettings(worthwhile_bytes=0)
+    monkeypatch.setattr(compaction_code, "compaction_code", fail)
+    monkeypatch.setattr(log_cleaner, "_compiled_code", log_cleaner._CompiledCode())
+    room.settings = CleanerSettings(worthwhile_bytes=1)
     for value in "12":
         room.append(("a", value), ("a", value * 2))
         room.roll()
         assert room.compact() == 1
     assert room.texts() == [(3, "a", "22")]
     assert len(calls) == 1
-    assert caplog.text.count("its compiled code does not work here") == 1
+    assert caplog.text.count("Compiled compaction does not work") == 1
     assert room.manager.cleaner.uncleanable == {}
 
 
 def test_compiled_code_that_is_not_there_yet_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([None, compaction_code.compaction_code()])
-    monkeypatch.setattr(compaction_code, "compaction_code_if_ready", lambda: next(answers))
+    answers = iter([None, object()])
+    monkeypatch.setattr(compaction_code, "compaction_code", lambda: next(answers))
     settings = CleanerSettings()
     kinds = [type(log_cleaner._new_filter(1 << 30, settings, bytes(16))).__name__ for _ in range(2)]
     assert kinds == ["PlainRecordFilter", "CompiledRecordFilter"]

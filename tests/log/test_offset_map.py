@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from odradek.log.offset_map import OffsetMap
-from odradek.log.offset_table import SLOT_BYTES
+from odradek.log.offset_map import SLOT_BYTES, OffsetMap
 
 SECRET = bytes(range(16))
 
@@ -29,10 +28,10 @@ def test_the_last_offset_of_a_key_is_found_while_the_table_grows() -> None:
 def test_the_columns_and_those_before_them_fit_into_the_memory_that_is_allowed() -> None:
     for max_bytes in (100_000, 1 << 20, 5_000_000, 128 << 20):
         offsets = new_map(max_bytes)
-        sizes = [offsets.mask + 1]
+        sizes = [len(offsets.slots)]
         while sizes[-1] < offsets.max_keys:
             offsets.reserve(sizes[-1])
-            sizes.append(offsets.mask + 1)
+            sizes.append(len(offsets.slots))
         assert sum(sizes[-2:]) * SLOT_BYTES <= max_bytes, sizes
         assert offsets.max_keys == int(sizes[-1] * 0.9)
         assert sizes[-1] * SLOT_BYTES * 2.5 > max_bytes, "a power of two that is no smaller than it must be"

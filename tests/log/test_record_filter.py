@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.columns.compaction_code import compaction_code
+from odradek.columns.compaction_code import compaction_code, compile_now
 from odradek.log.checked_batches import Section
 from odradek.log.compiled_record_filter import CompiledRecordFilter
 from odradek.log.offset_map import OffsetMap
@@ -27,7 +27,11 @@ def plain(max_bytes: int = 1 << 20, load_factor: float = 0.9) -> PlainRecordFilt
 
 
 def compiled(max_bytes: int = 1 << 20, load_factor: float = 0.9) -> CompiledRecordFilter:
-    return CompiledRecordFilter(compaction_code(), max_bytes, load_factor, secret=SECRET)
+    if (code := compaction_code()) is None:
+        compile_now()
+        code = compaction_code()
+    assert code is not None
+    return CompiledRecordFilter(code, OffsetMap(max_bytes, load_factor, secret=SECRET))
 
 
 NewFilter = Callable[..., PlainRecordFilter | CompiledRecordFilter]

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from odradek.columns.compaction_code import compaction_code
+from odradek.columns.compaction_code import compaction_code, compile_now
 from odradek.log import Log, LogConfig, LogManager
 from odradek.log.log_cleaner import CleanerSettings
 from odradek.model import TopicPartition
@@ -75,8 +75,8 @@ class Room:
 
     def compact(self, *, stable_offset: int | None = None) -> int:
         """All that is due; how many compactions it took."""
-        if not self.settings.worthwhile_bytes:
-            compaction_code()  # which a broker would not wait for
+        if not self.settings.worthwhile_bytes and compaction_code() is None:
+            compile_now()  # which a broker would not wait for
         end = self.log.written_offset if stable_offset is None else stable_offset
         return self.manager.cleaner.clean(lambda: self.now_ms, self.settings, stable_offsets={T0: end})
 

@@ -1,42 +1,201 @@
-"""What `compaction_kernel` has, ready to be called: machine code, without numba's help once it was compiled here."""
+"""`compaction_kernel`, compiled once on a machine and loaded without numba.
 
+```
+compaction_kernel ── numba, in another process ──► object code in a file ── llvmlite ──► functions that ctypes calls
+```
+To import numba and call its first function takes half a second and more than a hundred megabytes, even for a function
+that numba has compiled before. llvmlite loads object code in 50 ms. ctypes releases the interpreter's lock while a
+function runs.
+"""
+
+import ctypes
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NamedTuple
+from tempfile import TemporaryDirectory, mkstemp
+from typing import Any, Final, NamedTuple
 
-from odradek.columns.machine_code import Function, Kernels, Preparation
+_ARGUMENTS: Final = {"find_batches": 8, "index_keys": 8, "keep_records": 12}
+_COMPILED_WITHIN_S: Final = 120
+_HERE: Final = Path(__file__).parent
 
-_SOURCES: Final = ("compaction_kernel", "compaction_layout", "decode_kernel", "encode_kernel", "memory")
-KERNELS: Final = Kernels(
-    "odradek.columns.compaction_kernel",
-    {"find_batches": 9, "index_keys": 8, "keep_records": 10, "move_slots": 4},
-    [
-        *(Path(__file__).with_name(f"{name}.py") for name in _SOURCES),
-        Path(__file__).parents[1] / "protocol" / "record_batch.py",
-    ],
-)
-_prepared: Final = Preparation(KERNELS)
+Function = Callable[..., int]
 
 
 class CompactionCode(NamedTuple):
-    """See `compaction_kernel`. Every argument is an int64, every address that of memory that its caller holds."""
+    """See `compaction_kernel`. Every argument is a number or an address; the caller holds the memory."""
 
     find_batches: Function
     index_keys: Function
     keep_records: Function
-    move_slots: Function
 
 
-def compaction_code() -> CompactionCode:
-    """The functions; 50 ms when first asked for, and seconds if they have to be compiled. Raises as below."""
-    functions = _prepared.functions(wait=True)
-    assert functions is not None
+class _Loaded:
+    """The functions of this process, or the process that compiles them."""
+
+    lock: Final = threading.Lock()
+    code: CompactionCode | None = None
+    engine: Any = None
+    compiler: "subprocess.Popen[bytes] | None" = None
+
+
+def compaction_code() -> CompactionCode | None:
+    """Return the functions; None while another process compiles them, which takes seconds and starts now if need be.
+
+    Raises `ImportError` without llvmlite or numba, or if they could not be compiled.
+    """
+    with _Loaded.lock:
+        if _Loaded.code is None:
+            llvm = _llvm()
+            object_code = _read(_file_name(llvm))
+            if object_code is not None:
+                _Loaded.code = _link(llvm, object_code)
+            elif _Loaded.compiler is None:
+                _Loaded.compiler = _start_compiler()
+            elif (status := _Loaded.compiler.poll()) is not None:
+                raise ImportError(f"the process that compiles compaction ended with status {status} and left no code")
+        return _Loaded.code
+
+
+def _link(llvm: Any, object_code: bytes) -> CompactionCode:
+    engine = _Loaded.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(llvm))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+    engine.finalize_object()
+    functions: dict[str, Function] = {}
+    for name, count in _ARGUMENTS.items():
+        place = engine.get_function_address(name)
+        assert place, f"{name} is not in the object code"
+        functions[name] = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)(place)
     return CompactionCode(**functions)
 
 
-def compaction_code_if_ready() -> CompactionCode | None:
-    """The same; None while another process compiles them, which begins now if need be.
+def _llvm() -> Any:
+    package = find_spec("llvmlite")
+    if package is not None and package.origin is not None and sys.platform == "linux":
+        # Python holds its lock while it loads a library, here for some 30 ms. The system does it without that.
+        load_library = ctypes.CDLL(None).dlopen
+        load_library.restype = ctypes.c_void_p
+        library = Path(package.origin).with_name("binding") / "libllvmlite.so"
+        load_library(ctypes.c_char_p(os.fsencode(library)), ctypes.c_int(os.RTLD_NOW))
+    import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
-    Raises `ImportError` without llvmlite or numba, and whatever comes of libraries that do not fit.
-    """
-    functions = _prepared.functions(wait=False)
-    return None if functions is None else CompactionCode(**functions)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+def _machine(llvm: Any) -> Any:
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+def _file_name(llvm: Any) -> str:
+    """Return a name that changes with everything that the object code is made of and for."""
+    from llvmlite import __version__
+
+    machine = (__version__, llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    digest = hashlib.sha256("\n".join(machine).encode())
+    for source in [*sorted(_HERE.glob("*.py")), _HERE.parent / "protocol" / "record_batch.py"]:
+        digest.update(source.read_bytes())
+    return f"compaction.{digest.hexdigest()[:16]}.object"
+
+
+def _folders() -> Iterator[Path]:
+    yield _HERE / "__pycache__"
+    with suppress(RuntimeError):  # a user without a home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek"
+
+
+def _read(name: str) -> bytes | None:
+    """Return the object code, if there is a file that only root and this user can have written: it will be run."""
+    for folder in _folders():
+        with suppress(OSError), (folder / name).open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                return file.read()
+    return None
+
+
+def _write(name: str, object_code: bytes) -> None:
+    """Write the file, whole or not at all, into the first folder that allows it. Raises `OSError` if none does."""
+    failure = OSError("there is no folder for compiled code")
+    for folder in _folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = mkstemp(dir=folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(object_code)
+                file.flush()
+                os.fsync(descriptor)
+            Path(temporary).replace(folder / name)
+            return
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+# ---- the compiler ---------------------------------------------------------------------------------------------------
+
+
+def _start_compiler() -> "subprocess.Popen[bytes]":
+    """Start a process that writes the file: in this one, it would hold the interpreter's lock for seconds."""
+    if not sys.executable or getattr(sys, "frozen", False) or find_spec("numba") is None:
+        raise ImportError("compiled compaction needs numba, and a Python to run it")
+    # It imports from where this process does, but not from the working directory. No terminal interrupts its session.
+    path = [folder for folder in sys.path if os.path.isabs(folder)]
+    program = f"import sys; sys.path[:] = {path!r}; from {__name__} import compile_in_background as c; c()"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def compile_in_background() -> None:
+    """Write the file, in a process that does nothing else."""
+    import signal
+
+    signal.alarm(_COMPILED_WITHIN_S)
+    os.nice(10)
+    with TemporaryDirectory() as folder:
+        # numba would take what it has kept of inner functions, even if what these call has changed.
+        os.environ["NUMBA_CACHE_DIR"] = folder
+        compile_now()
+
+
+def compile_now() -> None:
+    """Write the file. It takes seconds."""
+    import numba
+
+    from odradek.columns.compaction_kernel import SIGNATURES
+
+    llvm = _llvm()
+    whole = llvm.parse_assembly("")
+    names = {function.__name__ for function in SIGNATURES}
+    for function, signature in SIGNATURES.items():
+        compiled = numba.cfunc(signature)(function)
+        module = llvm.parse_assembly(compiled.inspect_llvm())
+        module.get_function(compiled._wrapper_name).name = function.__name__
+        whole.link_in(module)
+    for each in [*whole.functions, *whole.global_variables]:
+        if not each.is_declaration and each.name not in names:
+            each.linkage = (
+                "internal"  # so that what is never called is left out, which is all of Python's own functions
+            )
+    machine = _machine(llvm)
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    passes.getModulePassManager().run(whole, passes)
+    called = {each.name for each in whole.functions if each.is_declaration and not each.name.startswith("llvm.")}
+    assert called <= {"memcpy", "memmove", "memset"}, f"{called} would not be there without numba"
+    _write(_file_name(llvm), machine.emit_object(whole))

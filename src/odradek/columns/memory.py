@@ -51,38 +51,6 @@ def load_word(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
     return types.uint64(types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def load_long(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
-    """The int64 at an address that eight divides, in the machine's order."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load(builder.inttoptr(arguments[0], _LONG.as_pointer()))
-
-    return types.int64(types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def store_word(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write a uint64 at an address that eight divides, in the machine's order."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], builder.inttoptr(arguments[0], _LONG.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.uint64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def store_long(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write an int64 at an address that eight divides, in the machine's order."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], builder.inttoptr(arguments[0], _LONG.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
 def _in_network_order(builder: Any, number: Any) -> Any:
     return builder.bswap(number) if sys.byteorder == "little" else number
 

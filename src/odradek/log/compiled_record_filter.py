@@ -1,199 +1,147 @@
-"""The same as `PlainRecordFilter` by compiled code, without the interpreter's lock, where llvmlite is installed.
+"""`RecordFilter` by compiled code (`columns.compaction_code`), which runs without the interpreter's lock.
 
-What is compressed, or belongs to a transaction, comes one batch at a time as in the plain way. All other batches of a
-buffer are found, looked into and written anew by one call each; what Python does for a batch is its checksum.
+All batches of a buffer are found, searched for keys and written anew by one call each; Python only checks checksums.
+Batches that are compressed or belong to a transaction are decided one by one, as `PlainRecordFilter` does.
 """
 
-import ctypes
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from odradek.columns import compaction_layout as layout
-from odradek.log.checked_batches import Chunk, Piece, Run, Source, check, wrong_checksum
+import numpy as np
+import numpy.typing as npt
+
+from odradek.columns.compaction_rows import BATCH, FULL, KEPT, MIN_RECORD_BYTES, MOST_GROWTH, RESULT
+from odradek.log.checked_batches import Chunk, Piece, Run, Section, Source, check, wrong_checksum
 from odradek.log.errors import CutFileError
-from odradek.log.offset_table import OffsetTable
+from odradek.log.offset_map import OffsetMap
 from odradek.log.record_filter import Kept, KeptBatch, KeptRun
 from odradek.log.scanning import FoundBatch, scan_file
 from odradek.protocol.checksum import crc32c
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import BatchHeader, read_header, write_crc
+from odradek.protocol.record_batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, read_header, write_crc
 from odradek.runtime import File
 
 if TYPE_CHECKING:
     from odradek.columns.compaction_code import CompactionCode
 
-_MOST_ROWS: Final = 1024
-_WORD: Final = 8
+_MOST_BATCHES: Final = 1024
+_MOST_OFFSET: Final = (1 << 63) - 1
 
-
-class _Bytes:
-    """Memory for compiled code that is used again and again, and grows to what is asked for."""
-
-    __slots__ = ("_pin", "address", "data", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = max(size, 1)
-        self.data = memoryview(bytearray(self.size))
-        self._pin = ctypes.c_char.from_buffer(self.data)
-        self.address = ctypes.addressof(self._pin)
-
-    def reserve(self, size: int) -> None:
-        """Have room for `size` bytes; what was there is lost, and views of it stay what they are."""
-        if size > self.size:
-            _Bytes.__init__(self, size)
-
-
-class _Numbers(_Bytes):
-    """The same for `count` int64, in `numbers`."""
-
-    __slots__ = ("numbers",)
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count * _WORD)
-        self.numbers = self.data.cast("q")
+Bytes = npt.NDArray[np.uint8]
+Rows = npt.NDArray[Any]
 
 
 class CompiledRecordFilter:
-    """See `RecordFilter`."""
+    """See `RecordFilter`. Its buffers are used again for each chunk."""
 
-    def __init__(self, code: "CompactionCode", max_bytes: int, load_factor: float, *, secret: bytes) -> None:
-        """The last three are for its `OffsetTable`."""
-        self.offsets = OffsetTable(max_bytes, load_factor, secret=secret, move_slots=code.move_slots)
+    def __init__(self, code: "CompactionCode", offsets: OffsetMap) -> None:
+        self.offsets = offsets
         self._code = code
-        self._rows = _Numbers(_MOST_ROWS * layout.ROW_WIDTH)
-        self._marks = _Numbers(_MOST_ROWS * layout.MARK_WIDTH)
-        self._kept = _Numbers(_MOST_ROWS * layout.KEPT_WIDTH)
-        self._state = _Numbers(layout.STATE_WIDTH)
-        self._row = _Numbers(layout.ROW_WIDTH)
-        self._input = _Bytes(0)
-        self._section = _Bytes(0)
-        self._flags = _Bytes(0)
-        self._output = _Bytes(0)
+        self._secret = np.frombuffer(offsets.secret, np.uint64)
+        self._batches = np.zeros(_MOST_BATCHES, BATCH)
+        self._one_batch = np.zeros(1, BATCH)
+        self._kept = np.zeros(_MOST_BATCHES, KEPT)
+        self._result = np.zeros(1, RESULT)
+        self._input, self._section, self._flags, self._output = (np.zeros(1, np.uint8) for _ in range(4))
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
         """See `RecordFilter`."""
-        buffer, path, lowest = self._input, source.path, source.base_offset
-        buffer.reserve(read_bytes)
+        lowest = source.base_offset
+        self._input = _at_least(self._input, read_bytes)
         while position < source.size:
-            length = min(buffer.size, source.size - position)
-            if (there := file.read_into(position, buffer.data[:length])) < length:
-                raise CutFileError(path, position, f"became shorter while it was read: {there} of {length} bytes")
+            data = self._input.data[: source.size - position]
+            if (there := file.read_into(position, data)) < len(data):
+                raise CutFileError(
+                    source.path, position, f"became shorter while it was read: {there} of {len(data)} bytes"
+                )
             used = 0
-            while chunk := self._found(used, length - used, source, position, lowest, now_ms):
+            while chunk := self._find(used, len(data) - used, source, position + used, lowest, now_ms):
                 used += chunk.size
                 lowest = chunk.last.next_offset
                 yield chunk
             if not used:
-                # It is larger than the buffer, or none: that is for somebody else to say.
-                batch = next(scan_file(file, path, source.size, position=position, read_bytes=length))
+                # The batch is larger than the buffer, or damaged: then these two raise the error that says how.
+                batch = next(scan_file(file, source.path, source.size, position=position, read_bytes=len(data)))
                 check(batch, source, lowest)
-                buffer.reserve(batch.header.size)
+                self._input = _at_least(self._input, batch.header.size)
             position += used
 
-    def _found(self, begun: int, length: int, source: Source, position: int, lowest: int, now_ms: int) -> Chunk | None:
-        """The whole batches of the buffer from `begun` on, as many as there are rows for; None if there are none."""
-        buffer, rows, state = self._input, self._rows, self._state.numbers
-        count = self._code.find_batches(
-            buffer.address + begun, length, lowest, source.next_offset, now_ms, rows.address, _MOST_ROWS,
-            self._marks.address, self._state.address,
+    def _find(self, begin: int, length: int, source: Source, position: int, lowest: int, now_ms: int) -> Chunk | None:
+        """Return the whole batches at the beginning of a part of the buffer, at most `_MOST_BATCHES`; or None."""
+        place, data = _address(self._input) + begin, self._input.data[begin : begin + length]
+        self._code.find_batches(
+            place, length, lowest, source.next_offset, now_ms, _address(self._batches), _MOST_BATCHES,
+            _address(self._result),
         )  # fmt: skip
+        count, size, _ = self._result[0].tolist()
         if not count:
             return None
-        data = buffer.data[begun : begun + length]
-        marks = iter(self._marks.numbers[: count * layout.MARK_WIDTH].tolist())
-        batch = 0
-        for start, end, crc in zip(marks, marks, marks, strict=True):
-            if crc32c(data[start:end]) != crc:
-                raise wrong_checksum(source, position + begun + batch)
-            batch = end
-        last = read_header(data, self._place(count - 1) - buffer.address - begun)
-        if not state[layout.OTHERS]:
-            return Chunk([self._run(0, count)], state[layout.USED_BYTES], last)
-        return Chunk(self._with_others(count, position), state[layout.USED_BYTES], last)
-
-    def _place(self, row: int) -> int:
-        return self._rows.numbers[row * layout.ROW_WIDTH + layout.PLACE]
-
-    def _with_others(self, count: int, position: int) -> list[FoundBatch | Run]:
-        """Runs, and between them what is to be decided by somebody else."""
-        buffer, width = self._input, layout.ROW_WIDTH
-        others = self._rows.numbers[layout.IS_OTHER : count * width : width].tolist()
+        batches = self._batches[:count]
+        starts = (batches["place"] - place).tolist()
+        for start, length, crc in zip(starts, batches["size"].tolist(), batches["crc"].tolist(), strict=True):
+            if crc32c(data[start + CRC_START : start + length]) != crc:
+                raise wrong_checksum(source, position + start)
         found: list[FoundBatch | Run] = []
         first = 0
-        for row, is_other in enumerate(others):
-            if not is_other:
-                continue
+        for row in np.flatnonzero(batches["is_other"]).tolist():
             if first < row:
-                found.append(self._run(first, row - first))
-            begun = self._place(row) - buffer.address
-            header = read_header(buffer.data, begun)
-            found.append(FoundBatch(position + begun, header, buffer.data[begun : begun + header.size]))
-            first = row + 1
+                found.append(self._run(first, row))
+            start, first = starts[row], row + 1
+            header = read_header(data, start)
+            found.append(FoundBatch(position + start, header, data[start : start + header.size]))
         if first < count:
-            found.append(self._run(first, count - first))
-        return found
+            found.append(self._run(first, count))
+        return Chunk(found, size, read_header(data, starts[-1]))
 
-    def _run(self, first: int, count: int) -> Run:
-        rows, width = self._rows.numbers, layout.ROW_WIDTH
-        last = (first + count - 1) * width
+    def _run(self, first: int, end: int) -> Run:
+        rows = self._batches[first:end]
         return Run(
             first_row=first,
-            row_count=count,
-            size=rows[last + layout.SECTION] + rows[last + layout.SECTION_SIZE] - self._place(first),
-            base_offset=rows[first * width + layout.BASE_OFFSET],
-            last_offset=rows[last + layout.BASE_OFFSET] + rows[last + layout.LAST_OFFSET_DELTA],
-            record_count=sum(rows[first * width + layout.RECORD_COUNT : last + width : width].tolist()),
+            row_count=end - first,
+            size=int(rows["size"].sum()),
+            base_offset=int(rows[0]["base_offset"]),
+            last_offset=int(rows[-1]["last_offset"]),
+            record_count=int(rows["record_count"].sum()),
         )
 
     # ---- keys ---------------------------------------------------------------------------------------------------
 
     def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
         """See `RecordFilter`."""
-        offsets, state = self.offsets, self._state.numbers
+        offsets = self.offsets
         for piece in pieces:
-            rows, count = self._table(piece, now_ms=0)
+            rows = self._rows(piece, now_ms=0)
             offsets.reserve(_most_records(piece))
-            state[layout.KEYS], state[layout.LATEST_OFFSET] = offsets.size, offsets.latest_offset
-            answer = self._code.index_keys(
-                rows, count, from_offset, offsets.address, offsets.slots, offsets.max_keys, offsets.secret.address,
-                self._state.address,
+            self._result[0] = offsets.size, 0, offsets.latest_offset
+            status = self._code.index_keys(
+                _address(rows), len(rows), from_offset, _address(offsets.slots), len(offsets.slots), offsets.max_keys,
+                _address(self._secret), _address(self._result),
             )  # fmt: skip
-            self._check(piece, answer)
-            offsets.size, offsets.latest_offset = state[layout.KEYS], state[layout.LATEST_OFFSET]
-            if answer == layout.FULL:
+            _refuse_malformed(rows, status)
+            offsets.size, _, offsets.latest_offset = self._result[0].tolist()
+            if status == FULL:
                 return True
         return False
 
-    def _table(self, piece: Piece, *, now_ms: int) -> tuple[int, int]:
-        """Where its rows are, and how many."""
+    def _rows(self, piece: Piece, *, now_ms: int) -> Rows:
+        """Return the rows of a run; of a section, the row of an uncompressed batch that has its records."""
         if isinstance(piece, Run):
-            return self._rows.address + piece.first_row * layout.ROW_WIDTH * _WORD, piece.row_count
-        (header, data), row = piece, self._row.numbers
-        self._section.reserve(len(data))
-        self._section.data[: len(data)] = data
-        is_fixed = header.is_log_append_time
-        row[layout.PLACE] = 0
-        row[layout.SECTION], row[layout.SECTION_SIZE] = self._section.address, len(data)
-        row[layout.RECORD_COUNT] = header.record_count
-        row[layout.BASE_OFFSET], row[layout.LAST_OFFSET_DELTA] = header.base_offset, header.last_offset_delta
-        row[layout.BASE_TIMESTAMP] = header.max_timestamp if is_fixed else header.base_timestamp
-        row[layout.FIXED_TIMESTAMP], row[layout.MAX_TIMESTAMP] = is_fixed, header.max_timestamp
-        has_horizon = header.has_delete_horizon
-        row[layout.HORIZON] = has_horizon + (has_horizon and header.base_timestamp <= now_ms)
-        return self._row.address, 1
-
-    def _check(self, piece: Piece, answer: int) -> None:
-        if answer < 0:
-            return
-        base_offset = (
-            self._rows.numbers[(piece.first_row + answer) * layout.ROW_WIDTH + layout.BASE_OFFSET]
-            if isinstance(piece, Run)
-            else piece.header.base_offset
-        )
-        raise CorruptBatchError(f"the records of the batch at offset {base_offset} are malformed")
+            return self._batches[piece.first_row : piece.first_row + piece.row_count]
+        size = HEADER_SIZE + len(piece.data)
+        self._section = _at_least(self._section, size)
+        batch = self._section.data[:size]
+        HEADER.pack_into(batch, 0, *piece.header._replace(batch_length=size - LENGTH_OVERHEAD))
+        batch[HEADER_SIZE:] = piece.data
+        self._code.find_batches(
+            _address(self._section), size, 0, _MOST_OFFSET, now_ms, _address(self._one_batch), 1,
+            _address(self._result),
+        )  # fmt: skip
+        assert self._result[0]["count"] == 1, "its header was checked when it was read"
+        self._one_batch["is_other"] = 1
+        return self._one_batch
 
     # ---- records ------------------------------------------------------------------------------------------------
 
@@ -201,70 +149,75 @@ class CompiledRecordFilter:
         self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
     ) -> list[Kept | KeptRun]:
         """See `RecordFilter`."""
-        offsets, output = self.offsets, self._output
-        output.reserve(sum(_size(piece) + layout.MOST_GROWTH * _most_records(piece) for piece in pieces))
-        self._flags.reserve(max(map(_size, pieces), default=0) // layout.MIN_RECORD_BYTES)
-        begun = 0
+        sizes = [piece.size if isinstance(piece, Run) else HEADER_SIZE + len(piece.data) for piece in pieces]
+        growth = sum(MOST_GROWTH * _most_records(piece) for piece in pieces)
+        self._output = _at_least(self._output, sum(sizes) + growth)
+        self._flags = _at_least(self._flags, max(sizes, default=0) // MIN_RECORD_BYTES)
+        output, begin = self._output.data, 0
         answers: list[Kept | KeptRun] = []
         for piece in pieces:
-            rows, count = self._table(piece, now_ms=now_ms)
+            rows = self._rows(piece, now_ms=now_ms)
             if isinstance(piece, Run):
-                self._mark_last(piece, last_offsets)
-            answer = self._code.keep_records(
-                rows, count, offsets.latest_offset, horizon_ms, offsets.address, offsets.slots, offsets.secret.address,
-                self._flags.address, output.address + begun, self._kept.address,
+                _mark_last(rows, piece, last_offsets)
+            slots = self.offsets.slots
+            status = self._code.keep_records(
+                _address(rows), len(rows), self.offsets.latest_offset, horizon_ms, _address(slots), len(slots),
+                _address(self._secret), _address(self._flags), len(self._flags), _address(self._output) + begin,
+                _address(self._kept), _address(self._result),
             )  # fmt: skip
-            self._check(piece, answer)
-            kept = self._kept.numbers[: (layout.DONE - answer) * layout.KEPT_WIDTH].tolist()
-            if isinstance(piece, Run):
-                answers.append(self._kept_run(kept, begun))
-                begun += len(answers[-1].data or b"")
-            else:
-                answers.append(_kept_section(piece.header, kept, output.data[begun:]))
-                begun += max(kept[layout.KEPT_SIZE], 0)
+            _refuse_malformed(rows, status)
+            count, size, _ = self._result[0].tolist()
+            kept, data = self._kept[:count].tolist(), output[begin : begin + size]
+            begin += size
+            answers.append(_kept_run(kept, data) if isinstance(piece, Run) else _kept_section(piece, kept, data))
         return answers
 
-    def _mark_last(self, run: Run, last_offsets: Sequence[int]) -> None:
-        """Mark those rows of a run that are to stay without records if need be."""
-        first = bisect_left(last_offsets, run.base_offset)
-        here = last_offsets[first : bisect_right(last_offsets, run.last_offset, first)]
-        if here:
-            rows = self._rows.numbers
-            for at in range(
-                run.first_row * layout.ROW_WIDTH, (run.first_row + run.row_count) * layout.ROW_WIDTH, layout.ROW_WIDTH
-            ):
-                rows[at + layout.KEEP_EMPTY] = (
-                    rows[at + layout.BASE_OFFSET] + rows[at + layout.LAST_OFFSET_DELTA] in here
-                )
 
-    def _kept_run(self, kept: list[int], begun: int) -> KeptRun:
-        """`begun` is where in the output its bytes are. What was changed gets its checksum."""
-        data, position = self._output.data, begun
-        batches = []
-        columns = iter(kept)
-        for base_offset, last_offset, size, count, timestamp, changes in zip(
-            *[columns] * layout.KEPT_WIDTH, strict=True
-        ):
-            if changes:
-                write_crc(data, position, position + size)
-            batches.append(KeptBatch(base_offset, last_offset, size, count, timestamp))
-            position += size
-        return KeptRun(data[begun:position], batches)
+def _address(array: npt.NDArray[Any]) -> int:
+    place: int = array.ctypes.data
+    return place
 
 
-def _size(piece: Piece) -> int:
-    return piece.size if isinstance(piece, Run) else len(piece.data)
+def _at_least(buffer: Bytes, size: int) -> Bytes:
+    """Return `buffer`, or a larger one; views of the smaller one stay what they are."""
+    return buffer if len(buffer) >= size else np.zeros(size, np.uint8)
 
 
 def _most_records(piece: Piece) -> int:
-    """A number of records that lies may not ask for memory."""
-    said = piece.record_count if isinstance(piece, Run) else piece.header.record_count
-    return max(min(said, _size(piece) // layout.MIN_RECORD_BYTES), 0)
+    """Return how many records fit into a piece, or its number of records if it is smaller, as that may be wrong."""
+    if isinstance(piece, Run):
+        return max(min(piece.record_count, piece.size // MIN_RECORD_BYTES), 0)
+    return max(min(piece.header.record_count, len(piece.data) // MIN_RECORD_BYTES), 0)
 
 
-def _kept_section(header: BatchHeader, kept: list[int], output: memoryview) -> Kept:
-    size, count = kept[layout.KEPT_SIZE], kept[layout.KEPT_COUNT]
-    if size < 0:
-        return Kept(count, None, header.max_timestamp, False)
-    latest = kept[layout.KEPT_TIMESTAMP] if count else header.max_timestamp
-    return Kept(count, output[:size], latest, bool(kept[layout.KEPT_CHANGES] & layout.NEW_HORIZON))
+def _refuse_malformed(rows: Rows, status: int) -> None:
+    if status >= 0:
+        raise CorruptBatchError(f"the records of the batch at offset {rows[status]['base_offset']} are malformed")
+
+
+def _mark_last(rows: Rows, run: Run, last_offsets: Sequence[int]) -> None:
+    """Mark the batches of a run that end at one of `last_offsets`: they stay even without records."""
+    first = bisect_left(last_offsets, run.base_offset)
+    here = last_offsets[first : bisect_right(last_offsets, run.last_offset, first)]
+    if here:
+        rows["keep_empty"] = np.isin(rows["last_offset"], here)
+
+
+def _kept_run(kept: list[tuple[int, ...]], data: memoryview) -> KeptRun:
+    """Return the batches that stay of a run; those that were changed get their checksum."""
+    position = 0
+    batches = []
+    for base_offset, last_offset, size, count, timestamp, is_changed, _ in kept:
+        if is_changed:
+            write_crc(data, position, position + size)
+        batches.append(KeptBatch(base_offset, last_offset, size, count, timestamp))
+        position += size
+    return KeptRun(data, batches)
+
+
+def _kept_section(section: Section, kept: list[tuple[int, ...]], data: memoryview) -> Kept:
+    header = section.header
+    if not kept:
+        return Kept(0, b"", header.max_timestamp, False)
+    ((_, _, _, count, timestamp, is_changed, has_new_horizon),) = kept
+    return Kept(count, data[HEADER_SIZE:] if is_changed else None, timestamp, bool(has_new_horizon))

@@ -24,7 +24,7 @@ from odradek.log.cleanable import Dirtiness, measure, plan
 from odradek.log.compaction import CleanedSegment, Compaction
 from odradek.log.errors import DamagedFileError, LogStorageError, is_disk_failure, is_passing
 from odradek.log.log import Log
-from odradek.log.record_filter import RecordFilter
+from odradek.log.record_filter import PlainRecordFilter, RecordFilter
 from odradek.model import StorageError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.errors import CorruptBatchError
@@ -49,7 +49,7 @@ class CleanerSettings:
     """The broker's keys `log.cleaner.*`, of which `threads` is how many logs are compacted at a time.
 
     All of them together have `dedupe_buffer_bytes` for the keys, and `io_buffer_bytes` to read and write. From
-    `worthwhile_bytes` on a compaction is worth compiled code, which takes 70 ms to load, and 50 MB (measured).
+    `worthwhile_bytes` on a compaction is worth compiled code, which takes 50 ms to load, and 50 MB (measured).
     """
 
     threads: int = 1
@@ -351,46 +351,41 @@ class LogCleaner:
 
 
 def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
-    """The faster one for a compaction of `size` bytes.
+    """Return the faster filter for a compaction of `size` bytes.
 
-    numpy, which the plain one needs, is a quarter of a broker's start and of its memory; what the compiled one needs
-    is more: both are for those that compact something.
+    The imports are here for the sake of numpy, which is a quarter of a broker's start and of its memory.
     """
-    room, load_factor = settings.dedupe_buffer_bytes // settings.threads, settings.load_factor
-    if size >= settings.worthwhile_bytes:
-        code = _compiled_code.get()
-        if code is not None:
-            from odradek.log.compiled_record_filter import CompiledRecordFilter
-
-            return CompiledRecordFilter(code, room, load_factor, secret=secret)
     from odradek.log.offset_map import OffsetMap
-    from odradek.log.record_filter import PlainRecordFilter
 
-    return PlainRecordFilter(OffsetMap(room, load_factor, secret=secret))
+    room = settings.dedupe_buffer_bytes // settings.threads
+    offsets = OffsetMap(room, settings.load_factor, secret=secret)
+    code = _compiled_code.get() if size >= settings.worthwhile_bytes else None
+    if code is None:
+        return PlainRecordFilter(offsets)
+    from odradek.log.compiled_record_filter import CompiledRecordFilter
+
+    return CompiledRecordFilter(code, offsets)
 
 
 class _CompiledCode:
-    """What a process has of it. That it can't be had is found out once: it may take as long as a compiler does."""
+    """The compiled code of this process. That there is none is found out once."""
 
     def __init__(self) -> None:
-        self._is_hopeless = False
+        self._is_missing = False
 
     def get(self) -> "CompactionCode | None":
-        """None if there is none, or not yet."""
-        if self._is_hopeless:
-            return None
-        try:
-            from odradek.columns.compaction_code import compaction_code_if_ready
+        """Return None if there is none, or not yet."""
+        if not self._is_missing:
+            try:
+                from odradek.columns.compaction_code import compaction_code
 
-            return compaction_code_if_ready()
-        except ModuleNotFoundError:
-            self._is_hopeless = True
-        except Exception:
-            # A library that does not fit this system, a compiler that failed: the plain way needs none of it.
-            self._is_hopeless = True
-            _logger.exception(
-                "compaction is slower until the broker is restarted: its compiled code does not work here"
-            )
+                return compaction_code()
+            except ModuleNotFoundError:
+                self._is_missing = True
+            except Exception:
+                # A library that does not fit this system, a compiler that failed: the plain way needs none of it.
+                self._is_missing = True
+                _logger.exception("Compiled compaction does not work; compaction is slower until the broker restarts")
         return None
 
 

@@ -1,50 +1,56 @@
 """The last offset of each key, in a fixed amount of memory however long the keys are: what compaction goes by.
 
-A table with open addressing, three columns of numpy: two words of a key's 128-bit digest, and the offset. A slot is
-24 bytes, as in Kafka's cleaner; a dict of the digests takes about 150 (measured), and one of the keys more. The digest
-is keyed anew for each map, so that nobody can choose keys that collide, and wide enough that no others ever will: a
-collision would lose a record. Slots are a power of two and found by double hashing with an odd step, which comes by all
-of them; at nine tenths full, a new key looks at ten.
+An array of slots with open addressing: two words of a key's 128-bit digest, and the offset. A slot is 24 bytes, as in
+Kafka's cleaner; a dict of the digests takes about 150 (measured), and one of the keys more. The digest is keyed anew
+for each map, so that no client can choose keys that collide, and wide enough that no others ever will: a collision
+would lose a record. The number of slots is a power of two, and they are found by double hashing with an odd step,
+which reaches all of them; at nine tenths full, a new key looks at ten.
 
-The table begins small and grows by four; the two that exist then are within `max_bytes`.
+`PlainRecordFilter` uses `put` and `get`; compiled code reads and writes `slots` itself, with digests of its own. The
+array begins small and grows by four; the two that exist then are within `max_bytes`.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from odradek.log.offset_table import GROWTH, NO_OFFSET, fewest_slots, most_keys, most_slots
+from odradek.columns.compaction_rows import SLOT
 
 Words = npt.NDArray[np.uint64]
 
 DIGEST_BYTES: Final = 16
+NO_OFFSET: Final = -1
+SLOT_BYTES: Final = SLOT.itemsize
+_GROWTH: Final = 4
+_FEWEST_SLOTS: Final = 1024
 
 
 class OffsetMap:
     """See the module. `latest_offset` is the last offset that was looked at, whether its key is here or not.
 
-    `secret`, 16 random bytes, keys the digests. `first`, `second` and `offsets` are the columns; a slot is free where
-    `first` is 0.
+    `secret`, 16 random bytes, keys the digests. `size` of the `slots` are taken.
     """
 
     def __init__(self, max_bytes: int, load_factor: float, *, secret: bytes) -> None:
-        slots = most_slots(max_bytes)
-        self.max_keys = most_keys(slots, load_factor)
+        self._load_factor = load_factor
+        self._max_slots = _FEWEST_SLOTS
+        while self._max_slots * 2 * SLOT_BYTES * (_GROWTH + 1) // _GROWTH <= max_bytes:
+            self._max_slots *= 2
+        self.max_keys = self._most_keys(self._max_slots)
         self.latest_offset = NO_OFFSET
         self.size = 0
         self.secret = secret
-        self._load_factor = load_factor
-        self._max_slots = slots
-        self._make(fewest_slots(slots))
+        slots = self._max_slots
+        while slots > _FEWEST_SLOTS * _GROWTH:
+            slots //= _GROWTH
+        self.slots: npt.NDArray[Any] = np.zeros(slots, SLOT)
 
-    def _make(self, slots: int) -> None:
-        self.first: Words = np.zeros(slots, np.uint64)
-        self.second: Words = np.zeros(slots, np.uint64)
-        self.offsets: npt.NDArray[np.int64] = np.full(slots, NO_OFFSET, np.int64)
-        self.mask = slots - 1
+    def _most_keys(self, slots: int) -> int:
+        """Return how many keys so many slots take. Some stay free, or the search for a new key would never end."""
+        return max(min(int(slots * self._load_factor), slots * 15 // 16), 1)
 
     @property
     def utilization(self) -> float:
@@ -54,15 +60,14 @@ class OffsetMap:
     def reserve(self, keys: int) -> None:
         """Grow so that as many new ones fit, if they ever will."""
         wanted = min(self.size + keys, self.max_keys)
-        slots = self.mask + 1
-        while slots < self._max_slots and most_keys(slots, self._load_factor) < wanted:
-            slots *= GROWTH
-        if slots > self.mask + 1:
-            used = np.flatnonzero(self.first)
-            first, second, offsets = self.first[used], self.second[used], self.offsets[used]
-            self._make(min(slots, self._max_slots))
+        slots = len(self.slots)
+        while slots < self._max_slots and self._most_keys(slots) < wanted:
+            slots *= _GROWTH
+        if slots > len(self.slots):
+            used = self.slots[self.slots["first"] != 0]
+            self.slots = np.zeros(slots, SLOT)
             self.size = 0
-            self._put(first, second, offsets)
+            self._put(used["first"], used["second"], used["offset"])
 
     def put(self, offsets_by_key: dict[bytes, int]) -> bool:
         """Note the last offsets of keys, all of them or, if they may not fit, none: whether they are noted."""
@@ -93,31 +98,32 @@ class OffsetMap:
 
     def _put(self, first: Words, second: Words, offsets: npt.NDArray[np.int64]) -> None:
         """Enter keys, each once."""
-        mask = np.uint64(self.mask)
+        slots, mask = self.slots, np.uint64(len(self.slots) - 1)
         slot, step = first & mask, second | np.uint64(1)
         waiting = np.arange(len(first))
         while len(waiting):
             at = slot[waiting]
-            free = waiting[self.first[at] == 0]
+            is_free = slots["first"][at] == 0
+            free = waiting[is_free]
             # Of several that come to one free slot, the last one has it.
-            self.first[slot[free]] = first[free]
-            self.second[slot[free]] = second[free]
-            is_mine = (self.first[at] == first[waiting]) & (self.second[at] == second[waiting])
+            slots["first"][slot[free]] = first[free]
+            slots["second"][slot[free]] = second[free]
+            is_mine = (slots["first"][at] == first[waiting]) & (slots["second"][at] == second[waiting])
+            self.size += int(np.count_nonzero(is_mine & is_free))
             mine = waiting[is_mine]
-            self.size += int(np.count_nonzero(self.offsets[slot[mine]] == NO_OFFSET))
-            self.offsets[slot[mine]] = offsets[mine]
+            slots["offset"][slot[mine]] = offsets[mine]
             waiting = waiting[~is_mine]
             slot[waiting] = (slot[waiting] + step[waiting]) & mask
 
     def _get(self, first: Words, second: Words) -> npt.NDArray[np.int64]:
-        mask = np.uint64(self.mask)
+        slots, mask = self.slots, np.uint64(len(self.slots) - 1)
         slot, step = first & mask, second | np.uint64(1)
         found = np.full(len(first), NO_OFFSET, np.int64)
         waiting = np.arange(len(first))
         while len(waiting):
-            at = slot[waiting]
-            is_mine = (self.first[at] == first[waiting]) & (self.second[at] == second[waiting])
-            found[waiting[is_mine]] = self.offsets[at[is_mine]]
-            waiting = waiting[~is_mine & (self.first[at] != 0)]
+            at = slots[slot[waiting]]
+            is_mine = (at["first"] == first[waiting]) & (at["second"] == second[waiting])
+            found[waiting[is_mine]] = at["offset"][is_mine]
+            waiting = waiting[~is_mine & (at["first"] != 0)]
             slot[waiting] = (slot[waiting] + step[waiting]) & mask
         return found

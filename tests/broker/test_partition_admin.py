@@ -385,6 +385,7 @@ def test_each_of_these_is_told_of_in_every_version_that_there_is(play: Any) -> N
         ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
         ApiKey.OFFSET_DELETE: (0, 0),
         ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+        ApiKey.UNREGISTER_BROKER: (0, 0),
         ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     }

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
-from odradek.testing import Cluster
+from odradek.testing import Cluster, eventually
+
+DEADLINE_S = 120.0
 
 
 def odradek(servers: str, *arguments: str, fails: int = 0) -> Result:
@@ -32,8 +34,38 @@ def test_list_shows_addresses_racks_and_the_controller(tmp_path: Path) -> None:
         assert row.split() == ["0", servers, "north", "controller"]
         host, port = servers.split(":")
         assert objects(odradek(servers, "brokers", "list", "--json").stdout) == [
-            {"broker_id": 0, "host": host, "port": int(port), "rack": "north", "is_controller": True}
+            {
+                "broker_id": 0,
+                "host": host,
+                "port": int(port),
+                "rack": "north",
+                "is_controller": True,
+                "is_fenced": False,
+            }
         ]
+
+
+def test_a_broker_that_is_away_is_listed_as_fenced_until_it_is_unregistered() -> None:
+    """M10. As Kafka's `kafka-cluster unregister`."""
+    with Cluster(brokers=2) as cluster:
+        gone = 1 - cluster.controller()
+        address, servers = cluster.address(gone), cluster.address(1 - gone)
+        said = odradek(servers, "brokers", "unregister", str(gone), fails=1).stderr
+        assert said == f"odradek: broker {gone} is alive, and would register again: stop it, then unregister it\n"
+        cluster.kill(gone)
+        assert eventually(lambda: "fenced" in odradek(servers, "brokers", "list").stdout, within_s=DEADLINE_S)
+        rows = [line.split() for line in odradek(servers, "brokers", "list").stdout.splitlines()[1:]]
+        wanted = [[str(gone), address, "-", "fenced"], [str(1 - gone), servers, "-", "controller"]]
+        assert sorted(rows) == sorted(wanted)
+        listed = objects(odradek(servers, "brokers", "list", "--json").stdout)
+        assert {each["broker_id"]: each["is_fenced"] for each in listed} == {gone: True, 1 - gone: False}
+        said = odradek(servers, "brokers", "unregister", str(gone)).stdout
+        assert said == f"Broker {gone} is no longer registered.\n"
+        assert len(odradek(servers, "brokers", "list").stdout.splitlines()) == 2
+        said = odradek(servers, "brokers", "unregister", str(gone), fails=1).stderr
+        assert said == f"odradek: broker {gone} is not registered\n"
+        cluster.restart(gone)
+        assert eventually(lambda: len(odradek(servers, "brokers", "list").stdout.splitlines()) == 3)
 
 
 def test_describe_shows_directories_sizes_and_leaders(tmp_path: Path) -> None:

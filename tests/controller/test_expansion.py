@@ -22,9 +22,9 @@ def topic(*replicas: tuple[int, ...], name: str = "t", removing: tuple[int, ...]
     return TopicImage(name=name, topic_id=UUID(int=1), partitions=partitions)
 
 
-def plan(image: TopicImage | None, count: int, *assignment: tuple[int, ...], brokers=BROKERS):
+def plan(image: TopicImage | None, count: int, *assignment: tuple[int, ...], brokers=BROKERS, away=()):
     wanted = NewPartitions(topic="t", count=count, assignment=assignment or None)
-    return plan_partitions(wanted, image, brokers=brokers, load=ClusterLoad())
+    return plan_partitions(wanted, image, brokers=brokers, away=away, load=ClusterLoad())
 
 
 def test_new_partitions_go_where_the_topic_has_the_fewest() -> None:
@@ -82,3 +82,10 @@ def test_a_wish_that_cannot_be_had_says_why(image, count, assignment, code) -> N
 
 def test_a_topic_without_partitions_gets_its_first_ones() -> None:
     assert plan(topic(), 2) == {0: (1,), 1: (2,)}
+
+
+def test_new_partitions_may_be_on_brokers_that_are_away_and_are_led_by_live_ones() -> None:
+    """M10."""
+    planned = plan(topic((1, 2, 3)), 3, away={1})
+    assert all(replicas[-1] == 1 for replicas in planned.values())
+    assert {replicas[0] for replicas in planned.values()} == {2, 3}

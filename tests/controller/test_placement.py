@@ -75,3 +75,19 @@ def test_leaders_and_replicas_are_balanced_and_racks_are_used(racks, racked, par
         held = Counter(broker for replicas in assignment.values() for broker in replicas)
         counts = [held[broker] for broker in racks]
         assert max(counts) - min(counts) <= 2
+
+
+@given(
+    racks=st.dictionaries(st.integers(0, 7), st.sampled_from((None, "a", "b")), min_size=1),
+    data=st.data(),
+    partitions=st.integers(1, 12),
+)
+def test_brokers_that_are_away_lead_nothing_and_come_last(racks, data, partitions) -> None:
+    away = data.draw(st.sets(st.sampled_from(sorted(racks)), max_size=len(racks) - 1))
+    factor = data.draw(st.integers(1, len(racks)))
+    placed = place(racks, ClusterLoad(), partitions=partitions, replication_factor=factor, away=away)
+    live = len(racks) - len(away)
+    for replicas in placed.values():
+        assert len(set(replicas)) == factor
+        assert away.isdisjoint(replicas[:live]), "a live broker would have been there"
+        assert away.issuperset(replicas[live:])

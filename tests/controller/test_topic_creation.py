@@ -15,12 +15,13 @@ ENDPOINTS = (ListenerAddress("PLAINTEXT", "host", 1),)
 BROKERS = {broker_id: BrokerImage(broker_id=broker_id, endpoints=ENDPOINTS) for broker_id in (1, 2, 3)}
 
 
-def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, config=None):
+def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None):
     return plan_topic(
         wanted,
         topic_id=UUID(int=7),
         existing=TakenNames(existing),
         brokers=brokers,
+        away=away,
         load=ClusterLoad(),
         config=config or BrokerConfig(num_partitions=4, default_replication_factor=2),
     )
@@ -40,7 +41,12 @@ def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, config=None):
         (NewTopic(name="a", num_partitions=-2), (), ErrorCode.invalid_partitions, "at least 1"),
         (NewTopic(name="a", num_partitions=MAX_PARTITIONS + 1), (), ErrorCode.policy_violation, "10,000"),
         (NewTopic(name="a", replication_factor=0), (), ErrorCode.invalid_replication_factor, "at least 1"),
-        (NewTopic(name="a", replication_factor=4), (), ErrorCode.invalid_replication_factor, "the 3 that are alive"),
+        (
+            NewTopic(name="a", replication_factor=4),
+            (),
+            ErrorCode.invalid_replication_factor,
+            "the 3 that are registered",
+        ),
         (NewTopic(name="a", assignment={0: (1,)}, num_partitions=1), (), ErrorCode.invalid_request, "not both"),
         (NewTopic(name="a", assignment={1: (1,)}), (), ErrorCode.invalid_replica_assignment, "from 0 without a gap"),
         (NewTopic(name="a", assignment={0: ()}), (), ErrorCode.invalid_replica_assignment, "no replicas"),
@@ -51,7 +57,12 @@ def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, config=None):
             ErrorCode.invalid_replica_assignment,
             "another number",
         ),
-        (NewTopic(name="a", assignment={0: (1, 9)}), (), ErrorCode.invalid_replica_assignment, r"not alive: \[9\]"),
+        (
+            NewTopic(name="a", assignment={0: (1, 9)}),
+            (),
+            ErrorCode.invalid_replica_assignment,
+            r"not registered: \[9\]",
+        ),
         (
             NewTopic(name="a", assignment=dict.fromkeys(range(MAX_PARTITIONS + 1), (1,))),
             (),
@@ -98,3 +109,22 @@ def test_a_topic_and_its_configuration_are_written_together() -> None:
     assert json.loads(topic.data)["partitions"] == {"0": [1]}
     left_behind, _ = planned.operations(config_exists=True)
     assert isinstance(left_behind, SetData)
+
+
+def test_a_topic_is_placed_on_brokers_that_are_away_where_the_live_ones_are_too_few() -> None:
+    """M10. As in KRaft: a refusal is fatal to Kafka Streams, which creates topics when a broker has just failed."""
+    planned = plan(NewTopic(name="a", num_partitions=4, replication_factor=3), away={2})
+    assert all(sorted(replicas) == [1, 2, 3] and replicas[-1] == 2 for replicas in planned.replicas.values())
+    assert {replicas[0] for replicas in planned.replicas.values()} == {1, 3}
+
+
+def test_a_topic_that_the_live_brokers_have_room_for_is_placed_on_no_broker_that_is_away() -> None:
+    planned = plan(NewTopic(name="a", num_partitions=6, replication_factor=2), away={2})
+    assert {broker for replicas in planned.replicas.values() for broker in replicas} == {1, 3}
+
+
+def test_a_hand_made_assignment_may_name_brokers_that_are_away_but_not_only_those() -> None:
+    assert plan(NewTopic(name="a", assignment={0: (2, 1)}), away={2}).replicas == {0: (2, 1)}
+    with pytest.raises(KafkaError, match=r"no broker that could lead it: \[2, 3\] are away") as raised:
+        plan(NewTopic(name="a", assignment={0: (1, 2), 1: (2, 3)}), away={2, 3})
+    assert raised.value.code is ErrorCode.invalid_replica_assignment

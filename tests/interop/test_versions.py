@@ -230,6 +230,7 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "include_fenced_brokers": False,
             "endpoint_type": 1,
         },
+        ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
         ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": []},
     }
 

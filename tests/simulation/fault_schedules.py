@@ -19,13 +19,15 @@ from odradek.clients import Admin, Consumer, Producer
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.metadata.store import NoNode
-from odradek.model import KafkaError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.record_batch import CRC_START
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.histories import History, verdict
 
 TOPIC: Final = "t"
+CREATED: Final = "created-"
+"""How the names begin of topics that are created amid the faults."""
 PARTITIONS: Final = 2
 BROKERS: Final = 3
 PATIENCE_S: Final = 300.0
@@ -53,6 +55,7 @@ class Schedule:
         self.chance = world.simulation.entropy("faults")
         self._flushes_by_group = flushes_by_group
         self._undo: list[Callable[[], Any]] = []
+        self._creations: list[asyncio.Task[None]] = []
 
     async def play(self, episodes: int) -> None:
         """Play so many, and leave a cluster without faults, which need not be whole yet."""
@@ -109,6 +112,34 @@ class Schedule:
         """What ends a fault."""
         self._undo.append(undo)
 
+    def create(self) -> None:
+        """Begin to create another topic, as an application does that does not know which brokers are away."""
+        name = f"{CREATED}{len(self._creations)}"
+        self._creations.append(asyncio.create_task(self._create(name), name=f"creating {name}"))
+
+    async def _create(self, name: str) -> None:
+        """A creation may fail while nobody can be reached, but not because brokers are away."""
+        try:
+            async with Admin(self.world.servers, runtime=self.world.simulation.runtime(name), **CLIENTS) as admin:
+                await admin.create_topic(name, partitions=PARTITIONS, replication_factor=BROKERS)
+        except UnavailableError:
+            pass
+        except KafkaError as error:
+            if error.code == ErrorCode.invalid_replication_factor:
+                raise
+
+    async def created(self) -> None:
+        """Return when all that were created have their replicas in sync, on whichever broker these were placed."""
+        for creation in self._creations:
+            await creation
+        tool = MemoryStore(self.world.tree)
+        for name in await tool.children(paths.TOPICS):
+            if name.startswith(CREATED):
+                await until(partial(self._is_topic_whole, name), within_s=PATIENCE_S)
+
+    def _is_topic_whole(self, name: str) -> bool:
+        return all(state is not None and len(state.isr) == BROKERS for state in self.states(name))
+
     def is_whole(self) -> bool:
         """Whether every broker runs and every replica is in sync, by the tree."""
         states = list(self.states())
@@ -116,10 +147,10 @@ class Schedule:
             state is not None and len(state.isr) == BROKERS and state.leader in self.world.running for state in states
         )
 
-    def states(self) -> Iterator[PartitionStateNode | None]:
-        """The partitions' states in the tree."""
+    def states(self, topic: str = TOPIC) -> Iterator[PartitionStateNode | None]:
+        """The states of a topic's partitions in the tree."""
         for number in range(PARTITIONS):
-            path = paths.partition_state(TopicPartition(TOPIC, number))
+            path = paths.partition_state(TopicPartition(topic, number))
             record = self.world.tree.find(path)
             yield None if record is None else PartitionStateNode.decode(path, record.data)
 
@@ -260,11 +291,17 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
     await until(schedule.is_whole, within_s=PATIENCE_S)
 
 
+async def create(schedule: Schedule, one: int, other: int) -> None:
+    """Somebody creates a topic with as many replicas as there are brokers, alive or not."""
+    del one, other
+    schedule.create()
+
+
 DEEDS: Final[dict[str, Callable[[Schedule, int, int], Any]]] = {
     function.__name__: function
     for function in (
         kill, cut_power, stop, part, deafen, isolate, cut_off_clients, mute_to_clients, cut_off_tree,
-        blink, expire, depose, unregister, flip_bit,
+        blink, expire, depose, unregister, flip_bit, create,
     )
 }  # fmt: skip
 NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "cut_off_tree", "blink", "expire", "flip_bit"})
@@ -376,6 +413,7 @@ async def witnessed(world: World, schedule: Schedule, episodes: int) -> History:
     await until(lambda: history.acknowledged() > 20, within_s=PATIENCE_S)
     await schedule.play(episodes)
     await agreed(world, within_s=PATIENCE_S)
+    await schedule.created()
     for scribe in scribes:
         await scribe.stop()
         assert scribe.errors == [], "every record is delivered in the end"

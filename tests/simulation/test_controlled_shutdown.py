@@ -49,6 +49,26 @@ def test_leaders_move_before_a_broker_stops(seed: int) -> None:
     World(seed, brokers=3).play(scenario)
 
 
+def test_a_topic_that_is_created_while_a_broker_is_about_to_stop_does_not_count_on_it(seed: int) -> None:
+    """M9. As KRaft does, which places on it nevertheless where the others are too few."""
+
+    async def scenario(world: World) -> None:
+        controller = await controller_of(world)
+        one = next(number for number in world.running if number != controller.broker_id)
+        await controller.controller.shut_down(one, -1)
+        [created] = await controller.create_topics([NewTopic(name="t", num_partitions=4, replication_factor=3)])
+        assert created.error is None
+        for each in partitions(controller.image):
+            assert each.replicas[-1] == one
+            assert set(each.isr) == {0, 1, 2} - {one}
+            assert each.leader != one
+        [created] = await controller.create_topics([NewTopic(name="small", num_partitions=4, replication_factor=2)])
+        assert created.plan is not None
+        assert all(one not in replicas for replicas in created.plan.replicas.values())
+
+    World(seed, brokers=3).play(scenario)
+
+
 def test_the_controller_that_is_stopped_hands_over_its_partitions_and_its_office(seed: int) -> None:
     """M9."""
 

@@ -72,4 +72,5 @@ def test_one_seed_has_one_trace():
 
 
 def test_every_kind_of_fault_is_there():
-    assert DEEDS.keys() == EVERYTHING | {"cut_off_tree", "blink", "expire", "depose", "unregister", "flip_bit"}
+    others = {"cut_off_tree", "blink", "expire", "depose", "unregister", "flip_bit", "create"}
+    assert DEEDS.keys() == EVERYTHING | others

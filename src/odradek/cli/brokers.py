@@ -1,4 +1,4 @@
-"""`odradek brokers`: which brokers a cluster has, what they lead, what they keep where, and how to empty one."""
+"""`odradek brokers`: which brokers a cluster has, what they lead, what they keep where, how to empty and forget one."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +17,7 @@ from odradek.model.values import dataclass
 
 @click.group(name="brokers")
 def command() -> None:
-    """Show the brokers of a cluster, and empty one."""
+    """Show the brokers of a cluster, empty one, and forget one that is gone."""
 
 
 command.add_command(drain)
@@ -27,21 +27,18 @@ command.add_command(drain)
 @json_option
 @cluster_options
 def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """List the brokers that are alive, and which is the controller."""
+    """List the brokers that are registered, which is the controller, and which are fenced: away for now."""
 
     async def work() -> ClusterDescription:
         async with admin(bootstrap_server, command_config) as client:
-            return await client.describe_cluster()
+            return await client.describe_cluster(include_fenced_brokers=True)
 
     cluster = run(work())
     if as_json:
         for broker in cluster.brokers:
             print_json(_summary(broker, cluster))
         return
-    rows = [
-        (each.broker_id, _address(each), each.rack, "controller" if each.broker_id == cluster.controller_id else "")
-        for each in cluster.brokers
-    ]
+    rows = [(each.broker_id, _address(each), each.rack, _role(each, cluster)) for each in cluster.brokers]
     print_table(("BROKER", "ADDRESS", "RACK", ""), rows)
 
 
@@ -63,6 +60,23 @@ def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None,
             print_json(_as_object(each, cluster))
         else:
             _print(each, cluster)
+
+
+@command.command()
+@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@cluster_options
+def unregister(*, broker_id: int, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Forget the broker ID, which is stopped for good, so that new topics are not placed on it.
+
+    Its replicas stay assigned to it: move them first, with `odradek brokers drain`.
+    """
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as client:
+            await client.unregister_broker(broker_id)
+
+    run(work())
+    click.echo(f"Broker {broker_id} is no longer registered.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +120,7 @@ def _summary(broker: BrokerDescription, cluster: ClusterDescription) -> dict[str
         "port": broker.port,
         "rack": broker.rack,
         "is_controller": broker.broker_id == cluster.controller_id,
+        "is_fenced": broker.is_fenced,
     }
 
 
@@ -146,6 +161,12 @@ def _print(described: _Described, cluster: ClusterDescription) -> None:
         for each in described.log_dirs
     ]
     print_table(("DIRECTORY", "LOGS", "BYTES", "BYTES FREE"), rows)
+
+
+def _role(broker: BrokerDescription, cluster: ClusterDescription) -> str:
+    if broker.is_fenced:
+        return "fenced"
+    return "controller" if broker.broker_id == cluster.controller_id else ""
 
 
 def _address(broker: BrokerDescription) -> str:

@@ -40,7 +40,8 @@ def drain(
     """Move all replicas off the broker ID, which may be dead, so that it can go.
 
     Others take them, each on a rack that its partition has not got, if there is one. Interrupted, what was begun goes
-    on; run again, it goes on with the rest. Topics that are created meanwhile may still be placed on the broker.
+    on; run again, it goes on with the rest. Topics that are created meanwhile may still be placed on the broker, until
+    it is stopped and `odradek brokers unregister` forgets it.
     """
 
     async def work() -> None:

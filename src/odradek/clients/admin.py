@@ -32,6 +32,7 @@ from odradek.clients.reassignments import (
     elect_leaders,
     list_partition_reassignments,
 )
+from odradek.clients.registrations import fenced_brokers, unregister_broker
 from odradek.clients.retry import retrying
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.clients.transactions import ProducerDescription, abort_transaction, describe_producers
@@ -354,18 +355,29 @@ class Admin:
 
     # ---- the cluster and its configuration ----------------------------------------------------------------------
 
-    async def describe_cluster(self) -> ClusterDescription:
-        """The brokers that are alive, and the controller."""
+    async def describe_cluster(self, *, include_fenced_brokers: bool = False) -> ClusterDescription:
+        """The brokers that are alive, or all that are registered, and the controller."""
         await self._cluster.refresh(timeout_ms=self._timeout_ms)
         metadata = self._cluster.metadata
+        brokers = {
+            node.node_id: BrokerDescription(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in metadata.nodes.values()
+        }
+        if include_fenced_brokers:
+            for each in await fenced_brokers(self._cluster, timeout_ms=self._timeout_ms):
+                brokers.setdefault(each.broker_id, each)
         return ClusterDescription(
             cluster_id=metadata.cluster_id,
             controller_id=metadata.controller_id,
-            brokers=tuple(
-                BrokerDescription(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-                for _, node in sorted(metadata.nodes.items())
-            ),
+            brokers=tuple(each for _, each in sorted(brokers.items())),
         )
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Have a broker forgotten that is away for good, so that no topic is placed on it (KIP-631).
+
+        Raises `KafkaError` BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker that is alive.
+        """
+        await unregister_broker(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_log_dirs(self, broker_id: int) -> list[LogDirDescription]:
         """A broker's data directories, with the sizes of its logs (KIP-113). Raises `KafkaError`."""

@@ -56,12 +56,13 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """A broker that is alive."""
+    """A broker; one that is fenced is registered and not alive."""
 
     broker_id: int
     host: str
     port: int
     rack: str | None
+    is_fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ The topic's node and its configuration are written together; that is the creatio
 after (`initialization`), in the same way for a topic whose node an operator's tool wrote.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from odradek.config import BrokerConfig, validate_topic_overrides
@@ -110,26 +110,28 @@ def plan_topic(
     topic_id: UUID,
     existing: TakenNames,
     brokers: Mapping[int, BrokerImage],
+    away: Collection[int] = (),
     load: ClusterLoad,
     config: BrokerConfig,
 ) -> TopicPlan:
     """Where `wanted` goes, or a `KafkaError` that says why nowhere. `load` is counted on if it goes somewhere.
 
-    `existing` are all names that are taken, those of topics being deleted too.
+    `existing` are all names that are taken, those of topics being deleted too; `brokers` all that are registered, and
+    `away` those of them that can't lead now.
     """
     existing.check(wanted.name)
     if wanted.assignment:
         if (wanted.num_partitions, wanted.replication_factor) != (DEFAULT, DEFAULT):
             message = "a topic has replicas given by hand, or numbers of partitions and replicas, not both"
             raise KafkaError(ErrorCode.invalid_request, message)
-        replicas: Mapping[int, Replicas] = _check_assignment(wanted.assignment, brokers)
+        replicas: Mapping[int, Replicas] = _check_assignment(wanted.assignment, brokers, away)
         overrides = _check_config(wanted, config)
         load.add(replicas.values())
     else:
         partitions, replication_factor = _check_numbers(wanted, brokers, config)
         overrides = _check_config(wanted, config)
         racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
-        replicas = place(racks, load, partitions=partitions, replication_factor=replication_factor)
+        replicas = place(racks, load, partitions=partitions, replication_factor=replication_factor, away=away)
     return TopicPlan(name=wanted.name, topic_id=topic_id, replicas=replicas, config=overrides)
 
 
@@ -145,29 +147,35 @@ def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config:
     if replication_factor < 1:
         message = f"the replication factor is at least 1, not {replication_factor}"
         raise KafkaError(ErrorCode.invalid_replication_factor, message)
-    if replication_factor > len(brokers):
-        message = (
-            f"the replication factor {replication_factor} needs more brokers than the {len(brokers)} that are alive"
-        )
-        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+    check_replication_factor(replication_factor, brokers)
     return partitions, replication_factor
 
 
-def _check_assignment(assignment: Mapping[int, Replicas], brokers: Mapping[int, BrokerImage]) -> Mapping[int, Replicas]:
+def check_replication_factor(replication_factor: int, brokers: Collection[int]) -> None:
+    """Raise `KafkaError` INVALID_REPLICATION_FACTOR unless there are so many registered brokers, alive or not."""
+    if replication_factor > len(brokers):
+        registered = f"the {len(brokers)} that are registered"
+        message = f"the replication factor {replication_factor} needs more brokers than {registered}"
+        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+
+
+def _check_assignment(
+    assignment: Mapping[int, Replicas], brokers: Collection[int], away: Collection[int]
+) -> Mapping[int, Replicas]:
     if len(assignment) > MAX_PARTITIONS:
         message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {len(assignment):,}"
         raise KafkaError(ErrorCode.policy_violation, message)
     if sorted(assignment) != list(range(len(assignment))):
         raise _bad_assignment("partitions are numbered from 0 without a gap")
     for partition, replicas in assignment.items():
-        check_replicas(partition, replicas, len(assignment[0]), brokers)
+        check_replicas(partition, replicas, len(assignment[0]), brokers, away)
     return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}
 
 
 def check_replicas(
-    partition: int, replicas: Replicas, replication_factor: int, brokers: Mapping[int, BrokerImage]
+    partition: int, replicas: Replicas, replication_factor: int, brokers: Collection[int], away: Collection[int]
 ) -> None:
-    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless these are so many different brokers, all alive."""
+    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless these are so many different brokers, and one is not away."""
     if not replicas:
         raise _bad_assignment(f"partition {partition} has no replicas")
     if len(set(replicas)) != len(replicas):
@@ -176,7 +184,9 @@ def check_replicas(
         raise _bad_assignment(f"partition {partition} has another number of replicas than partition 0")
     unknown = [broker for broker in replicas if broker not in brokers]
     if unknown:
-        raise _bad_assignment(f"partition {partition} names brokers that are not alive: {unknown}")
+        raise _bad_assignment(f"partition {partition} names brokers that are not registered: {unknown}")
+    if all(broker in away for broker in replicas):
+        raise _bad_assignment(f"partition {partition} names no broker that could lead it: {list(replicas)} are away")
 
 
 def _bad_assignment(message: str) -> KafkaError:

@@ -5,9 +5,9 @@ The topic's node gets their replicas in one write; that is the expansion. The st
 hash of a name are refused, which Kafka does not do: with another number of partitions nobody would find those again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from odradek.controller.creation import MAX_PARTITIONS, check_replicas
+from odradek.controller.creation import MAX_PARTITIONS, check_replicas, check_replication_factor
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.metadata.image import BrokerImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
@@ -26,11 +26,17 @@ class NewPartitions:
 
 
 def plan_partitions(
-    wanted: NewPartitions, topic: TopicImage | None, *, brokers: Mapping[int, BrokerImage], load: ClusterLoad
+    wanted: NewPartitions,
+    topic: TopicImage | None,
+    *,
+    brokers: Mapping[int, BrokerImage],
+    away: Collection[int] = (),
+    load: ClusterLoad,
 ) -> dict[int, Replicas]:
     """The replicas of each new partition, or a `KafkaError` that says why there is none. `load` is counted on.
 
-    New partitions have as many replicas as the topic's first one has, or will have after its reassignment.
+    New partitions have as many replicas as the topic's first one has, or will have after its reassignment. `brokers`
+    are all that are registered, and `away` those of them that can't lead now.
     """
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")
@@ -54,14 +60,12 @@ def plan_partitions(
             raise KafkaError(ErrorCode.invalid_replica_assignment, message)
         assignment = {first_new + place: tuple(replicas) for place, replicas in enumerate(wanted.assignment)}
         for number, replicas in assignment.items():
-            check_replicas(number, replicas, replication_factor, brokers)
+            check_replicas(number, replicas, replication_factor, brokers, away)
         load.add(assignment.values())
         return assignment
-    if replication_factor > len(brokers):
-        message = f"{replication_factor} replicas need more brokers than the {len(brokers)} that are alive"
-        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+    check_replication_factor(replication_factor, brokers)
     racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
-    placed = place(racks, load, partitions=added, replication_factor=replication_factor, existing=existing)
+    placed = place(racks, load, partitions=added, replication_factor=replication_factor, existing=existing, away=away)
     return {first_new + number: replicas for number, replicas in placed.items()}
 
 

@@ -15,7 +15,7 @@ def needs_initialization(topic: TopicImage) -> bool:
 
 
 def initial_state(partition: PartitionImage, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """The first replica alive leads, and all that are alive are in sync; with none alive the preferred one will be."""
+    """The first live replica leads, and all live ones are in sync; with none alive the preferred one will be."""
     alive = tuple(replica for replica in partition.replicas if replica in live)
     return PartitionStateNode(
         leader=alive[0] if alive else NO_LEADER,

@@ -5,10 +5,12 @@ One partition after the other, each choice the best at that moment:
 - each follower: a rack that this partition has not got yet, then the fewest replicas of this topic, then the fewest
   pairs with this leader (so that a dead broker's partitions move to many others), then the fewest of the cluster.
 Ties go to the lowest id. A topic is thus spread over all brokers, and a new broker is filled by new topics.
+
+Brokers that are away become replicas where the live ones are too few, and never leaders, as in KRaft.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from odradek.model.values import dataclass, field
 
@@ -46,12 +48,15 @@ def place(
     partitions: int,
     replication_factor: int,
     existing: Iterable[Replicas] = (),
+    away: Collection[int] = (),
 ) -> dict[int, Replicas]:
     """Replicas of `partitions` new partitions on brokers with these `racks`, by number from 0, and `load` counted on.
 
-    `existing` are the topic's partitions so far. There are at least `replication_factor` brokers; the caller has
-    checked.
+    `existing` are the topic's partitions so far, `away` those of the brokers that can't lead now. There are at least
+    `replication_factor` brokers, and one that is not away; the caller has checked.
     """
+    live = [broker for broker in racks if broker not in away]
+    assert live
     assert 0 < replication_factor <= len(racks)
     leaders: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
@@ -62,7 +67,7 @@ def place(
         pairs.update((leader, follower) for follower in followers)
     assignment: dict[int, Replicas] = {}
     for partition in range(partitions):
-        leader = min(racks, key=lambda broker: (leaders[broker], load.leaders[broker], broker))
+        leader = min(live, key=lambda broker: (leaders[broker], load.leaders[broker], broker))
         chosen = [leader]
         while len(chosen) < replication_factor:
             taken = {racks[broker] for broker in chosen if racks[broker] is not None}
@@ -70,6 +75,7 @@ def place(
             follower = min(
                 free,
                 key=lambda broker: (
+                    broker in away,
                     racks[broker] in taken,
                     replicas[broker],
                     pairs[leader, broker],

@@ -47,7 +47,7 @@ def decode_topic_id(text: str) -> UUID:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
-    """`/brokers/ids/{id}`: where a broker is reached. `protocols` maps listener names to security protocols."""
+    """`/brokers/ids/{id}`, `/brokers/registrations/{id}`: where a broker is reached; its protocols by listener name."""
 
     endpoints: tuple[ListenerAddress, ...]
     timestamp_ms: int

@@ -8,6 +8,8 @@ BROKER_IDS: Final = "/brokers/ids"
 BROKER_SEQUENCE: Final = "/brokers/seqid"
 BROKER_DIRECTORIES: Final = "/brokers/log_dirs"
 """Not Kafka's, whose brokers tell the controller of their directories when they register (KIP-858)."""
+BROKER_REGISTRATIONS: Final = "/brokers/registrations"
+"""Not Kafka's, whose KRaft controller keeps the registrations of brokers that are away (`RegisterBrokerRecord`)."""
 TOPICS: Final = "/brokers/topics"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -35,6 +37,7 @@ PERSISTENT_ROOTS: Final = (
     BROKER_IDS,
     BROKER_SEQUENCE,
     BROKER_DIRECTORIES,
+    BROKER_REGISTRATIONS,
     TOPICS,
     CLUSTER,
     CONSUMERS,
@@ -61,6 +64,11 @@ def broker(broker_id: int) -> str:
 def broker_directories(broker_id: int) -> str:
     """The data directories that a broker had when it last started."""
     return f"{BROKER_DIRECTORIES}/{broker_id}"
+
+
+def broker_registration(broker_id: int) -> str:
+    """A broker's last registration; persistent, so that a broker that is away is known."""
+    return f"{BROKER_REGISTRATIONS}/{broker_id}"
 
 
 def topic(name: str) -> str:

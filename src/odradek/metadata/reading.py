@@ -42,9 +42,21 @@ class BrokenNodes:
 
 async def read_brokers(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
     """All live brokers by id."""
-    ids = [int(name) for name in await store.children(paths.BROKER_IDS) if name.isascii() and name.isdigit()]
-    found = zip(ids, await store.get_many(map(paths.broker, ids)), strict=True)
-    return {broker_id: broker for broker_id, node in found if node and (broker := _broker(broker_id, node, broken))}
+    return await _read_brokers(store, paths.BROKER_IDS, broken)
+
+
+async def read_registrations(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
+    """All brokers that ever registered and were not unregistered, by id, alive or not; `epoch` says nothing."""
+    return await _read_brokers(store, paths.BROKER_REGISTRATIONS, broken)
+
+
+async def _read_brokers(store: Reader, parent: str, broken: BrokenNodes) -> dict[int, BrokerImage]:
+    names = [name for name in await store.children(parent) if name.isascii() and name.isdigit()]
+    where = [paths.child(parent, name) for name in names]
+    found = zip(names, where, await store.get_many(where), strict=True)
+    return {
+        int(name): broker for name, path, node in found if node and (broker := _broker(int(name), path, node, broken))
+    }
 
 
 async def read_controller(store: Reader, broken: BrokenNodes) -> int:
@@ -131,9 +143,9 @@ async def read_subtree(store: Reader, path: str) -> list[str]:
     return found
 
 
-def _broker(broker_id: int, node: Node, broken: BrokenNodes) -> BrokerImage | None:
+def _broker(broker_id: int, path: str, node: Node, broken: BrokenNodes) -> BrokerImage | None:
     try:
-        broker = BrokerNode.decode(paths.broker(broker_id), node.data)
+        broker = BrokerNode.decode(path, node.data)
     except BrokenNodeError as error:
         broken.report(error, node)
         return None

@@ -2,6 +2,9 @@
 
 A broker that was killed is registered until its session ends, which ZooKeeper finds out by time alone. Whoever starts
 it again has the same address, and its port: so the one who is registered is gone, and need only be waited for.
+
+What a broker registered stays in `/brokers/registrations/{id}` when it goes, so that topics can be placed on a broker
+that is away for a while, as in KRaft. An operator who removes a broker for good has it forgotten (`unregister`).
 """
 
 import asyncio
@@ -13,8 +16,18 @@ from typing import Final, TypeVar
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, BrokerNode
-from odradek.metadata.store import BadVersion, Create, Delete, Node, NodeExists, NoNode, SessionExpired, Store
-from odradek.model import ConfigurationError
+from odradek.metadata.store import (
+    BadVersion,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SetData,
+    Store,
+)
+from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.runtime import Clock
 
 T = TypeVar("T")
@@ -24,6 +37,8 @@ _SESSIONS_WAITED_FOR: Final = 2
 """How many session time-outs: a server counts in ticks, and may have granted the one before more than was asked for."""
 _MOST_SESSIONS: Final = 5
 """How many sessions may expire under one piece of work, before whoever reads the log is told that none lasts."""
+_MOST_ATTEMPTS: Final = 5
+"""A write of a registration fails when an operator unregisters the broker at the same moment."""
 _log = logging.getLogger("odradek.broker")
 
 
@@ -38,6 +53,27 @@ async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
             return await work()
         _log.warning("the session with the metadata tree expired; trying again with a new one")
     return await work()
+
+
+async def unregister(store: Store, broker_id: int) -> None:
+    """Forget a broker that is away: nothing is placed on it any more. What is placed on it stays so.
+
+    Raises `KafkaError` BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST for a broker that is alive.
+    """
+    lasting = paths.broker_registration(broker_id)
+    for _ in range(_MOST_ATTEMPTS):
+        known = await store.get(lasting)
+        if await store.get(paths.broker(broker_id)) is not None:
+            message = f"broker {broker_id} is alive, and would register again: stop it, then unregister it"
+            raise KafkaError(ErrorCode.invalid_request, message)
+        if known is None:
+            raise KafkaError(ErrorCode.broker_id_not_registered, f"broker {broker_id} is not registered")
+        # One that registers meanwhile writes the node, which has another version then.
+        with suppress(BadVersion, NoNode):
+            await store.delete(lasting, known.version)
+            _log.info("broker %d is no longer registered", broker_id)
+            return
+    raise KafkaError(ErrorCode.request_timed_out, f"broker {broker_id} registers again and again")
 
 
 class _TakenError(ConfigurationError):
@@ -69,8 +105,10 @@ class Registration:
         """
         node = BrokerNode(endpoints=self._endpoints, timestamp_ms=self._clock.now_ms(), rack=self._rack)
         try:
-            await self._store.create(self._path, node.encode(), ephemeral=True)
-        except NodeExists:
+            await self._create(node.encode())
+        except NodeExists as error:
+            if error.path != self._path:
+                raise
             there = await self._store.get(self._path)
             if there is not None and there.owner != self._store.session_id:
                 raise _TakenError(self._broker_id, self._endpoints_of(there)) from None
@@ -79,6 +117,20 @@ class Registration:
                 mended = Create(path=self._path, data=node.encode(), ephemeral=True)
                 with suppress(NoNode, BadVersion):
                     await self._store.multi([Delete(path=self._path, version=there.version), mended])
+
+    async def _create(self, data: bytes) -> None:
+        """Create the ephemeral node and write the one that stays, in one transaction."""
+        lasting = paths.broker_registration(self._broker_id)
+        for attempt in range(_MOST_ATTEMPTS):
+            known = await self._store.get(lasting)
+            stays = Create(path=lasting, data=data) if known is None else SetData(path=lasting, data=data)
+            try:
+                await self._store.multi([Create(path=self._path, data=data, ephemeral=True), stays])
+                return
+            except (NodeExists, NoNode) as error:
+                # The broker may have been unregistered meanwhile, or have registered in a session that is over.
+                if error.path == self._path or attempt == _MOST_ATTEMPTS - 1:
+                    raise
 
     async def register_first(self, session_timeout_ms: int, *, prepare: Prepare) -> None:
         """`register`, for a broker that starts: its own life before this one is waited for.

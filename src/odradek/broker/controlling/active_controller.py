@@ -77,6 +77,10 @@ class ActiveController:
         """Replicas whose logs can't be used, by broker: nobody elects them."""
         return self.commands.availability.offline
 
+    def able_to_lead(self, image: ClusterImage) -> Set[int]:
+        """The live brokers that are not about to stop; if all are, all."""
+        return image.brokers.keys() - self.shutting_down or image.brokers.keys()
+
     async def create_topic(self, plan: TopicPlan) -> None:
         """Write a new topic and its configuration. Raises `KafkaError` if somebody else just created it."""
         config = await self._store.get(paths.topic_config(plan.name))
@@ -106,7 +110,7 @@ class ActiveController:
         existing = frozenset(await read_subtree(self._store, paths.topic(topic.name)))
         if topic.topic_id == UNNAMED:
             await self._name(topic.name, topic_id or new_id(self._entropy))
-        await self._write_steps(initial_operations(topic, image.brokers.keys(), self.epoch, existing))
+        await self._write_steps(initial_operations(topic, self.able_to_lead(image), self.epoch, existing))
 
     async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
         """Elect leaders where brokers came or went, and return the names of the topics that changed."""

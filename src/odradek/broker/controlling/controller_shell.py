@@ -22,7 +22,7 @@ from odradek.broker.cluster.commands import OwnReplicas
 from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.membership import Membership, prepare_tree
 from odradek.broker.cluster.obedience import Obedience
-from odradek.broker.cluster.registration import Prepare, prepare_nothing
+from odradek.broker.cluster.registration import Prepare, prepare_nothing, unregister
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.broker.controlling import isr_jobs, topic_jobs
 from odradek.broker.controlling.active_controller import ActiveController, DeposedError, claim_controller
@@ -42,8 +42,9 @@ from odradek.controller import (
     shut_down,
 )
 from odradek.metadata import paths
-from odradek.metadata.image import NO_CONTROLLER, ClusterImage
+from odradek.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
 from odradek.metadata.nodes import BrokenNodeError, ProducerIdBlockNode
+from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.runtime import Runtime
@@ -294,6 +295,26 @@ class ControllerShell:
         """
         try:
             return await self.view.topic_config(topic)
+        except OdradekError as error:
+            raise as_kafka_error(error) from error
+
+    async def registered_brokers(self) -> Mapping[int, BrokerImage]:
+        """All brokers that are registered, by id: those in `image`, and those that are away.
+
+        Raises `KafkaError` if the tree cannot be reached.
+        """
+        try:
+            return {**await read_registrations(self._store, BrokenNodes()), **self.image.brokers}
+        except OdradekError as error:
+            raise as_kafka_error(error) from error
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that is away. Any broker does it.
+
+        Raises `KafkaError` as `registration.unregister`, and if the tree cannot be reached.
+        """
+        try:
+            await unregister(self._store, broker_id)
         except OdradekError as error:
             raise as_kafka_error(error) from error
 

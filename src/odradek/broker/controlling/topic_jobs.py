@@ -3,7 +3,7 @@
 The shell brings the image up to date when a job is done, and only then is the client answered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from uuid import UUID
 
 from odradek.broker.cluster.cluster_view import ClusterView
@@ -20,6 +20,8 @@ from odradek.controller import (
     plan_partitions,
     plan_topic,
 )
+from odradek.metadata.image import BrokerImage
+from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import Entropy, new_id
 
@@ -34,6 +36,7 @@ async def create_topics(
 ) -> list[TopicCreation]:
     """Create topics, in the order of `wanted`."""
     image, load = view.image, view.load.copy()
+    brokers, away = await _registered_brokers(controller, view)
     taken = TakenNames((*image.topics, *image.deleting))
     room = RequestRoom()
     results = []
@@ -44,7 +47,8 @@ async def create_topics(
                 topic,
                 topic_id=new_id(entropy),
                 existing=taken,
-                brokers=image.brokers,
+                brokers=brokers,
+                away=away,
                 load=load,
                 config=view.config,
             )
@@ -65,11 +69,12 @@ async def create_partitions(
 ) -> list[KafkaError | None]:
     """Give topics more partitions, in the order of `wanted`."""
     image, load = view.image, view.load.copy()
+    brokers, away = await _registered_brokers(controller, view)
     room = RequestRoom()
     results: list[KafkaError | None] = []
     async for each in in_turns(wanted):
         try:
-            added = plan_partitions(each, image.topics.get(each.topic), brokers=image.brokers, load=load)
+            added = plan_partitions(each, image.topics.get(each.topic), brokers=brokers, away=away, load=load)
             room.take(len(added))
             if not validate_only:
                 await controller.add_partitions(each.topic, added)
@@ -78,6 +83,15 @@ async def create_partitions(
             results.append(error)
     view.follower.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
     return results
+
+
+async def _registered_brokers(
+    controller: ActiveController, view: ClusterView
+) -> tuple[Mapping[int, BrokerImage], Set[int]]:
+    """All brokers that partitions may be placed on, and those of them that can't lead: away, or about to stop."""
+    live = view.image.brokers
+    brokers = {**await read_registrations(view.store, BrokenNodes()), **live}
+    return brokers, brokers.keys() - controller.able_to_lead(view.image)
 
 
 async def delete_topics(

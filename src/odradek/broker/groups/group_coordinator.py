@@ -239,7 +239,7 @@ class GroupCoordinator:
         return self._broker.config.offsets_topic_num_partitions if topic is None else max(len(topic.partitions), 1)
 
     async def _create_topic(self) -> None:
-        """Create `__consumer_offsets`, which waits until there are brokers for as many replicas as it shall have."""
+        """Create `__consumer_offsets`, which waits until as many brokers have registered as it shall have replicas."""
         topic = offsets_topic(self._broker.config)
         alive = len(self._broker.image.brokers)
         if topic.replication_factor < min(alive, _USUAL_REPLICAS):

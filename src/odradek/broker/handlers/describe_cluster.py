@@ -1,12 +1,12 @@
 """DescribeCluster: the cluster's id, controller and brokers (KIP-700).
 
-Versions: 1 asks for brokers or controllers (KIP-919), 2 also for fenced brokers, which only KRaft has (KIP-1073).
+Versions: 1 asks for brokers or controllers (KIP-919), 2 also for fenced brokers (KIP-1073): those that are away.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext
-from odradek.model import ErrorCode
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
 from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 
@@ -17,7 +17,7 @@ _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """MISMATCHED_ENDPOINT_TYPE for controllers: there are none that listen on their own."""
     endpoint_type = optional(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
@@ -29,7 +29,13 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
             "brokers": [],
         }
     image = broker.image
-    endpoints = [(each, each.endpoint(context.listener)) for each in image.brokers.values()]
+    brokers = image.brokers
+    if optional(message, "include_fenced_brokers", False):
+        try:
+            brokers = await broker.controller.registered_brokers()
+        except KafkaError as error:
+            return {"error_code": error.code, "error_message": str(error), "cluster_id": "", "brokers": []}
+    endpoints = [(each, each.endpoint(context.listener)) for _, each in sorted(brokers.items())]
     return {
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
@@ -39,7 +45,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
                 "host": endpoint.host,
                 "port": endpoint.port,
                 "rack": each.rack,
-                "is_fenced": False,
+                "is_fenced": each.broker_id not in image.brokers,
             }
             for each, endpoint in endpoints
             if endpoint is not None

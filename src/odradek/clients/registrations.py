@@ -1,0 +1,45 @@
+"""Brokers that are registered and away: how `Admin` lists them, and has one forgotten."""
+
+from typing import Any
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.descriptions import BrokerDescription
+from odradek.clients.retry import retrying
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import optional
+
+
+async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDescription]:
+    """The brokers that are registered and not alive (KIP-1073); none where the cluster does not say."""
+
+    async def attempt() -> Any:
+        connection = await cluster.any_connection()
+        if not connection.supports(ApiKey.DESCRIBE_CLUSTER):
+            return None
+        message = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
+        response = await connection.request(ApiKey.DESCRIBE_CLUSTER, message)
+        _raise(response)
+        return response
+
+    response = await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    return [
+        BrokerDescription(broker_id=each.broker_id, host=each.host, port=each.port, rack=each.rack, is_fenced=True)
+        for each in (() if response is None else response.brokers)
+        if optional(each, "is_fenced", False)
+    ]
+
+
+async def unregister_broker(cluster: Cluster, broker_id: int, *, timeout_ms: int) -> None:
+    """Have a broker forgotten that is away for good. Raises `KafkaError` BROKER_ID_NOT_REGISTERED and others."""
+
+    async def attempt() -> None:
+        connection = await cluster.any_connection()
+        _raise(await connection.request(ApiKey.UNREGISTER_BROKER, {"broker_id": broker_id}))
+
+    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+def _raise(response: Any) -> None:
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code, response.error_message or response.error_code.name.upper())

@@ -72,7 +72,7 @@ class Worker:
     def check(self) -> None:
         """Raise what ended the thread early, if something did."""
         if self._crash is not None:
-            raise self._crash
+            raise RuntimeError(f"{self._thread.name} has crashed") from self._crash
 
     def _run(self) -> None:
         try:

@@ -51,7 +51,12 @@ class Member(Worker):
         self.assigned()
         try:
             self.belong()
-        except (confluent_kafka.KafkaException, aiokafka.errors.KafkaError, kafka.errors.KafkaError) as error:
+        except (
+            confluent_kafka.KafkaException,
+            aiokafka.errors.KafkaError,
+            kafka.errors.KafkaError,
+            asyncio.CancelledError,  # aiokafka's consumer, when it stops while it waits before it fetches again
+        ) as error:
             self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
             self.stopping.wait(PACE_S)
 

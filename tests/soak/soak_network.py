@@ -7,6 +7,7 @@ not closed.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -37,6 +38,7 @@ def enter() -> None:
     if _INSIDE not in os.environ:
         os.environ[_INSIDE] = "1"
         os.execvp(_ENTER[0], [*_ENTER, "--kill-child", sys.executable, *sys.argv])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # the first process there ignores it
     _run("mount", "-t", "tmpfs", "none", "/run")
     _run("ip", "link", "set", "lo", "up")
 

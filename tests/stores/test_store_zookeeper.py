@@ -4,8 +4,10 @@ import asyncio
 import errno
 import itertools
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -128,6 +130,29 @@ async def test_a_server_that_takes_a_connection_and_says_nothing_is_asked_again(
             assert first.getpeername() != second.getpeername()
             reading.cancel()
             await store.close()
+
+
+@needs_zookeeper
+async def test_a_connection_that_is_made_while_the_store_closes_holds_up_no_end(begin) -> None:
+    store = begin(connection_timeout_ms=100)
+    handler, may_connect = store._client.handler, threading.Event()
+    create = handler.create_connection
+
+    def create_late(*arguments: Any, **options: Any) -> Any:
+        assert may_connect.wait(60)
+        return create(*arguments, **options)
+
+    handler.create_connection = create_late
+    with pytest.raises(UnavailableError):
+        await store.get("/")
+    closing = asyncio.create_task(store.close())
+    await asyncio.to_thread(eventually, lambda: not handler._running)  # there was no connection to drop until here
+    may_connect.set()
+    done, _ = await asyncio.wait([closing], timeout=30)
+    if not done:
+        store._client._connection._socket.shutdown(socket.SHUT_RDWR)  # let this test end
+    await closing
+    assert done
 
 
 @needs_zookeeper

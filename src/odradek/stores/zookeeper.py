@@ -49,7 +49,7 @@ from odradek.runtime import Runtime
 from odradek.stores.semantics import ROOT, Change, check_path
 from odradek.stores.watches import Watches
 from odradek.stores.zookeeper_heartbeat import Heartbeat
-from odradek.stores.zookeeper_patience import keep_connecting, limit_patience
+from odradek.stores.zookeeper_patience import keep_connecting, limit_patience, refuse_late_connections
 
 DEFAULT_PORT: Final = 2181
 _SILENT_WAIT_S: Final = 1.0
@@ -110,6 +110,7 @@ class ZookeeperStore(SingleOperations):
         )
         limit_patience(self._client)
         keep_connecting(self._client)
+        refuse_late_connections(self._client)
         self._client.add_listener(self._state_changed)
         self._heartbeat = Heartbeat(self._client, runtime.clock, self._tell)
         self._watches = Watches()

@@ -9,6 +9,7 @@ import logging
 from typing import Any, Final
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.retry import ForceRetryError, KazooRetry
 
 _SHORTEST_S: Final = 2.0
@@ -51,3 +52,19 @@ def keep_connecting(client: KazooClient) -> None:
             raise ForceRetryError("Reconnecting") from error
 
     client._connection._connect_loop = connect_in_any_case
+
+
+def refuse_late_connections(client: KazooClient) -> None:
+    """Have `client` drop a connection that is made after it was stopped: its thread would keep it, and never end.
+
+    Stopping shuts the connection that there is; one that is being made then has no socket yet that could be shut.
+    """
+    connect = client._connection._connect
+
+    def connect_unless_stopped(*server: Any) -> Any:
+        timeouts = connect(*server)
+        if client._stopped.is_set():
+            raise ConnectionDropped("the client has been stopped")
+        return timeouts
+
+    client._connection._connect = connect_unless_stopped

@@ -49,11 +49,18 @@ class Round:
     def note(self, what: str) -> None:
         self.story.append(f"{self.world.now_s:.2f} {what}")
 
-    async def end_all(self) -> None:
-        """Stop or kill all brokers, one after the other."""
+    async def end_all(self, may_write: asyncio.Event) -> None:
+        """Stop all brokers, one after the other, under a writer; or kill some, when their checkpoints are written.
+
+        What a broker that is killed has committed since its last checkpoint, nothing tells the next start.
+        """
         pause_s = self.chance.choice((0.0, 0.5, 10.0))
+        some_are_killed = self.chance.random() < 0.5
+        if some_are_killed:
+            may_write.clear()
+            await asyncio.sleep(3.0)
         for number in self.chance.sample(BROKERS, len(BROKERS)):
-            how = self.chance.choice(("stop", "stop", "kill"))
+            how = self.chance.choice(("stop", "kill")) if some_are_killed else "stop"
             self.note(f"{how} {number}")
             await getattr(self.world, how)(number)
             await asyncio.sleep(pause_s * self.chance.random())
@@ -111,10 +118,11 @@ class Round:
         await self.world.start(other)
 
 
-async def write(world: World, acknowledged: list[bytes]) -> None:
+async def write(world: World, acknowledged: list[bytes], may_write: asyncio.Event) -> None:
     async with world.producer("writer", delivery_timeout_ms=6_000_000, retry_backoff_ms=500) as producer:
         number = 0
         while True:
+            await may_write.wait()
             await (await producer.send(KEY.topic, b"%050d" % number, partition=KEY.partition))
             acknowledged.append(b"%050d" % number)
             number += 1
@@ -131,14 +139,16 @@ def play(seed: int, *, rounds: int = 2) -> int:
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.create_topic(KEY.topic, partitions=1, replication_factor=len(BROKERS))
         acknowledged: list[bytes] = []
-        writing = asyncio.create_task(write(world, acknowledged))
+        may_write = asyncio.Event()
+        writing = asyncio.create_task(write(world, acknowledged, may_write))
         for _ in range(rounds):
             each = Round(world, chance)
             played.append(each)
+            may_write.set()
             count = len(acknowledged)
             await until(lambda: len(acknowledged) > count + 30, within_s=PATIENCE_S)  # noqa: B023
             victim = chance.choice(BROKERS)
-            await each.end_all()
+            await each.end_all(may_write)
             each.damage(victim)
             await each.start_all()
             if not await each.becomes_whole():

@@ -36,7 +36,7 @@ from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.in_sync_sets import InSyncSets
 from odradek.broker.replication.partitions import Partitions
 from odradek.broker.replication.replica_fetcher import ReplicaFetchers
-from odradek.broker.replication.strays import report_strays
+from odradek.broker.replication.strays import StrayLogs
 from odradek.broker.serving.answer_cache import AnswerCache
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.fetch_sessions import FetchSessions
@@ -128,6 +128,8 @@ class Broker:
         )
         self.fence = Fence(store, runtime.clock)
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
+        self.strays = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
+        self.fence.on_change(closed=self.strays.stop, opened=self.strays.look)
         self.partitions.writer.before_telling = self.fence.check
         self.cleaning = Cleaning(
             self.logs.cleaner,
@@ -191,7 +193,6 @@ class Broker:
             self.server.let_controller_in()
             await self.controller.start(prepare=self._prepare_registration)
             await self.partitions.settled()
-            report_strays(self.logs, self.image)
             await self.groups.start()
         except BaseException:
             self.kill()
@@ -248,6 +249,7 @@ class Broker:
         await self.cleaning.stop()
         self.fetchers.stop()
         self.failed_logs.stop()
+        self.strays.stop()
         self.in_sync_sets.stop()
         await self.partitions.stop()
         await self.dispatcher.stop()
@@ -269,6 +271,7 @@ class Broker:
         self.cleaning.kill()
         self.fetchers.stop()
         self.failed_logs.stop()
+        self.strays.stop()
         self.in_sync_sets.stop()
         self.partitions.kill()
         self.dispatcher.kill()

@@ -96,6 +96,8 @@ class LogDirectories:
         self._expectations = Expectations()
         self.shortfalls = Shortfalls()
         """Logs that have lost records; none of them is opened before that is settled."""
+        self.strays: dict[str, tuple[TopicPartition, uuid.UUID | None]] = {}
+        """Folders of stray logs that were found at the start: of which partition and topic they are."""
         self._progress: Progress | None = None
         self._wants_stop = False
         self._is_open = False
@@ -154,6 +156,8 @@ class LogDirectories:
         in_order = sorted(self._logs.items())
         self._logs.clear()
         self._logs.update(in_order)
+        for directory in explored:
+            self.strays.update(directory.strays)
         there = {each.partition for each in everything}
         for shortfall in (each for directory in explored for each in directory.vanished):
             if shortfall.partition not in there:
@@ -346,6 +350,11 @@ class LogDirectories:
     def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
         """The id of the topic that the log was created for; another one's log is not this topic's (KIP-516)."""
         return self._topic_ids.get(partition)
+
+    @property
+    def topic_ids(self) -> Mapping[TopicPartition, uuid.UUID]:
+        """The topic ids of the logs that are open, where the folders have them."""
+        return self._topic_ids
 
     def _logs_in(self, directory: str) -> dict[TopicPartition, Log]:
         return {tp: log for tp, log in self._logs.items() if parent_of(log.directory) == directory}

@@ -27,7 +27,7 @@ from odradek.log.files import write_file
 from odradek.log.log import Log
 from odradek.log.log_directories import LogDirectories
 from odradek.log.maintenance import MaintenanceJob
-from odradek.log.names import deleted_folder, parent_of
+from odradek.log.names import deleted_folder, parent_of, stray_folder
 from odradek.log.shortfalls import Shortfalls
 from odradek.model import TopicPartition
 from odradek.runtime import uuid4
@@ -128,11 +128,14 @@ class LogManager(LogDirectories):
         self.checkpoint()
         log.restart(offset, now_ms)
 
-    def delete(self, partition: TopicPartition, now_ms: int, *, is_outdated: bool = False) -> None:
+    def delete(
+        self, partition: TopicPartition, now_ms: int, *, is_outdated: bool = False, is_stray: bool = False
+    ) -> None:
         """Take the partition's log away at once; its files follow after `file.delete.delay.ms`. Ignored without one.
 
         A log that could not be opened goes too. `is_outdated`: it was an earlier topic's of that name, and says nothing
-        of what is expected. Raises `StorageError`; the partition is offline then, until another try succeeds.
+        of what is expected. `is_stray`: nobody told this broker to delete it, and its folder's name says so. Raises
+        `StorageError`; the partition is offline then, until another try succeeds.
         """
         log = self._logs.pop(partition, None)
         self._topic_ids.pop(partition, None)
@@ -154,7 +157,8 @@ class LogManager(LogDirectories):
                 self._unopened.pop(folder, None)  # and if it comes back, the topic's id says that it is no more
                 continue
             try:
-                target = self._move(partition, folder, deleted_folder(partition, uuid4(self._entropy).hex))
+                name_of = stray_folder if is_stray else deleted_folder
+                target = self._move(partition, folder, name_of(partition, uuid4(self._entropy).hex))
             except LogStorageError as error:
                 self._undeleted[partition] = folders[number:]
                 self._offline[partition] = error  # a new topic must not find its records there
@@ -173,6 +177,12 @@ class LogManager(LogDirectories):
         self.cleaner.forget(partition)
         log.abandon()
         self._counts[parent_of(log.directory)] -= 1
+
+    def remove_stray(self, folder: str, now_ms: int) -> None:
+        """Remove a folder of `strays` after `file.delete.delay.ms`."""
+        partition, _ = self.strays.pop(folder)
+        _logger.warning("the stray log %s is removed", folder)
+        self._folders_to_remove.append((now_ms + self._config_for(partition.topic).file_delete_delay_ms, folder))
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:
         """Ask `config_for` again, for the logs of these partitions of `topic`; those that are not here are ignored."""
@@ -346,5 +356,6 @@ class LogManager(LogDirectories):
         self._offline = {}
         self._expectations = Expectations()
         self.shortfalls = Shortfalls()
+        self.strays.clear()
         self._is_open = False
         self._ownership.give_back()

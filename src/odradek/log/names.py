@@ -11,7 +11,7 @@
     *.cleaned, *.swap                      a compacted segment on its way in (swapping)
     leader-epoch-checkpoint, partition.metadata
 {topic}-{partition}.{32 hex digits}-delete/    a deleted log on its way out
-{topic}-{partition}.{32 hex digits}-stray/     one that is not the partition's any more, put aside and left alone
+{topic}-{partition}.{32 hex digits}-stray/     one that is not the partition's any more, on its way out
 ```
 A number in a file's name is an offset in 20 digits. Files of other names are left alone.
 """
@@ -35,6 +35,7 @@ TEMPORARY: Final = ".tmp"
 
 _OFFSET_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
 _DELETED_FOLDER: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-delete|.+\.[0-9a-f]{32}-delete")
+_STRAY_FOLDER: Final = re.compile(r"(.+-\d+)\.[0-9a-f]{32}-stray")
 _LONGEST_FOLDER: Final = 255
 
 
@@ -66,7 +67,7 @@ def deleted_folder(partition: TopicPartition, token: str) -> str:
 
 
 def stray_folder(partition: TopicPartition, token: str) -> str:
-    """Where a log is moved that is not to be used, nor removed."""
+    """Where a log is moved that nobody uses any more, though nobody told this broker to delete it."""
     return _marked(partition, f"{token}-stray")
 
 
@@ -78,6 +79,12 @@ def _marked(partition: TopicPartition, mark: str) -> str:
 def is_deleted_folder(name: str) -> bool:
     """Whether a deleted log is in a folder of that name."""
     return _DELETED_FOLDER.fullmatch(name) is not None
+
+
+def parse_stray_folder(name: str) -> TopicPartition | None:
+    """Return the topic-partition whose stray log is in a folder of that name, None for any other name."""
+    match = _STRAY_FOLDER.fullmatch(name)
+    return parse_folder(match[1]) if match else None
 
 
 def parent_of(path: str) -> str:

@@ -12,7 +12,8 @@ cases (`LogManager.loadLogs`):
 | the same, and nobody can tell | the partition is offline; both are left alone |
 | a folder, or a file, that is no log's | left alone, and named in the log if it is a folder |
 | `{topic}-{partition}.{32 hex digits}-delete` | removed |
-| the same with `-stray`, or `-future` of a Kafka broker | left alone, and named in the log |
+| the same with `-stray` | named in the log; removed later if the metadata say that it is stray |
+| the same with `-future` of a Kafka broker | left alone, and named in the log |
 """
 
 import logging
@@ -33,7 +34,7 @@ from odradek.log.files import FilePool
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.maintenance import remove_tree
-from odradek.log.names import LOG, is_deleted_folder, parse_folder, parse_offset_file
+from odradek.log.names import LOG, is_deleted_folder, parse_folder, parse_offset_file, parse_stray_folder
 from odradek.log.progress import LoadingStoppedError, Progress
 from odradek.log.shortfalls import Shortfall
 from odradek.model import KafkaError, StorageError, TopicPartition
@@ -82,6 +83,7 @@ class Directory:
     logs: list[FoundLog]
     outdated: set[TopicPartition]
     vanished: list[Shortfall]
+    strays: dict[str, tuple[TopicPartition, uuid.UUID | None]]
     cleaned_offsets: dict[TopicPartition, int]
 
 
@@ -97,11 +99,16 @@ def explore(disk: Disk, directory: str) -> Directory:
     cleaned_offsets = _read_checkpoint(disk, directory, CLEANER_OFFSETS)
     high_watermarks = _read_checkpoint(disk, directory, HIGH_WATERMARKS)
     logs = []
+    strays: dict[str, tuple[TopicPartition, uuid.UUID | None]] = {}
     for name in disk.list(directory):
         folder, partition = f"{directory}/{name}", parse_folder(name)
         if is_deleted_folder(name):
             _remove(disk, folder)
         elif name not in _NO_LOGS and _is_folder(disk, folder):
+            if partition is None and (stray := parse_stray_folder(name)) is not None:
+                _logger.warning("Loaded stray log: %s", folder)
+                strays[folder] = stray, _topic_id_of_stray(disk, folder)
+                continue
             if partition is None:
                 _logger.warning("%s is no log's folder, and is left alone", folder)
                 continue
@@ -139,8 +146,17 @@ def explore(disk: Disk, directory: str) -> Directory:
         logs=logs,
         outdated=outdated,
         vanished=[each for each in gone if each.expected_offset],
+        strays=strays,
         cleaned_offsets=cleaned_offsets,
     )
+
+
+def _topic_id_of_stray(disk: Disk, folder: str) -> uuid.UUID | None:
+    try:
+        return read_topic_id(disk, folder)
+    except OSError as error:
+        _logger.warning("%s is left alone: %s", folder, error)
+        return None
 
 
 def _is_folder(disk: Disk, path: str) -> bool:

@@ -1,6 +1,8 @@
 """Where things are in the tree: the paths of SPEC 8, which are Kafka's."""
 
+import re
 from typing import Final
+from uuid import UUID
 
 from odradek.model import TopicPartition
 
@@ -18,6 +20,8 @@ CLUSTER_ID: Final = "/cluster/id"
 CONSUMERS: Final = "/consumers"
 ADMIN: Final = "/admin"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+DELETED_REPLICAS: Final = "/admin/deleted_replicas"
+"""Not Kafka's: which brokers were away when which topics were deleted, and may still have their logs."""
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 CONFIG: Final = "/config"
@@ -43,6 +47,7 @@ PERSISTENT_ROOTS: Final = (
     CONSUMERS,
     ADMIN,
     DELETE_TOPICS,
+    DELETED_REPLICAS,
     CONFIG,
     CONFIG_CHANGES,
     TOPIC_CONFIGS,
@@ -104,6 +109,17 @@ def broker_config(broker_id: int | None) -> str:
 def delete_topic(name: str) -> str:
     """The wish to delete a topic."""
     return f"{DELETE_TOPICS}/{name}"
+
+
+def deleted_replica(broker_id: int, topic_id: UUID) -> str:
+    """Return where the controller notes that a topic was deleted while a broker was away."""
+    return f"{DELETED_REPLICAS}/{broker_id}-{topic_id.hex}"
+
+
+def deleted_topic(name: str, broker_id: int) -> UUID | None:
+    """Return the topic's id from the name of a node of `deleted_replica`, None if it is another broker's."""
+    owner, _, text = name.partition("-")
+    return UUID(hex=text) if owner == str(broker_id) and re.fullmatch("[0-9a-f]{32}", text) else None
 
 
 def log_dir_event() -> str:

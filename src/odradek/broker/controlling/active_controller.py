@@ -17,7 +17,7 @@ from odradek.controller import Replicas, StateChange, TopicPlan, deletion_operat
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import ControllerNode, TopicNode, decode_integer, encode_integer
-from odradek.metadata.reading import read_subtree
+from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
 from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.runtime import Entropy, new_id
@@ -160,11 +160,16 @@ class ActiveController:
 
     async def delete_topic(self, name: str) -> None:
         """Remove what is left of a topic, and last the wish. Its replicas are gone already."""
+        topic = (await read_topics(self._store, [name], BrokenNodes())).get(name)
+        replicas = () if topic is None else (each.replicas for each in topic.partitions.values())
+        away = self.commands.away({broker_id for some in replicas for broker_id in some})
+        topic_id = UNNAMED if topic is None else topic.topic_id
         existing = await read_subtree(self._store, paths.topic(name))
         others = [paths.topic_config(name), paths.delete_topic(name)]
+        others += [paths.deleted_replica(each, topic_id) for each in away]
         found = await self._store.get_many(others)
         existing += [path for path, node in zip(others, found, strict=True) if node is not None]
-        await self._write_steps(deletion_operations(name, frozenset(existing)))
+        await self._write_steps(deletion_operations(name, frozenset(existing), topic_id=topic_id, away=away))
         _log.info("deleted the topic %s", name)
 
     async def _name(self, name: str, topic_id: UUID) -> None:

@@ -147,6 +147,10 @@ class Commander:
                 self._answers(self._channels[broker_id].broker).pop(each.partition, None)
         return True
 
+    def away(self, brokers: Iterable[int]) -> list[int]:
+        """Return the brokers that are not registered, and so cannot be told anything."""
+        return sorted(each for each in brokers if each != self.sender.broker_id and each not in self._channels)
+
     def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         """Have a broker that is about to stop follow these no more, and keep them."""
         channel = self._channels.get(broker_id)

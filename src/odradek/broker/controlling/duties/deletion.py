@@ -3,7 +3,7 @@
 A topic that is to be deleted is in nobody's image any more when this gets to it. Its replicas are deleted by all
 brokers that live before the tree forgets them: all that the topic's node names, whether it is being reassigned or not.
 A broker that is dead then is not waited for, as with KRaft and unlike with ZooKeeper, where a name could not be used
-again until every broker had come back; its logs are strays when it does.
+again until every broker had come back. The tree notes its id and the topic's, and it deletes its logs when it is back.
 """
 
 from odradek.broker.cluster.commands import WHATEVER_EPOCH

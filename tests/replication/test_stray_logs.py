@@ -1,0 +1,144 @@
+"""Logs that a broker still has, though their topics were deleted, or moved away, while it was down."""
+
+import asyncio
+import logging
+
+import pytest
+from lost_disks import create, fill
+from world import World, until
+
+from odradek.clients import Admin
+from odradek.metadata import paths
+from odradek.model import TopicPartition
+from odradek.stores import MemoryStore
+
+T0 = TopicPartition("t", 0)
+
+
+def admin(world: World) -> Admin:
+    return Admin(world.servers, runtime=world.simulation.runtime("admin"))
+
+
+def folders(world: World, number: int = 2, topic: str = "t") -> list[str]:
+    """The folders of the topic's logs, without the digits that chance gives them."""
+    names = world.simulation.disk(world.hosts[number]).list("/data")
+    kinds = [f"{first}.{rest[33:]}" if rest else first for first, _, rest in (each.partition(".") for each in names)]
+    return sorted(each for each in kinds if each.startswith(f"{topic}-"))
+
+
+async def notes(world: World) -> list[str]:
+    return await world.store(next(iter(world.running))).children(paths.DELETED_REPLICAS)
+
+
+async def delete(world: World, topic: str = "t") -> None:
+    async with admin(world) as client:
+        await client.delete_topics([topic])
+    await until(lambda: all(topic not in broker.image.topics for broker in world.running.values()))
+
+
+async def begin(world: World) -> None:
+    """Two topics; broker 2 is stopped."""
+    for topic in ("t", "u"):
+        await create(world, topic, partitions=1, replicas=3)
+        await fill(world, topic, 0, b"1")
+    await world.stop(2)
+
+
+def test_the_log_of_a_topic_that_was_deleted_while_its_broker_was_down_goes_after_a_delay(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await begin(world)
+        await delete(world)
+        assert folders(world, 0) == ["t-0.delete"]
+        assert folders(world) == ["t-0"]
+        (note,) = await notes(world)
+        assert note.startswith("2-")
+        await world.start(2)
+        await until(lambda: folders(world) == ["t-0.stray"])
+        await world.stop(2)
+        await world.start(2)  # before the delay is over
+        assert folders(world) == ["t-0.stray"]
+        await until(lambda: folders(world) == [], within_s=1000)
+        await world.stop(2)
+        await world.start(2)
+        await asyncio.sleep(1)
+        assert await notes(world) == []
+        await until(lambda: all(len(b.image.topics["u"].partitions[0].isr) == 3 for b in world.running.values()))
+        assert await world.read("u", 1) == {0: [b"1"]}
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_another_topic_of_the_name_that_has_no_replica_here_does_not_keep_the_log(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await begin(world)
+        await delete(world)
+        await create(world, "t", partitions=1, replicas=2)
+        store = world.store(0)
+        for each in await notes(world):
+            await store.delete(paths.child(paths.DELETED_REPLICAS, each))
+        await world.start(2)
+        await until(lambda: folders(world) == ["t-0.stray"])
+        await until(lambda: folders(world) == [], within_s=1000)
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await begin(world)
+        async with admin(world) as client:
+            await client.alter_partition_reassignments({T0: [0, 1]})
+        await until(lambda: set(world.running[0].image.topics["t"].partitions[0].replicas) == {0, 1})
+        await world.start(2)
+        await until(lambda: folders(world) == ["t-0.stray"])
+        assert folders(world, topic="u") == ["u-0"]
+        await until(lambda: folders(world) == [], within_s=1000)
+        assert await world.read("t", 1) == {0: [b"1"]}
+
+    World(seed, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("why", ["no id", "no node", "a broken node", "no topics", "of another cluster's topic"])
+def test_a_log_is_left_alone_of_which_the_tree_says_nothing(
+    seed: int, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=1)
+        await fill(world, "t", 0, b"1")
+        await world.stop()
+        disk = world.simulation.disk(world.hosts[0])
+        store = MemoryStore(world.tree)
+        path = paths.partition_state(T0)
+        if why == "no id":
+            disk.remove("/data/t-0/partition.metadata")
+        if why == "of another cluster's topic":
+            disk.rename("/data/t-0", "/data/kafka-0")
+        if why == "a broken node":
+            await store.set(paths.topic("t"), b"{")
+        elif why in ("no node", "no topics", "no id"):
+            while path != paths.TOPICS:
+                await store.delete(path)
+                path = paths.parent(path)
+        await store.close()
+        await world.start()
+        await asyncio.sleep(700)
+        assert any(name in ("t-0", "kafka-0") for name in disk.list("/data"))
+        assert not any(name.endswith(("-stray", "-delete")) for name in disk.list("/data"))
+
+    with caplog.at_level(logging.WARNING, "odradek"):
+        World(seed).play(scene)
+    if why in ("no node", "no topics"):
+        assert "1 logs are of topics that are not in the metadata, and are left alone: t-0" in caplog.text
+
+
+def test_a_stray_folder_that_the_tree_does_not_explain_stays(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await world.stop()
+        disk = world.simulation.disk(world.hosts[0])
+        name = f"/data/kafka-0.{'a' * 32}-stray"
+        disk.make_directories(name)
+        await world.start()
+        await asyncio.sleep(700)
+        assert disk.exists(name)
+
+    World(seed).play(scene)

@@ -90,7 +90,7 @@ def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes(seed: int)
             await client.alter_partition_reassignments({T0: [0, 1]})
         await until(lambda: set(world.running[0].image.topics["t"].partitions[0].replicas) == {0, 1})
         await world.start(2)
-        await until(lambda: folders(world) == ["t-0.stray"])
+        await until(lambda: folders(world) == ["t-0.delete"])
         assert folders(world, topic="u") == ["u-0"]
         await until(lambda: folders(world) == [], within_s=1000)
         assert await world.read("t", 1) == {0: [b"1"]}

@@ -2,8 +2,8 @@
 
 Opening a log takes milliseconds of the disk's, so that many are opened over many turns; `settled` waits for them.
 
-A log whose topic has another id than the image's is a deleted topic's, and goes; one whose topic the image does not
-know at all is left alone and named in the log, because losing data needs a better reason than an absence.
+A log whose topic has another id than the image's is a deleted topic's, and goes. What becomes of a log whose topic the
+image does not know at all is decided in `strays`: losing data needs a better reason than an absence.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ come from Kafka, and a tree from a backup.
 |---|---|
 | the controller noted below `/admin/deleted_replicas` that it deleted the topic of this id without this broker | stray |
 | has another topic of the name | stray |
-| has the topic, and this broker is no replica of the partition | stray |
+| has the topic, and this broker is no replica of the partition | deleted, as by the StopReplica that it missed |
 | has nothing of the topic, or a node that cannot be read | left alone, and named in the log |
 | has a wish to delete the topic | the controller's StopReplica deletes it |
 
@@ -78,9 +78,13 @@ class StrayLogs:
         for key, topic_id in suspects.items():
             if self._logs.topic_id(key) != topic_id or self._is_own(key, topic_id):
                 continue  # a command came meanwhile
-            reason = self._reason(key, topic_id, notes, topics)
-            if reason is not None:
-                self._put_aside(key, reason)
+            topic = topics.get(key.topic)
+            if topic_id in notes:
+                self._delete(key, "its topic was deleted while this broker was away", is_stray=True)
+            elif self._is_another(topic_id, topic):
+                self._delete(key, "its topic was deleted, and there is another one of the name", is_stray=True)
+            elif replicas := self._replicas_elsewhere(key, topic_id, topic):
+                self._delete(key, f"the replicas of the partition are {list(replicas)}", is_stray=False)
             elif key.topic not in wishes:
                 left.append(str(key))
         for folder, (key, topic_id) in aside.items():
@@ -109,27 +113,18 @@ class StrayLogs:
             return False
         return topic.topic_id in (UNNAMED, topic_id) and self._broker_id in image.replicas
 
-    def _reason(
-        self, key: TopicPartition, topic_id: UUID, notes: set[UUID], topics: dict[str, TopicImage | None]
-    ) -> str | None:
-        """Return why a log is stray, None if nothing says so."""
-        if topic_id in notes:
-            return "its topic was deleted while this broker was away"
-        topic = topics.get(key.topic)
-        if self._is_another(topic_id, topic):
-            return "its topic was deleted, and there is another one of the name"
+    def _replicas_elsewhere(self, key: TopicPartition, topic_id: UUID, topic: TopicImage | None) -> tuple[int, ...]:
+        """Return the partition's replicas by the tree, none if this broker is one, or if the tree has no such topic."""
         image = None if topic is None or topic.topic_id != topic_id else topic.partitions.get(key.partition)
-        if image is None or self._broker_id in image.replicas:
-            return None
-        return f"the replicas of the partition are {list(image.replicas)}"
+        return () if image is None or self._broker_id in image.replicas else image.replicas
 
     @staticmethod
     def _is_another(topic_id: UUID | None, topic: TopicImage | None) -> bool:
         return topic is not None and topic_id is not None and topic.topic_id not in (UNNAMED, topic_id)
 
-    def _put_aside(self, key: TopicPartition, reason: str) -> None:
-        _log.warning("the log of %s is stray: %s", key, reason)
+    def _delete(self, key: TopicPartition, reason: str, *, is_stray: bool) -> None:
+        _log.warning("the log of %s is removed: %s", key, reason)
         try:
-            self._logs.delete(key, self._clock.now_ms(), is_stray=True)
+            self._logs.delete(key, self._clock.now_ms(), is_stray=is_stray)
         except StorageError as error:
             _log.error("%s", error)

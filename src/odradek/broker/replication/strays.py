@@ -5,7 +5,7 @@ come from Kafka, and a tree from a backup.
 
 | the tree | the log |
 |---|---|
-| the controller noted below `/admin/deleted_replicas` that it deleted the topic of this id without this broker | stray |
+| has a note below `/admin/deleted_replicas` that the topic of this id was deleted while the broker was away | stray |
 | has another topic of the name | stray |
 | has the topic, and this broker is no replica of the partition | deleted, as by the StopReplica that it missed |
 | has nothing of the topic, or a node that cannot be read | left alone, and named in the log |
@@ -87,13 +87,13 @@ class StrayLogs:
                 self._delete(key, f"the replicas of the partition are {list(replicas)}", is_stray=False)
             elif key.topic not in wishes:
                 left.append(str(key))
-        for folder, (key, topic_id) in aside.items():
-            if topic_id in notes or self._is_another(topic_id, topics.get(key.topic)):
+        for folder, (key, found_id) in aside.items():
+            if found_id in notes or self._is_another(found_id, topics.get(key.topic)):
                 self._logs.remove_stray(folder, self._clock.now_ms())
         if left:
             some = ", ".join(sorted(left)[:_MOST_NAMED])
             _log.warning("%d logs are of topics that are not in the metadata, and are left alone: %s", len(left), some)
-        here = {*self._logs.topic_ids.values(), *(topic_id for _, topic_id in aside.values())} | set(suspects.values())
+        here = {*self._logs.topic_ids.values(), *(found_id for _, found_id in aside.values()), *suspects.values()}
         for topic_id in notes - here:
             with suppress(NoNode):
                 await self._store.delete(paths.deleted_replica(self._broker_id, topic_id))

@@ -318,8 +318,8 @@ def test_a_log_that_cannot_be_opened_can_be_deleted(caplog: pytest.LogCaptureFix
 def test_a_folder_that_is_no_logs_is_left_alone_and_named(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     killed(disk, logs=2)
-    strange = ["backup", "t-01", f"t-0.{'a' * 32}-stray", f"t-0.{'b' * 32}-future", "lost+found"]
-    for name in [*strange, "remote-log-index-cache"]:
+    strange, stray = ["backup", "t-01", f"t-0.{'b' * 32}-future", "lost+found"], f"t-0.{'a' * 32}-stray"
+    for name in [*strange, stray, "remote-log-index-cache"]:
         disk.make_directories(f"/data/{name}")
     disk.open("/data/t-5", create=True).append([b"a file"])
     manager = new_manager(disk)
@@ -329,7 +329,9 @@ def test_a_folder_that_is_no_logs_is_left_alone_and_named(caplog: pytest.LogCapt
     assert [line for line in lines if "left alone" in line] == [
         f"/data/{name} is no log's folder, and is left alone" for name in sorted(strange)
     ]
-    assert all(disk.exists(f"/data/{name}") for name in [*strange, "remote-log-index-cache", "t-5"])
+    assert f"Loaded stray log: /data/{stray}" in lines
+    assert manager.strays == {f"/data/{stray}": (t(0), None)}
+    assert all(disk.exists(f"/data/{name}") for name in [*strange, stray, "remote-log-index-cache", "t-5"])
 
 
 def test_a_crash_while_a_log_is_recovered_is_no_damage() -> None:

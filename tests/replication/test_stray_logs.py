@@ -79,6 +79,7 @@ def test_another_topic_of_the_name_that_has_no_replica_here_does_not_keep_the_lo
         await world.start(2)
         await until(lambda: folders(world) == ["t-0.stray"])
         await until(lambda: folders(world) == [], within_s=1000)
+        assert TopicPartition("u", 0) in world.running[2].logs.logs
 
     World(seed, brokers=3).play(scene)
 

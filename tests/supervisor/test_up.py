@@ -148,7 +148,7 @@ def test_a_broker_that_is_killed_is_started_again_where_it_was(tmp_path: Path) -
         running.process.send_signal(signal.SIGINT)
         _, log = running.process.communicate(timeout=DEADLINE_S)
         assert running.process.returncode == 0
-        assert f"broker 1 (process {before[1]}) was ended by SIGKILL; it is started again in 0.2 s" in log
+        assert f"broker 1 (process {before[1]}) was ended by SIGKILL; restarting it in 0.2 s" in log
 
 
 def test_brokers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> None:

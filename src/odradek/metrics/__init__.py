@@ -1,6 +1,6 @@
-"""What a broker counts about itself, by Kafka's names, and how that is read.
+"""A broker's metrics by Kafka's names, and the HTTP endpoint that exposes them.
 
-Whoever works counts, in plain integers of its own or of `counters`; nothing looks up a name or a label to do so. When
-somebody asks, `broker.observing` reads them all into families of `catalog`, `exposition` makes a page of them
-and `http` answers with it. `prometheus_client` is imported for that page only.
+Components count in plain integers of their own or of `counters`, without looking up names or labels. For each scrape,
+`broker.observing` reads them into families of `catalog`, `exposition` renders the page and `http` sends it.
+`prometheus_client` is imported only for that.
 """

@@ -1,8 +1,8 @@
-"""Every metric: its name in Kafka, its name here, its labels, and what it says. `docs/metrics.md` is this table.
+"""The table of all metrics: Kafka's MBean, Prometheus name, labels and help. `docs/metrics.md` repeats it.
 
-A name is Kafka's own by the rule of the usual JMX exporter configurations, so that dashboards made for Kafka find it:
-`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec` is `kafka_server_brokertopicmetrics_bytesin_total`.
-What Kafka does not have begins with `odradek_`.
+Names follow the usual JMX exporter configurations, so that Kafka's dashboards find them:
+`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec` is `kafka_server_brokertopicmetrics_bytesin_total`. Metrics
+that Kafka does not have begin with `odradek_`.
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ from odradek.model.values import dataclass
 
 
 class Kind(Enum):
-    """What may be done with the numbers."""
+    """A metric's Prometheus type."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric. `name` without the suffix that a counter gets; `mbean` is its name in Kafka, None for our own."""
+    """One metric: `name` lacks a counter's suffix; `mbean` is its name in Kafka, None for Odradek's own."""
 
     mbean: str | None
     name: str
@@ -31,12 +31,12 @@ class Metric:
 
     @property
     def exposed_name(self) -> str:
-        """The name on the page; a histogram's get `_bucket`, `_sum` and `_count` after it."""
+        """The name on the page; a histogram's samples append `_bucket`, `_sum` and `_count`."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
 def prometheus_name(mbean: str) -> str:
-    """The name for `domain:type=T,name=N`; `PerSec` and `-total` are cut off, for what a counter is called."""
+    """Return the name for `domain:type=T,name=N`, without `PerSec` and `-total`, which a counter's suffix replaces."""
     domain, _, rest = mbean.partition(":")
     properties = dict(item.split("=") for item in rest.split(","))
     words = [
@@ -48,7 +48,7 @@ def prometheus_name(mbean: str) -> str:
 
 
 _defined: Final[list[Metric]] = []
-"""What the two functions below made so far: the order of the table."""
+"""All metrics defined so far, in the order of the table."""
 
 
 def _kafkas(mbean: str, kind: Kind, help_: str, *labels: str) -> Metric:
@@ -76,11 +76,11 @@ _GROUPS: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
 _SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="
 _SOCKETS: Final = "kafka.server:type=socket-server-metrics,name="
 
-INFO: Final = _own("info", _G, "1, with who this is in its labels.", "version", "broker_id", "cluster_id")
+INFO: Final = _own("info", _G, "1; the labels identify the broker.", "version", "broker_id", "cluster_id")
 BROKER_STATE: Final = _kafkas(
     "kafka.server:type=KafkaServer,name=BrokerState",
     _G,
-    "1 starting, 3 running, 6 handing over its partitions, 7 shutting down.",
+    "1 starting, 3 running, 6 controlled shutdown, 7 shutting down.",
 )
 
 MESSAGES_IN: Final = _kafkas(f"{_TOPIC}MessagesInPerSec", _C, "Records that were written.", "topic")
@@ -103,14 +103,14 @@ FAILED_FETCHES: Final = _kafkas(
     f"{_TOPIC}FailedFetchRequestsPerSec", _C, "Partitions of fetch requests that were answered with an error.", "topic"
 )
 KEYLESS: Final = _kafkas(
-    f"{_TOPIC}NoKeyCompactedTopicRecordsPerSec", _C, "Batches refused for a record without a key, in compacted topics."
+    f"{_TOPIC}NoKeyCompactedTopicRecordsPerSec", _C, "Batches rejected for a record without a key in a compacted topic."
 )
-INVALID_MAGIC: Final = _kafkas(f"{_TOPIC}InvalidMagicNumberRecordsPerSec", _C, "Batches refused for their format.")
-INVALID_CRC: Final = _kafkas(f"{_TOPIC}InvalidMessageCrcRecordsPerSec", _C, "Batches refused for their checksum.")
+INVALID_MAGIC: Final = _kafkas(f"{_TOPIC}InvalidMagicNumberRecordsPerSec", _C, "Batches rejected for their format.")
+INVALID_CRC: Final = _kafkas(f"{_TOPIC}InvalidMessageCrcRecordsPerSec", _C, "Batches rejected for their checksum.")
 INVALID_SEQUENCE: Final = _kafkas(
     f"{_TOPIC}InvalidOffsetOrSequenceRecordsPerSec",
     _C,
-    "Batches refused for their sequence numbers, their offsets, or another contradiction.",
+    "Batches rejected for their sequence numbers, their offsets, or an inconsistent header.",
 )
 
 REQUESTS: Final = _kafkas(f"{_REQUEST}RequestsPerSec", _C, "Requests that were served.", "request", "version")
@@ -123,34 +123,42 @@ LOCAL_TIME: Final = _kafkas(
 REMOTE_TIME: Final = _kafkas(
     f"{_REQUEST}RemoteTimeMs",
     _H,
-    "From a handler's end to an answer that was not known then: a write, a replica, a long poll, ms.",
+    "From a handler's end to a delayed response (a write, a replica, a long poll), ms.",
     "request",
 )
 RESPONSE_QUEUE_TIME: Final = _kafkas(
-    f"{_REQUEST}ResponseQueueTimeMs", _H, "That such an answer waited for those to earlier requests, ms.", "request"
+    f"{_REQUEST}ResponseQueueTimeMs",
+    _H,
+    "Wait of a delayed response for the responses to earlier requests, ms.",
+    "request",
 )
 TOTAL_TIME: Final = _kafkas(
-    f"{_REQUEST}TotalTimeMs", _H, "From a request's last byte to its answer's way out, ms; long polls too.", "request"
+    f"{_REQUEST}TotalTimeMs",
+    _H,
+    "From a request's last byte to sending its response, ms; includes long polls.",
+    "request",
 )
 ERRORS: Final = _kafkas(
     f"{_REQUEST}ErrorsPerSec",
     _C,
-    "Error codes in answers, one for each place; none is not counted.",
+    "Error codes in responses, each occurrence; NONE is not counted.",
     "request",
     "error",
 )
 REQUEST_BYTES: Final = _own("request_bytes", _C, "Bytes of requests.", "request")
-RESPONSE_BYTES: Final = _own("response_bytes", _C, "Bytes of answers.", "request")
+RESPONSE_BYTES: Final = _own("response_bytes", _C, "Bytes of responses.", "request")
 
-CONNECTIONS: Final = _kafkas(f"{_SOCKETS}connection-count", _G, "Clients that are connected.", "listener")
+CONNECTIONS: Final = _kafkas(f"{_SOCKETS}connection-count", _G, "Open connections.", "listener")
 CONNECTIONS_CREATED: Final = _kafkas(
-    f"{_SOCKETS}connection-creation-total", _C, "Clients that were let in.", "listener"
+    f"{_SOCKETS}connection-creation-total", _C, "Connections that were accepted.", "listener"
 )
-CONNECTIONS_CLOSED: Final = _kafkas(f"{_SOCKETS}connection-close-total", _C, "Clients that have gone.", "listener")
+CONNECTIONS_CLOSED: Final = _kafkas(
+    f"{_SOCKETS}connection-close-total", _C, "Connections that were closed.", "listener"
+)
 CONNECTIONS_REJECTED: Final = _own(
     "connections_rejected",
     _C,
-    "Clients that were turned away: too many in all, from their address, or for the open files.",
+    "Connections rejected by the limits per broker and per address, or of open files.",
     "listener",
 )
 IDLE: Final = _kafkas(
@@ -159,58 +167,58 @@ IDLE: Final = _kafkas(
     "The share of time, 0 to 1, that the event loop's thread had nothing to do, over the last 10 s or more.",
 )
 MEMORY_POOL_USED: Final = _kafkas(
-    "kafka.network:type=SocketServer,name=MemoryPoolUsed", _G, "Bytes of requests that are not answered yet."
+    "kafka.network:type=SocketServer,name=MemoryPoolUsed", _G, "Bytes of requests in progress."
 )
 PURGATORY_SIZE: Final = _kafkas(
-    "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize", _G, "Fetches that wait for records."
+    "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize", _G, "Fetch requests waiting for records."
 )
 FETCH_SESSIONS: Final = _kafkas(f"{_SESSIONS}NumIncrementalFetchSessions", _G, "Fetch sessions.")
 FETCH_SESSION_PARTITIONS: Final = _kafkas(
     f"{_SESSIONS}NumIncrementalFetchPartitionsCached", _G, "Partitions of all fetch sessions."
 )
 FETCH_SESSION_EVICTIONS: Final = _kafkas(
-    f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", _C, "Fetch sessions that made room for others."
+    f"{_SESSIONS}IncrementalFetchSessionEvictionsPerSec", _C, "Fetch sessions that were evicted."
 )
 
-PARTITION_COUNT: Final = _kafkas(f"{_REPLICAS}PartitionCount", _G, "Logs here.")
+PARTITION_COUNT: Final = _kafkas(f"{_REPLICAS}PartitionCount", _G, "Replicas on this broker.")
 LEADER_COUNT: Final = _kafkas(f"{_REPLICAS}LeaderCount", _G, "Partitions that this broker leads.")
 UNDER_REPLICATED: Final = _kafkas(
-    f"{_REPLICAS}UnderReplicatedPartitions", _G, "Partitions led here, of which a replica is not in sync."
+    f"{_REPLICAS}UnderReplicatedPartitions", _G, "Partitions led here with a replica that is not in sync."
 )
 UNDER_MIN_ISR: Final = _kafkas(
-    f"{_REPLICAS}UnderMinIsrPartitionCount", _G, "Partitions led here with less than min.insync.replicas in sync."
+    f"{_REPLICAS}UnderMinIsrPartitionCount", _G, "Partitions led here with fewer than min.insync.replicas in sync."
 )
 AT_MIN_ISR: Final = _kafkas(
-    f"{_REPLICAS}AtMinIsrPartitionCount", _G, "Partitions led here with just min.insync.replicas in sync."
+    f"{_REPLICAS}AtMinIsrPartitionCount", _G, "Partitions led here with exactly min.insync.replicas in sync."
 )
 ISR_SHRINKS: Final = _kafkas(
-    f"{_REPLICAS}IsrShrinksPerSec", _C, "In-sync sets that a follower left because it lagged behind this broker."
+    f"{_REPLICAS}IsrShrinksPerSec", _C, "Removals of a lagging follower from the ISR of a partition led here."
 )
 ISR_EXPANDS: Final = _kafkas(
-    f"{_REPLICAS}IsrExpandsPerSec", _C, "In-sync sets that a follower of this broker came into."
+    f"{_REPLICAS}IsrExpandsPerSec", _C, "Additions of a follower to the ISR of a partition led here."
 )
 FAILED_ISR_UPDATES: Final = _kafkas(
-    f"{_REPLICAS}FailedIsrUpdatesPerSec", _C, "Changes of in-sync sets that the controller refused."
+    f"{_REPLICAS}FailedIsrUpdatesPerSec", _C, "ISR changes that the controller refused."
 )
 MAX_LAG: Final = _kafkas(
     "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
     _G,
-    "Committed offsets that the follower here which is furthest behind does not have yet.",
+    "Lag of the follower here that is furthest behind its leader's high watermark, in offsets.",
 )
 OFFLINE_REPLICAS: Final = _kafkas(
-    f"{_REPLICAS}OfflineReplicaCount", _G, "Logs here that can't be opened, or that stopped after an error of the disk."
+    f"{_REPLICAS}OfflineReplicaCount", _G, "Replicas here whose log can't be opened or failed with a disk error."
 )
 OFFLINE_DIRECTORIES: Final = _kafkas(
     "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
     _G,
-    "Data directories that the disk did not give at the start, or that failed since.",
+    "Data directories that could not be opened or failed since.",
 )
 LATE_TRANSACTIONS: Final = _kafkas(
     f"{_REPLICAS}PartitionsWithLateTransactionsCount",
     _G,
     "Partitions led here with a transaction open for longer than transaction.max.timeout.ms and five minutes.",
 )
-PRODUCER_IDS: Final = _kafkas(f"{_REPLICAS}ProducerIdCount", _G, "Idempotent producers that logs here remember.")
+PRODUCER_IDS: Final = _kafkas(f"{_REPLICAS}ProducerIdCount", _G, "Producers whose state is kept by the logs here.")
 
 ACTIVE_CONTROLLER: Final = _kafkas(f"{_CONTROLLER}ActiveControllerCount", _G, "1 if this broker is the controller.")
 OFFLINE_PARTITIONS: Final = _kafkas(
@@ -221,17 +229,15 @@ GLOBAL_PARTITIONS: Final = _kafkas(
     f"{_CONTROLLER}GlobalPartitionCount", _G, "Partitions of the cluster; 0 if not the controller."
 )
 ACTIVE_BROKERS: Final = _kafkas(
-    f"{_CONTROLLER}ActiveBrokerCount", _G, "Brokers of the cluster that live; 0 if not the controller."
+    f"{_CONTROLLER}ActiveBrokerCount", _G, "Live brokers of the cluster; 0 if not the controller."
 )
 
-FENCED: Final = _own(
-    "fenced", _G, "1 while this broker leads nothing, since its session with the metadata may be over."
-)
-FENCINGS: Final = _own("fencings", _C, "Times that this has begun.")
+FENCED: Final = _own("fenced", _G, "1 while this broker refuses to lead because its metadata session may have expired.")
+FENCINGS: Final = _own("fencings", _C, "Times that this broker became fenced.")
 TREE_OPERATIONS: Final = _own(
     "tree_operations",
     _C,
-    "What this broker asked of the metadata tree: nodes it read, lists of children, transactions, what they did.",
+    "Operations on the metadata tree: nodes read, lists of children, transactions, operations in them.",
     "operation",
 )
 
@@ -243,7 +249,7 @@ LOG_END_OFFSET: Final = _kafkas(f"{_LOG}LogEndOffset", _G, "The next offset.", "
 STABLE_OFFSET_LAG: Final = _kafkas(
     "kafka.cluster:type=Partition,name=LastStableOffsetLag",
     _G,
-    "Offsets from the last stable one to the high watermark: what waits for a transaction to end.",
+    "Offsets from the last stable offset to the high watermark, held back by open transactions.",
     "topic",
     "partition",
 )
@@ -252,10 +258,10 @@ LOG_SEGMENTS: Final = _kafkas(f"{_LOG}NumLogSegments", _G, "Segments.", "topic",
 
 MAX_CLEAN_TIME: Final = _kafkas(f"{_CLEANER}max-clean-time-secs", _G, "How long the last compaction took, s.")
 MAX_BUFFER_UTILIZATION: Final = _kafkas(
-    f"{_CLEANER}max-buffer-utilization-percent", _G, "How full the memory for keys was in the last compaction."
+    f"{_CLEANER}max-buffer-utilization-percent", _G, "How full the offset map was in the last compaction."
 )
 CLEANER_RECOPY: Final = _kafkas(
-    f"{_CLEANER}cleaner-recopy-percent", _G, "The share of bytes that the last compaction wrote anew."
+    f"{_CLEANER}cleaner-recopy-percent", _G, "The share of bytes that the last compaction rewrote."
 )
 MAX_COMPACTION_DELAY: Final = _kafkas(
     f"{_CLEANER}max-compaction-delay-secs", _G, "By how much a log is older than max.compaction.lag.ms allows, s."
@@ -264,10 +270,10 @@ MAX_DIRTY: Final = _kafkas(
     f"{_CLEANERS}max-dirty-percent", _G, "The dirty share of the dirtiest log that is not being compacted."
 )
 TIME_SINCE_CLEANER_RAN: Final = _kafkas(
-    f"{_CLEANERS}time-since-last-run-ms", _G, "Since logs to compact were last looked for; 0 before."
+    f"{_CLEANERS}time-since-last-run-ms", _G, "Time since the cleaner last selected logs, ms; 0 before."
 )
 UNCLEANABLE_PARTITIONS: Final = _kafkas(
-    f"{_CLEANERS}uncleanable-partitions-count", _G, "Logs that are not compacted any more, after damage or an error."
+    f"{_CLEANERS}uncleanable-partitions-count", _G, "Logs excluded from compaction after damage or an error."
 )
 UNCLEANABLE_BYTES: Final = _kafkas(f"{_CLEANERS}uncleanable-bytes", _G, "Dirty bytes of these logs.")
 CLEANER_READ_BYTES: Final = _own("cleaner_read_bytes", _C, "Bytes that compactions read.")

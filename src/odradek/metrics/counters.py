@@ -1,14 +1,14 @@
-"""Things that count. Nobody reads them until a page is asked for, so that counting is an addition and no more."""
+"""Counters and histograms, read only by scrapes, so that counting is an addition."""
 
 from bisect import bisect_left
 from typing import Final
 
 MILLISECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 10000.0)
-"""Bounds for what takes a request's time: half of them below 10 ms, where answers are wanted."""
+"""Bucket bounds of request times: half of them below 10 ms, where most responses should be."""
 
 
 class Histogram:
-    """How often a value fell between two of `bounds`. `counts` has one more number, of what is above them all."""
+    """Counts of values between `bounds`; the last of `counts` is for values above all of them."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -18,19 +18,19 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value; one that is a bound falls below it."""
+        """Count a value; a value that equals a bound counts below it."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def add(self, other: "Histogram") -> None:
-        """Count all that `other` has counted, by the same bounds."""
+        """Add the counts of `other`, which has the same bounds."""
         assert self.bounds == other.bounds, "histograms of other bounds can't be added"
         self.counts = [mine + others for mine, others in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
 
 class TopicTraffic:
-    """What went in and out of one topic's partitions here; one for all of them, kept while leadership moves."""
+    """Traffic of one topic on this broker, over all partitions; kept while leadership moves."""
 
     __slots__ = ("bytes_in", "bytes_out", "bytes_rejected", "failed_fetches", "failed_produces", "messages_in")
 
@@ -44,10 +44,10 @@ class TopicTraffic:
 
 
 class BrokerCounters:
-    """What is counted once for a broker, where no other object is at hand.
+    """Counters of the whole broker.
 
-    `elsewhere` is what was asked of topics that this broker does not lead: clients can make up any number of names.
-    `errors` are by API key and error code.
+    `elsewhere` counts requests for topics that this broker does not lead, under one name, since clients can invent any
+    number of names. `errors` is by API key and error code.
     """
 
     __slots__ = (
@@ -72,12 +72,12 @@ class BrokerCounters:
         self.replication_bytes_out = 0
 
     def erred(self, api_key: int, code: int) -> None:
-        """An answer, or a part of one, is an error."""
+        """Count an error code in a response."""
         self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
 
 
 class ListenerCounters:
-    """The clients that came to one listener."""
+    """Counts of one listener's connections."""
 
     __slots__ = ("admitted", "closed", "rejected")
 
@@ -88,7 +88,7 @@ class ListenerCounters:
 
 
 class RequestCounters:
-    """The requests of one API in one version. Times in ms."""
+    """Counters of one API key and version. Times are in ms."""
 
     __slots__ = (
         "local_time",
@@ -112,9 +112,9 @@ class RequestCounters:
         self.total_time = Histogram()
 
     def served(self, size: int, queue_ms: float, local_ms: float) -> None:
-        """A request of `size` bytes waited, and was worked on, for so long.
+        """Count a request of `size` bytes, its time in the queue and its local time.
 
-        `observe` is written out here, for the cost of a call.
+        `observe` is inlined to save the calls.
         """
         self.requests += 1
         self.request_bytes += size
@@ -126,7 +126,7 @@ class RequestCounters:
         histogram.total += local_ms
 
     def awaited(self, remote_ms: float, queue_ms: float) -> None:
-        """The answer was not known at once: it waited for others so long, and then for its turn."""
+        """Count a delayed response: the wait for other brokers or records, then for earlier responses."""
         histogram = self.remote_time
         histogram.counts[bisect_left(MILLISECONDS, remote_ms)] += 1
         histogram.total += remote_ms
@@ -135,7 +135,7 @@ class RequestCounters:
         histogram.total += queue_ms
 
     def answered(self, size: int, total_ms: float) -> None:
-        """Its answer of `size` bytes is on its way, after so long."""
+        """Count a response of `size` bytes that is being sent."""
         self.response_bytes += size
         histogram = self.total_time
         histogram.counts[bisect_left(MILLISECONDS, total_ms)] += 1

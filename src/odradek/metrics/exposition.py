@@ -1,7 +1,7 @@
-"""Families of samples as a page for Prometheus, in its text format or in OpenMetrics, as the scraper likes it.
+"""Rendering of metric families as a page in Prometheus' text format or in OpenMetrics, as the scraper accepts.
 
-prometheus_client says which of the two, and tells of the process and of Python. Our own families are written here: it
-takes 5 µs for a sample, and a broker of 10,000 partitions has 60,000 of them; this takes a tenth.
+prometheus_client chooses the format and adds metrics of the process and of Python. Odradek's families are rendered
+here in a tenth of its 5 µs a sample: a broker of 10,000 partitions has 60,000 samples.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from odradek.metrics.counters import Histogram
 from odradek.model.values import dataclass
 
 Sample = tuple[tuple[str, ...], float | Histogram]
-"""The labels' values in the order of the metric's labels, and a number, or a histogram that changes no more."""
+"""Label values in the order of the metric's labels, and a number or a histogram that no longer changes."""
 
 _ESCAPES: Final[Mapping[int, str]] = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _ESCAPED: Final = frozenset('\\\n"')
@@ -28,12 +28,12 @@ class Family:
 
 
 def load() -> None:
-    """Import what `render` needs, which takes a tenth of a second: better before somebody waits."""
+    """Import the modules of `render` ahead of the first scrape; it takes a tenth of a second."""
     import prometheus_client  # noqa: F401
 
 
 def render(families: Iterable[Family], accept: str) -> tuple[str, bytes]:
-    """`(content type, page)` with the families, and what prometheus_client knows of the process and of Python.
+    """Return `(content type, page)` of the families and prometheus_client's metrics of the process and of Python.
 
     `accept` is the scraper's header. May run on another thread.
     """
@@ -45,7 +45,7 @@ def render(families: Iterable[Family], accept: str) -> tuple[str, bytes]:
     lines: list[str] = []
     for family in families:
         lines += _family(family, is_open_metrics=is_open_metrics)
-    theirs: bytes = encode(REGISTRY)  # OpenMetrics' last line is in it
+    theirs: bytes = encode(REGISTRY)  # ends with OpenMetrics' last line
     return content_type, "".join(lines).encode() + theirs
 
 

@@ -1,9 +1,8 @@
-"""As much of HTTP/1.1 as a scraper and a probe need: GET and HEAD, one request for each connection.
+"""The part of HTTP/1.1 that a scraper or a probe needs: GET and HEAD, one request per connection.
 
-Everything has a limit: the head's bytes, the time that a client may take, the clients at one time, the answers that are
-worked on. Whoever is beyond them is closed without a word; when there are too many clients, the one goes that has been
-there longest and asked for nothing yet, so that idle connections never keep a probe out. What is asked for by which
-path is the caller's.
+The size of a head, the time per connection, the number of connections and of requests in progress are bounded;
+connections beyond the bounds are closed without a response. When there are too many connections, the oldest one
+without a request is closed, so that idle connections cannot block a probe. The caller maps paths to responses.
 """
 
 import asyncio
@@ -15,16 +14,16 @@ from typing import Final, cast
 from odradek.model.values import dataclass
 
 _log = logging.getLogger("odradek.metrics")
-_LARGEST_HEAD_BYTES: Final = 8192
-_PATIENCE_S: Final = 30.0
-"""For the question, its answer and the reading of it together; a scraper gives up after 10 s."""
-_MOST_CLIENTS: Final = 64
+_MAX_HEAD_BYTES: Final = 8192
+_TIMEOUT_S: Final = 30.0
+"""Time-out of a whole connection; a scraper's own time-out is 10 s."""
+_MAX_CONNECTIONS: Final = 64
 TEXT: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is sent back."""
+    """An HTTP response."""
 
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = TEXT
@@ -32,33 +31,33 @@ class Answer:
 
 
 Respond = Callable[[str, str], Awaitable[Answer]]
-"""From a path and the header Accept to an answer."""
+"""A function from a path and the header Accept to a response."""
 
 
 class HttpService:
-    """Makes connections, and remembers those that are open."""
+    """The set of open connections."""
 
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
         self._open: dict[HttpConnection, None] = {}
 
     def connection(self) -> "HttpConnection":
-        """A factory of protocols, for `listen`."""
+        """Return a new protocol; the factory for `listen`."""
         return HttpConnection(self)
 
     def admit(self, connection: "HttpConnection") -> bool:
-        """Whether there is room for one more, if need be in the place of one that has not asked yet."""
-        if len(self._open) >= _MOST_CLIENTS:
-            silent = next((each for each in self._open if not each.has_asked), None)
-            if silent is None:
+        """Register a connection, closing an idle one if there are too many; return False if none is idle."""
+        if len(self._open) >= _MAX_CONNECTIONS:
+            idle = next((each for each in self._open if not each.is_responding), None)
+            if idle is None:
                 return False
-            self.dismiss(silent)
-            silent.close()
+            self.dismiss(idle)
+            idle.close()
         self._open[connection] = None
         return True
 
     def dismiss(self, connection: "HttpConnection") -> None:
-        """A client has gone."""
+        """Remove a closed connection."""
         self._open.pop(connection, None)
 
     def close(self) -> None:
@@ -68,7 +67,7 @@ class HttpService:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client: reads a head, answers, closes."""
+    """One client's connection: reads a head, sends a response, closes."""
 
     def __init__(self, service: HttpService) -> None:
         self._service = service
@@ -78,24 +77,24 @@ class HttpConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def has_asked(self) -> bool:
-        """Whether its question came in full, and an answer is on its way."""
+    def is_responding(self) -> bool:
+        """Whether the request is complete and its response in progress."""
         return self._task is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
-        # Not an isinstance check: uvloop's transports are asyncio's by behaviour only.
+        """Register the connection, or abort it if there are too many."""
+        # Not an isinstance check: uvloop's transports do not inherit asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         if not self._service.admit(self):
             self._transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self.close)
+        self._timer = asyncio.get_running_loop().call_later(_TIMEOUT_S, self.close)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio. What comes after a whole head is ignored: nobody here takes a body, or a second question."""
+        """Collect the head and respond to it; bytes after the head are ignored."""
         if self._task is not None:
             return
-        if len(self._head) + len(data) > _LARGEST_HEAD_BYTES:
+        if len(self._head) + len(data) > _MAX_HEAD_BYTES:
             self.close()
             return
         self._head += data
@@ -103,7 +102,7 @@ class HttpConnection(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._answer(bytes(self._head)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
+        """Cancel the response and remove the connection."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -112,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self._service.dismiss(self)
 
     def close(self) -> None:
-        """Close at once."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -124,7 +123,7 @@ class HttpConnection(asyncio.Protocol):
             try:
                 answer = await self._service.respond(path, accept)
             except Exception:
-                _log.exception("%s can't be answered", path)
+                _log.exception("Failed to respond to %s", path)
                 answer = Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"see the log\n")
         if self._transport is not None:
             self._transport.write(encode_answer(answer, with_body=method != "HEAD"))
@@ -132,7 +131,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def parse_head(head: bytes) -> tuple[str, str, str]:
-    """`(method, path without its query, Accept)`; empty where the head does not say, or is no head."""
+    """Return `(method, path without its query, Accept)`; parts that a malformed head lacks are empty."""
     first, *lines = head.decode("latin-1").splitlines() or [""]
     method, _, rest = first.partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
@@ -145,7 +144,7 @@ def parse_head(head: bytes) -> tuple[str, str, str]:
 
 
 def encode_answer(answer: Answer, *, with_body: bool) -> bytes:
-    """The bytes to send."""
+    """Return the response's bytes."""
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
         f"Content-Type: {answer.content_type}\r\n"

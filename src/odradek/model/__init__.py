@@ -1,4 +1,7 @@
-"""Names that every room shares: topic-partitions, the rule for names, the one tree of errors. Imports no other room."""
+"""Values that every room shares: topic-partitions, the rule for topic names, the tree of errors.
+
+Imports no other room.
+"""
 
 from odradek.model.errors import ConfigurationError, ErrorCode, KafkaError, OdradekError, StorageError, UnavailableError
 from odradek.model.names import InvalidTopicError, TopicPartition, validate_topic_name

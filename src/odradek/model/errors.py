@@ -1,7 +1,7 @@
-"""One tree of errors. Each says whose fault it is, whether to try again, and what to do.
+"""The tree of errors. An error's class says who caused it and whether to retry; its message says what to do.
 
-`KafkaError` is what travels on the wire: a code of Kafka's and a sentence. The others never leave the process: the
-command line prints them as one line.
+A `KafkaError` has one of Kafka's error codes and is sent on the wire. The others stay in the process: the command line
+prints them as one line.
 """
 
 from typing import Final
@@ -9,17 +9,17 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 LONGEST_MESSAGE: Final = 1000
-"""Letters of a `KafkaError`'s message: it names what a client sent, which may be any text, and goes back to it."""
+"""Limit of a `KafkaError`'s message in characters: it may quote arbitrary text of the client and is sent back."""
 
 
 class OdradekError(Exception):
-    """The root. `str(error)` is one sentence for a person; `retriable` says whether the same call may succeed later."""
+    """The root of all errors. `str(error)` is one sentence; `retriable`: the same call may succeed later."""
 
     retriable = False
 
 
 class KafkaError(OdradekError):
-    """An error that Kafka's protocol has a code for, on either side of the wire."""
+    """An error with one of Kafka's error codes, received or to be sent."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
@@ -30,26 +30,26 @@ class KafkaError(OdradekError):
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]
-        """Whether Kafka's clients try such a request again."""
+        """Whether Kafka's clients retry such a request."""
         return self.code.retriable
 
 
 class ConfigurationError(OdradekError):
-    """The caller's fault: a key that does not exist, or a value outside its range."""
+    """The caller's fault: an unknown configuration key, or a value outside its range."""
 
 
 class StorageError(OdradekError):
-    """The disk's fault, or what is on it: a directory in use, a full disk, a file that is not ours."""
+    """A fault of the disk or of its content: a directory in use, a full disk, a foreign file."""
 
 
 class UnavailableError(OdradekError):
-    """Nobody's fault for now: no broker answered in time. Trying again may help."""
+    """A temporary fault: no broker answered in time. A retry may succeed."""
 
     retriable = True
 
 
 def _sentence(code: ErrorCode) -> str:
-    """Kafka's own explanation of a code, where it is known by heart; the name says the rest."""
+    """Return the error code's name as words."""
     return code.name.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""What things are called: topic-partitions, and the rule that a topic's name keeps (Kafka's `Topic.validate`)."""
+"""Topic-partitions, and the rule for topic names (Kafka's `Topic.validate`)."""
 
 import re
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; sorts by topic, then by number."""
+    """A partition of a topic; sorts by topic, then by partition number."""
 
     topic: str
     partition: int
@@ -20,7 +20,7 @@ class TopicPartition(NamedTuple):
 
 
 class InvalidTopicError(KafkaError):
-    """A topic's name breaks Kafka's rule; the message says which part of it."""
+    """A topic name that breaks Kafka's rule; the message says how."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_topic_exception, message)
@@ -29,7 +29,7 @@ class InvalidTopicError(KafkaError):
 def validate_topic_name(name: str) -> str:
     """Return `name`, or raise `InvalidTopicError`.
 
-    A name has 1 to 249 of ASCII letters, digits, `.`, `_` and `-`, and is neither `.` nor `..`.
+    A name has 1 to 249 ASCII letters, digits, `.`, `_` and `-`, and is neither `.` nor `..`.
     """
     if not name:
         raise InvalidTopicError("a topic's name can't be empty")

@@ -1,7 +1,8 @@
-"""Time, randomness, disk and network: small interfaces, with the real ones behind them.
+"""Interfaces to time, randomness, disk and network, and their implementations by the operating system.
 
-Every room above takes a `Runtime`; `odradek.testing` has the other one, where time is virtual, the network and the
-disk are in memory, and a seed decides every order. Nothing above this floor calls `time`, `random`, `os` or `socket`.
+Every room above takes a `Runtime`. `odradek.testing` implements the same interfaces with virtual time and with a disk
+and a network in memory, where a seed decides every order. No module above this floor calls `time`, `random`, `os` or
+`socket`.
 """
 
 from odradek.runtime.clock import Clock, SystemClock

@@ -1,33 +1,30 @@
-"""The time of day and the time that only goes forward."""
+"""Wall-clock time, monotonic time and processor time."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two times: the wall's, which records carry, and the monotonic one, which time-outs count."""
+    """A source of time: the wall clock for records, the monotonic clock for time-outs."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 by the wall clock; may jump."""
+        """Return the wall clock in milliseconds since 1970; it may jump."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back, and is the event loop's `time()`."""
+        """Return seconds since an arbitrary moment; never goes back and equals the event loop's `time()`."""
 
     def busy_s(self) -> float:
-        """Seconds that the processor worked for the calling thread."""
+        """Return the processor time of the calling thread in seconds."""
 
 
 class SystemClock:
     """The machine's clocks."""
 
     def now_ms(self) -> int:
-        """See `Clock`."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """See `Clock`."""
         return time.monotonic()
 
     def busy_s(self) -> float:
-        """See `Clock`."""
         return time.thread_time()

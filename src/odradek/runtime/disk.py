@@ -1,8 +1,8 @@
-"""Files, directories, locks, and threads for what takes too long for the event loop.
+"""Files, directories, file locks, and the threads for blocking work.
 
-Everything here blocks; `Disk.submit` is how a caller on the event loop moves work off it: appends go to the writer
-thread, syncs of old segments and removals to the background thread, so that an fsync of a gigabyte does not make
-appends wait. Durability is the caller's: nothing is synced unless `sync` or `sync_directory` is called.
+Every function blocks. Callers on the event loop use `Disk.submit`: appends run on the writer thread, syncs of old
+segments and removals on the background thread, so that an fsync of a gigabyte does not delay appends. Data is durable
+only after `sync` or `sync_directory`.
 """
 
 import asyncio
@@ -22,60 +22,60 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
-_MOST_BUFFERS: Final = 1024
-"""IOV_MAX on Linux: one writev takes no more."""
+_IOV_MAX: Final = 1024
+"""On Linux: the limit of buffers in one writev."""
 _SMALL_FILE: Final = 65_536
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-_LONGEST_NOTE: Final = 1024
+_MAX_NOTE_BYTES: Final = 1024
 _RECORD_LOCK: Final = struct.Struct("hhqqi0q")
 """Linux's `struct flock`: type, whence, start, length (0: to the end), process id."""
 _WHOLE_FILE: Final = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _SYNCS_AT_ONCE: Final = 8
 _NICENESS: Final = 5
-"""Of the writer's thread, for the event loop to come first: measured, beside a producer that takes all it can others
-wait half as long, and that one loses nothing."""
+"""The writer thread's nice value. With it, clients beside a saturating producer wait half as long, and that producer
+loses no throughput (measured)."""
 
 
 class File(Protocol):
-    """A file that is read anywhere and written at its end."""
+    """A file that is read at any offset and written at its end."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        """Return up to `length` bytes from `offset`; fewer only at the end of the file."""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `offset`; how many bytes there were, fewer only at the end of the file.
+        """Fill `buffer` from `offset` and return the number of bytes read; fewer only at the end of the file.
 
-        For who reads much: fresh memory for each read costs more than the read.
+        Cheaper than `read` for large reads: allocating memory costs more than reading into it.
         """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers after the last byte. On `OSError` a part may have been written: `truncate` cuts it."""
+        """Write all buffers after the last byte. After an `OSError` a part may be written: `truncate` removes it."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
 
     def size(self) -> int:
-        """How many bytes the file has."""
+        """Return the file's size in bytes."""
 
     def sync(self) -> None:
         """Return when the file's data is on the disk.
 
-        After an `OSError` nobody knows what is there, even if a later sync passes.
+        After an `OSError` the data on the disk is unknown, even if a later sync succeeds.
         """
 
     def close(self) -> None:
-        """Give the descriptor back; a closed file must not be used."""
+        """Close the descriptor; a closed file must not be used."""
 
 
 class DiskLock(Protocol):
-    """A lock that this process holds on a file, until `release` or its death."""
+    """A lock on a file, held until `release` or until the process ends."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
 
 
 class DiskSpace(NamedTuple):
-    """The room of the volume that a directory is on, in bytes: all of it, and what is left for us."""
+    """Total bytes of the volume of a directory, and the bytes that this process may still use."""
 
     total_bytes: int
     usable_bytes: int
@@ -85,31 +85,31 @@ class Disk(Protocol):
     """A file system. Paths are plain strings with `/`."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and appending, or reading only. `FileNotFoundError` without `create`."""
+        """Open for reading and appending, or for reading only. Raises `FileNotFoundError` without `create`."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or a directory."""
+        """Return whether `path` is a file or a directory."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether there is a directory."""
+        """Return whether `path` is a directory."""
 
     def size(self, path: str) -> int:
-        """A file's bytes, without opening it. `FileNotFoundError` if there is none."""
+        """Return a file's size in bytes without opening it. Raises `FileNotFoundError`."""
 
     def space(self, path: str) -> DiskSpace:
-        """How much room there is for files in a directory."""
+        """Return the space of the volume of a directory."""
 
     def absolute(self, path: str) -> str:
-        """The same path from the root on."""
+        """Return the absolute form of `path`."""
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def make_directories(self, path: str) -> None:
-        """Create a directory and its parents; no error if it is there."""
+        """Create a directory and its parents; an existing directory is no error."""
 
     def rename(self, source: str, target: str) -> None:
-        """Move within a directory, replacing a file that is there, in one step."""
+        """Rename a file within a directory atomically; an existing target is replaced."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -121,47 +121,51 @@ class Disk(Protocol):
         """Return when creations, renames and removals in `path` are on the disk."""
 
     def sync_all(self, paths: Sequence[str]) -> None:
-        """Return when these files and directories are on the disk, several at a time; ignores those that are gone."""
+        """Return when these files and directories are on the disk.
+
+        Syncs several at a time and ignores missing paths.
+        """
 
     def read_file(self, path: str) -> bytes:
-        """All of a small file. `FileNotFoundError` if there is none."""
+        """Return the content of a small file. Raises `FileNotFoundError`."""
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Make `path` hold `data`, whole or not at all, and on the disk when this returns. Uses `path` + ".tmp"."""
+        """Replace the content of `path` atomically, by way of `path` + ".tmp"; return when it is on the disk."""
 
     def lock(self, path: str, note: str) -> DiskLock:
-        """Hold `path` exclusively and leave "process PID" and `note` in it, unless there is no room for that.
+        """Lock `path` exclusively and write "process PID (`note`)" into it, unless the disk is full.
 
-        Raises `BlockingIOError`, whose text is what the holder left, if another holds it, or removed it meanwhile.
+        Raises `BlockingIOError`, whose text names the holder, if another process holds the lock or removed the file
+        meanwhile.
         """
 
     def lock_holder(self, path: str) -> str | None:
-        """What whoever holds `path` by `lock` left in it; None if nobody does. Touches nothing."""
+        """Return the note of the process that holds `lock` on `path`, None if it is not locked. Changes nothing."""
 
     def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """Run everything, up to `threads` at a time of each lane; results as they come, an error ends it.
+        """Run all work, at most `threads` at a time of each lane.
 
-        What has not begun when the caller takes no more does not begin. Blocks: not for the event loop's thread.
+        Yield results as they complete, raise the first error. Work that has not started when the caller stops
+        iterating is cancelled. Blocks: not for the event loop's thread.
         """
 
     def open_files_limit(self) -> int:
-        """How many files and connections this process may have open at once."""
+        """Return the limit of open files and connections of this process."""
 
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
-        """Run `work` on the writer thread, or on the background thread, after what was submitted there before.
+        """Run `work` on the writer thread, or on the background thread; each thread keeps the order of submission.
 
         Needs a running loop.
         """
 
 
 class SystemDisk:
-    """The machine's file system, and two threads that start when they are first used."""
+    """The operating system's file system, and two threads that start with their first use."""
 
     def __init__(self) -> None:
         self._threads: dict[str, ThreadPoolExecutor] = {}
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """See `Disk`."""
         flags = os.O_RDONLY if read_only else os.O_RDWR
         descriptor = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
         if read_only:
@@ -173,58 +177,45 @@ class SystemDisk:
         return _SystemFile(descriptor)
 
     def exists(self, path: str) -> bool:
-        """See `Disk`."""
         return os.path.exists(path)
 
     def is_directory(self, path: str) -> bool:
-        """See `Disk`."""
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
-        """See `Disk`."""
         return os.stat(path).st_size
 
     def space(self, path: str) -> DiskSpace:
-        """See `Disk`."""
         volume = os.statvfs(path)
         return DiskSpace(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
 
     def absolute(self, path: str) -> str:
-        """See `Disk`."""
         return os.path.abspath(path)
 
     def list(self, path: str) -> list[str]:
-        """See `Disk`."""
         return sorted(os.listdir(path))
 
     def make_directories(self, path: str) -> None:
-        """See `Disk`."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """See `Disk`."""
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        """See `Disk`."""
         os.remove(path)
 
     def remove_directory(self, path: str) -> None:
-        """See `Disk`."""
         os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        """See `Disk`."""
         _sync_path(path)
 
     def sync_all(self, paths: Sequence[str]) -> None:
-        """See `Disk`: a file system writes its journal once for all that wait for it."""
         with ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="odradek-sync") as threads:
             for _ in threads.map(_sync_if_there, paths):
                 pass
 
     def read_file(self, path: str) -> bytes:
-        """See `Disk`."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _refuse_directory(descriptor, path)
@@ -236,7 +227,6 @@ class SystemDisk:
             os.close(descriptor)
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """See `Disk`."""
         temporary = f"{path}.tmp"
         with open(temporary, "wb") as file:
             file.write(data)
@@ -246,28 +236,28 @@ class SystemDisk:
         self.sync_directory(os.path.dirname(path) or ".")
 
     def lock(self, path: str, note: str) -> DiskLock:
-        """See `Disk`."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # Not a Java's: the note is right, and the kernel's list of all locks, which is dear, need not be read.
-            holder = os.pread(descriptor, _LONGEST_NOTE, 0).decode(errors="replace").strip()
+            # The holder is not a JVM, so its note is right and the expensive read of /proc/locks is not needed.
+            holder = os.pread(descriptor, _MAX_NOTE_BYTES, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise BlockingIOError(holder or "another process") from None
         try:
-            _keep_java_out(descriptor)
+            _lock_against_java(descriptor)
         except BlockingIOError:
             holder = _java_holder(os.fstat(descriptor)) or ""
             os.close(descriptor)
             raise BlockingIOError(holder or "another process") from None
         if os.fstat(descriptor).st_nlink == 0:
-            # Whoever held it has removed it since it was opened here: the next one would make, and lock, another file.
+            # The previous holder removed the file after it was opened here: another process would create and lock a new
+            # file.
             os.close(descriptor)
-            raise BlockingIOError("a process that has removed it")
+            raise BlockingIOError("another process, which removed the file")
         try:
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_LONGEST_NOTE], 0)
+            os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_MAX_NOTE_BYTES], 0)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 os.close(descriptor)
@@ -275,16 +265,14 @@ class SystemDisk:
         return _SystemLock(descriptor)
 
     def lock_holder(self, path: str) -> str | None:
-        """See `Disk`. Where the system has no list of locks, a holder is a process that lives."""
         try:
             with open(path, "rb") as file:
-                found, note = os.fstat(file.fileno()), file.read(_LONGEST_NOTE).decode(errors="replace").strip()
+                found, note = os.fstat(file.fileno()), file.read(_MAX_NOTE_BYTES).decode(errors="replace").strip()
         except FileNotFoundError:
             return None
         return _java_holder(found) or ((note or "another process") if _is_locked(found, note) else None)
 
     def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """See `Disk`."""
         pools = [ThreadPoolExecutor(threads, thread_name_prefix="odradek-load") for _ in lanes]
         try:
             futures = [pool.submit(work) for pool, lane in zip(pools, lanes, strict=True) for work in lane]
@@ -295,48 +283,48 @@ class SystemDisk:
                 pool.shutdown(cancel_futures=True)
 
     def open_files_limit(self) -> int:
-        """See `Disk`."""
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
-        """See `Disk`."""
         name = "odradek-background" if background else "odradek-writer"
         thread = self._threads.get(name)
         if thread is None:
-            thread = self._threads[name] = ThreadPoolExecutor(1, name, initializer=None if background else _give_way)
+            thread = self._threads[name] = ThreadPoolExecutor(
+                1, name, initializer=None if background else _lower_priority
+            )
         return asyncio.get_running_loop().run_in_executor(thread, work)
 
 
 def _refuse_directory(descriptor: int, path: str) -> None:
-    """Raise the error of a read now, when it is known whose it is."""
+    """Raise the error that a read would raise, with the path in it."""
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
 
-def _give_way() -> None:
-    """Lower the priority of this thread. Elsewhere than on Linux it would be that of the process."""
+def _lower_priority() -> None:
+    """Lower the priority of this thread; only on Linux, since elsewhere `nice` is per process."""
     if sys.platform == "linux":
-        with suppress(OSError):  # a sandbox may forbid it
+        with suppress(OSError):  # sandboxes may forbid it
             os.nice(_NICENESS)
 
 
 def holder_note(process_id: int, note: str) -> str:
-    """What a lock file says about who holds it."""
+    """Return the content of a lock file."""
     return f"process {process_id} ({note})" if note else f"process {process_id}"
 
 
-def _keep_java_out(descriptor: int) -> None:
-    """Take the lock that a Java takes too: Kafka uses a directory's `.lock`, and does not see an flock.
+def _lock_against_java(descriptor: int) -> None:
+    """Take the record lock of Java's `FileChannel.lock`, which Kafka takes on `.lock`: it does not see an flock.
 
-    Of the open file and not of the process, so that closing another descriptor of the file does not drop it. Only Linux
-    has that; elsewhere an flock is seen by Javas.
+    The lock belongs to the open file and not to the process, so that closing another descriptor of the file does not
+    release it. Only Linux has such locks; elsewhere the JVM sees an flock.
     """
     if hasattr(fcntl, "F_OFD_SETLK"):
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
 
 
 def _java_holder(found: os.stat_result) -> str | None:
-    """The process that has the file locked as a Java does; a note in it is an earlier holder's then.
+    """Return the process that holds a record lock on the file, as a JVM does; the note in the file is then outdated.
 
     The kernel's line is `2: POSIX  ADVISORY  WRITE 8505 fe:00:10002631 0 9223372036854775806`.
     """
@@ -350,9 +338,11 @@ def _java_holder(found: os.stat_result) -> str | None:
 
 
 def _is_locked(found: os.stat_result, note: str) -> bool:
-    """Whether a process holds a lock on the file, which must not be tried: a broker that starts would meet ours.
+    """Return whether a process holds a lock on the file.
 
-    A line of the kernel's list is `1: FLOCK ADVISORY WRITE 8505 fe:00:10002631 0 EOF`: process, device, inode.
+    It does not try to take the lock, since a broker that starts meanwhile would fail. The kernel's line is
+    `1: FLOCK ADVISORY WRITE 8505 fe:00:10002631 0 EOF`: process, device, inode. Without /proc/locks, the holder is the
+    process in the note, if that is alive.
     """
     try:
         with open("/proc/locks") as file:
@@ -361,13 +351,13 @@ def _is_locked(found: os.stat_result, note: str) -> bool:
         process_id = note.removeprefix("process ").partition(" ")[0]
         if not process_id.isdecimal():
             return False
-        with contextlib.suppress(PermissionError):  # another user's, then
+        with contextlib.suppress(PermissionError):  # the process is another user's
             try:
                 os.kill(int(process_id), 0)
             except ProcessLookupError:
                 return False
         return True
-    # Overlays and btrfs show another device here than to `stat`: two files of one number on two of them are rare.
+    # Only inodes are compared: overlays and btrfs show another device here than to `stat`. Collisions are rare.
     return any(int(inode) == found.st_ino for *_, inode in places)
 
 
@@ -385,7 +375,7 @@ def _sync_if_there(path: str) -> None:
 
 
 class _SystemFile:
-    """A descriptor, and where its end is."""
+    """A descriptor and the offset of its end."""
 
     __slots__ = ("_descriptor", "_end")
 
@@ -400,8 +390,8 @@ class _SystemFile:
         return os.preadv(self._descriptor, [buffer], offset)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        for first in range(0, len(buffers), _MOST_BUFFERS):
-            some = buffers if len(buffers) <= _MOST_BUFFERS else buffers[first : first + _MOST_BUFFERS]
+        for first in range(0, len(buffers), _IOV_MAX):
+            some = buffers if len(buffers) <= _IOV_MAX else buffers[first : first + _IOV_MAX]
             wanted = sum(map(len, some))
             written = os.pwritev(self._descriptor, some, self._end)
             self._end += written
@@ -409,7 +399,10 @@ class _SystemFile:
                 self._append_rest(b"".join(some)[written:])
 
     def _append_rest(self, rest: bytes) -> None:
-        """A short write: signals, or a disk that fills up; the next call says which."""
+        """Write the rest of a short write, caused by a signal or by a disk that fills up.
+
+        The next call raises the error.
+        """
         view = memoryview(rest)
         while view:
             written = os.pwrite(self._descriptor, view, self._end)
@@ -437,7 +430,7 @@ class _SystemFile:
 
 
 class _SystemLock:
-    """An flock and a record lock, which the kernel drops when the process dies."""
+    """An flock and a record lock; the kernel releases both when the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,25 +1,25 @@
-"""Where chance comes from: `random.Random`'s own interface, so that a seed can take its place."""
+"""The source of randomness: `random.Random`'s interface, so that tests can replace it by a seeded one."""
 
 import base64
 import random
 import uuid
 
 Entropy = random.Random
-"""Everything random takes one of these; tests pass `random.Random(seed)`."""
+"""The type of every source of randomness; tests pass `random.Random(seed)`."""
 
 
 def system_entropy() -> Entropy:
-    """The operating system's randomness."""
+    """Return the operating system's randomness."""
     return random.SystemRandom()
 
 
 def uuid4(entropy: Entropy) -> uuid.UUID:
-    """A version 4 UUID out of `entropy`."""
+    """Return a version 4 UUID."""
     return uuid.UUID(bytes=entropy.randbytes(16), version=4)
 
 
 def new_id(entropy: Entropy) -> uuid.UUID:
-    """An id as Kafka makes them: its text, URL-safe base64, begins with no dash, so that a command can be given it."""
+    """Return an id as Kafka's `Uuid.randomUuid`: its base64 text, used in command lines, begins with no dash."""
     while True:
         found = uuid4(entropy)
         if not base64.urlsafe_b64encode(found.bytes).startswith(b"-"):

@@ -1,4 +1,4 @@
-"""Listening and connecting, with asyncio's own transports and protocols as the currency."""
+"""Listening and connecting with asyncio's transports and protocols."""
 
 import asyncio
 import socket
@@ -12,44 +12,43 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenOptions:
-    """Of an open port and the connections that come through it; -1 leaves a buffer's size to the kernel."""
+    """Options of a listening socket and its connections; a buffer size of -1 is the kernel's default."""
 
     backlog: int = 1024
-    """Connections that the kernel keeps until they are taken."""
+    """Limit of connections that the kernel queues until they are accepted."""
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
 
 
 class Listener(Protocol):
-    """An open port."""
+    """A listening port."""
 
     @property
     def port(self) -> int:
-        """The port that is open; the one that was chosen when 0 was asked for."""
+        """The listening port, also if port 0 was requested."""
 
     def close(self) -> None:
-        """Take no more connections; those that are open stay."""
+        """Stop accepting connections; open connections stay."""
 
 
 class Network(Protocol):
-    """How a room reaches another process. Transports are asyncio's, buffered or streaming protocols alike."""
+    """Connections to other processes. Protocols may be asyncio's buffered or streaming ones."""
 
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
     ) -> Listener:
-        """Open `port` (0: any free one) on `host`. Raises `OSError` if it is taken."""
+        """Listen on `host` and `port` (0: any free one). Raises `OSError` if the port is in use."""
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        """Connect. Raises `OSError` if nobody listens."""
+        """Connect. Raises `OSError` if the connection is refused."""
 
 
 class SystemNetwork:
-    """The machine's sockets, on the running event loop."""
+    """The operating system's sockets on the running event loop."""
 
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
     ) -> Listener:
-        """See `Network`."""
         loop = asyncio.get_running_loop()
         options = options or ListenOptions()
         server = await loop.create_server(factory, host, port, backlog=options.backlog, start_serving=False)
@@ -57,18 +56,17 @@ class SystemNetwork:
         for listening in server.sockets:
             for option, size in sizes.items():
                 if size >= 0:
-                    listening.setsockopt(socket.SOL_SOCKET, option, size)  # what is accepted inherits it
+                    listening.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
         await server.start_serving()
         return _ServerListener(server)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        """See `Network`."""
         transport, protocol = await asyncio.get_running_loop().create_connection(factory, host, port)
         return transport, protocol
 
 
 class _ServerListener:
-    """asyncio's server as a `Listener`."""
+    """An asyncio server as a `Listener`."""
 
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""The four together, as one value to hand down."""
+"""The bundle of clock, entropy, disk and network that a process passes down."""
 
 from odradek.model.values import dataclass
 from odradek.runtime.clock import Clock, SystemClock
@@ -9,7 +9,7 @@ from odradek.runtime.network import Network, SystemNetwork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """All that a process has of the outside."""
+    """A process's access to the outside."""
 
     clock: Clock
     entropy: Entropy
@@ -18,5 +18,5 @@ class Runtime:
 
 
 def system_runtime() -> Runtime:
-    """The machine's own."""
+    """Return the operating system's implementations."""
     return Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())

@@ -1,7 +1,7 @@
-"""Who a client is, what it may do, and where nobody needs to ask. Values and rules only.
+"""Principals, ACL operations and the exposure of listeners: values and rules only.
 
-There is one principal so far, `ANONYMOUS`, and it may do everything; what keeps strangers out until then is that a
-listener beyond the machine must be asked for by name (`exposed_listeners`).
+`ANONYMOUS` is the only principal so far, and it is authorized for everything. Therefore a listener that is reachable
+from other machines needs an explicit flag (`exposed_listeners`).
 """
 
 from odradek.security.exposure import exposed_listeners, is_loopback, unprotected_listeners

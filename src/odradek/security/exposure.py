@@ -1,4 +1,4 @@
-"""Which listeners may be opened: what they promise must be kept, and who can reach them must be meant."""
+"""Rules about listeners: hosts that are reachable from outside, and security protocols that are not implemented."""
 
 import re
 from collections.abc import Iterable
@@ -6,22 +6,22 @@ from typing import Final
 
 _IPV4_LOOPBACK: Final = re.compile(r"127(\.\d{1,3}){3}")
 _PROTECTED: Final = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-"""Kafka's security protocols that are not built here. A listener's name is its protocol, unless it is another word."""
+"""Kafka's security protocols that are not implemented. A listener's name is its protocol if it is one of Kafka's."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody beyond the machine reaches `host`. Names are not looked up: of them only `localhost` is safe."""
+    """Return whether `host` is reachable only from this machine. Names other than `localhost` are not resolved."""
     return host.lower() in {"localhost", "::1"} or _IPV4_LOOPBACK.fullmatch(host) is not None
 
 
 def exposed_listeners(hosts: Iterable[str]) -> list[str]:
-    """Those of `hosts` that are reachable from outside; an empty one is every interface.
+    """Return the `hosts` that are reachable from other machines; an empty host is every interface.
 
-    DESIGN 5: without authentication they need --allow-anonymous-network.
+    Without authentication they need --allow-anonymous-network (DESIGN 5).
     """
     return [host for host in hosts if not is_loopback(host)]
 
 
 def unprotected_listeners(names: Iterable[str]) -> list[str]:
-    """Those of the listeners' `names` that promise encryption or authentication, which would not be kept."""
+    """Return the listener `names` that stand for encryption or authentication, which are not implemented."""
     return [name for name in names if name in _PROTECTED]

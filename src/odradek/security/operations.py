@@ -5,7 +5,7 @@ from typing import Final
 
 
 class Operation(IntEnum):
-    """What can be allowed, numbered as on the wire."""
+    """An ACL operation by its number on the wire."""
 
     READ = 3
     WRITE = 4
@@ -24,7 +24,7 @@ def _bits(*operations: Operation) -> int:
 
 
 NOT_ASKED_FOR: Final = -(2**31)
-"""What stands in the field when the client did not ask."""
+"""The field's value if the client did not request the operations."""
 TOPIC_OPERATIONS: Final = _bits(
     Operation.READ,
     Operation.WRITE,
@@ -35,7 +35,7 @@ TOPIC_OPERATIONS: Final = _bits(
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-"""All that can be done with a topic; without an authorizer everybody may."""
+"""All operations on a topic; without an authorizer every client may do them."""
 CLUSTER_OPERATIONS: Final = _bits(
     Operation.CREATE,
     Operation.ALTER,
@@ -45,6 +45,6 @@ CLUSTER_OPERATIONS: Final = _bits(
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
-"""All that can be done with a cluster."""
+"""All operations on a cluster."""
 GROUP_OPERATIONS: Final = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
-"""All that can be done with a group."""
+"""All operations on a group."""

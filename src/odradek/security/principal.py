@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection."""
+"""The principal of a connection."""
 
 from typing import Final, NamedTuple
 
@@ -14,4 +14,4 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-"""Whoever comes through a listener without authentication."""
+"""The principal of every client of a listener without authentication."""

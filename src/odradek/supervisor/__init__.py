@@ -1,7 +1,7 @@
-"""Several brokers on one machine, each a process: started together, started again when they die, stopped together.
+"""Several broker processes on one machine: start, restart after a crash, stop.
 
-The supervisor reads one line of a broker's standard output, `ready: HOST:PORT`, and nothing else: what a broker logs
-goes to a file of its own. It is no part of the cluster; brokers find each other in the metadata tree.
+The supervisor reads only the line `ready: HOST:PORT` from a broker's standard output; the log goes to a file. It is
+not part of the cluster: brokers find each other in the metadata tree.
 """
 
 from odradek.supervisor.restarts import Restarts

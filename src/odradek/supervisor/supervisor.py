@@ -1,8 +1,8 @@
-"""Keeps brokers running: one task each, that starts the process, waits for its end, and starts it again.
+"""The supervisor of broker processes: one task per broker starts it, waits for its end and restarts it.
 
 ```
-starting ──ready──► running ──ends──► waiting ──► starting      as often as it takes
-    └─ends before it was ever ready: the supervisor gives up, since it would end so again
+starting ──ready──► running ──ends──► waiting ──► starting      without a limit
+    └─ends before it was ever ready: start() fails, since a restart would end the same way
 ```
 """
 
@@ -21,18 +21,19 @@ from odradek.runtime import Clock
 from odradek.supervisor.restarts import Restarts
 
 STOP_S: Final = 60.0
-"""How long a broker may take to stop: it hands its work over and writes what it has."""
+"""Time-out of a broker's controlled shutdown."""
 
 _READY: Final = "ready: "
-_LAST_WORDS: Final = "odradek: "
+_ERROR_PREFIX: Final = "odradek: "
 _log = logging.getLogger("odradek.up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCommand:
-    """How a broker is started, and where what it says goes: `log_file` is appended to.
+    """The command line of a broker, and the file that its standard error is appended to.
 
-    Its standard input is a pipe that ends with the supervisor, however that ends: `arguments` tell it to stop then.
+    Its standard input is a pipe that closes when the supervisor ends, however it ends; `arguments` must make the
+    broker stop at the end of its input.
     """
 
     broker_id: int
@@ -41,7 +42,7 @@ class BrokerCommand:
 
 
 class Supervisor:
-    """Runs `commands` until `stop`. `addresses` are what the brokers said when they were ready, in their order."""
+    """The supervisor of the processes of `commands`."""
 
     def __init__(self, commands: Sequence[BrokerCommand], clock: Clock) -> None:
         self._clock = clock
@@ -49,16 +50,16 @@ class Supervisor:
 
     @property
     def addresses(self) -> list[str]:
-        """`HOST:PORT` of each broker."""
+        """`HOST:PORT` of each broker, from its line `ready:`."""
         return [broker.address for broker in self._brokers]
 
     @property
     def pids(self) -> list[int | None]:
-        """The process of each broker, None while it has none."""
+        """The process id of each broker, None while it does not run."""
         return [broker.pid for broker in self._brokers]
 
     async def start(self) -> None:
-        """Return when every broker serves. Raises `UnavailableError` if one does not; none is left running then."""
+        """Return when every broker is ready. If one fails, stop all and raise `UnavailableError`."""
         starts = [asyncio.ensure_future(broker.start()) for broker in self._brokers]
         try:
             await asyncio.gather(*starts)
@@ -70,12 +71,12 @@ class Supervisor:
             raise
 
     async def stop(self) -> None:
-        """Stop every broker as an operator does; one that does not stop in `STOP_S` is killed."""
+        """Stop every broker with SIGTERM; kill those that do not stop in `STOP_S`."""
         await asyncio.gather(*(broker.stop() for broker in self._brokers))
 
 
 class _Broker:
-    """One broker's processes, one after the other."""
+    """The successive processes of one broker."""
 
     def __init__(self, command: BrokerCommand, clock: Clock) -> None:
         self.address = ""
@@ -83,7 +84,7 @@ class _Broker:
         self._clock = clock
         self._restarts = Restarts()
         self._process: Process | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._log_start = 0
 
     @property
@@ -91,19 +92,19 @@ class _Broker:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start it for the first time, and keep it running from then on. Raises `UnavailableError`."""
+        """Start the broker for the first time and restart it from then on. Raises `UnavailableError`."""
         await self._launch()
         if not self.address:
-            assert self._process is not None, "it was launched"
+            assert self._process is not None, "_launch started it"
             await self._process.wait()
             self._process = None
-            raise UnavailableError(f"broker {self._command.broker_id} did not start: {self._last_words()}")
-        self._keeper = asyncio.create_task(self._keep(), name=f"keeper of broker {self._command.broker_id}")
+            raise UnavailableError(f"broker {self._command.broker_id} did not start: {self._last_error()}")
+        self._task = asyncio.create_task(self._supervise(), name=f"supervisor of broker {self._command.broker_id}")
 
     async def stop(self) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -113,29 +114,29 @@ class _Broker:
             async with asyncio.timeout(STOP_S):
                 await process.wait()
         except TimeoutError:
-            _log.error("broker %d did not stop in %.0f s and is killed", self._command.broker_id, STOP_S)
+            _log.error("broker %d did not stop within %.0f s; killing it", self._command.broker_id, STOP_S)
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
 
-    async def _keep(self) -> None:
+    async def _supervise(self) -> None:
         while True:
             process = self._process
-            assert process is not None, "there is a process to keep"
+            assert process is not None, "the first process was started"
             status = await process.wait()
             delay_s = self._restarts.died(self._clock.monotonic())
             _log.error(
-                "broker %d (process %d) %s; it is started again in %.1f s; its log is %s",
+                "broker %d (process %d) %s; restarting it in %.1f s; see its log %s",
                 self._command.broker_id, process.pid, _ending(status), delay_s, self._command.log_file,
             )  # fmt: skip
             await asyncio.sleep(delay_s)
             try:
                 await self._launch()
             except OSError as error:
-                _log.error("broker %d could not be started: %s", self._command.broker_id, error)
+                _log.error("Failed to restart broker %d: %s", self._command.broker_id, error)
 
     async def _launch(self) -> None:
-        """Start a process and wait until it serves, or ends."""
+        """Start a process and wait until it is ready or ends."""
         self._restarts.started(self._clock.monotonic())
         with self._command.log_file.open("ab") as log:
             self._log_start = log.tell()
@@ -148,15 +149,15 @@ class _Broker:
             self.address = line.removeprefix(_READY).strip()
             _log.info("broker %d serves at %s, process %d", self._command.broker_id, self.address, self._process.pid)
 
-    def _last_words(self) -> str:
-        """The sentence with which the last process ended; another one, still running, may write into the same file."""
+    def _last_error(self) -> str:
+        """Return the error line of the last process; a process still running may write into the same file."""
         with suppress(OSError), self._command.log_file.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
-            words = [line.removeprefix(_LAST_WORDS) for line in lines if line.startswith(_LAST_WORDS)] or lines
-            if words:
-                return words[-1]
-        return f"it said nothing in {self._command.log_file}"
+            errors = [line.removeprefix(_ERROR_PREFIX) for line in lines if line.startswith(_ERROR_PREFIX)] or lines
+            if errors:
+                return errors[-1]
+        return f"its log {self._command.log_file} has no error"
 
 
 def _ending(status: int) -> str:

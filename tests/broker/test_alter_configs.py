@@ -196,6 +196,46 @@ def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(
     play(scene)
 
 
+def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
+    play: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def described(client: Any, name: str) -> dict[str, tuple[Any, ...]]:
+        asked = {"resource_type": BROKER, "resource_name": name, "configuration_keys": None}
+        message = {"resources": [asked], "include_synonyms": True}
+        (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, message)).results
+        wanted = {"background.threads", "plugin.password", "sasl.enabled.mechanisms"}
+        return {
+            each.name: (each.value, each.read_only, each.is_sensitive, each.config_type, len(each.synonyms))
+            for each in result.configs
+            if each.name in wanted
+        }
+
+    async def scene(world: Any) -> None:
+        broker, client = await world.broker(), await world.client()
+        changes = ("background.threads", "11"), ("plugin.password", "xyzzy")
+        own = resource(BROKER, "0", *changes, ("sasl.enabled.mechanisms", APPEND, "PLAIN"))
+        for_all = resource(BROKER, "", *changes)
+        assert await alter(client, own, for_all) == [ErrorCode.none] * 2
+        for _ in range(2):
+            assert await described(client, "0") == {
+                "background.threads": ("11", False, False, 3, 3),
+                "plugin.password": (None, True, True, 0, 2),
+                "sasl.enabled.mechanisms": ("GSSAPI,PLAIN", False, False, 7, 2),
+            }
+            assert await described(client, "") == {
+                "background.threads": ("11", False, False, 3, 1),
+                "plugin.password": (None, True, True, 0, 1),
+            }
+            await broker.stop()
+            broker, client = await world.broker(), await world.client()
+        assert await alter(client, resource(BROKER, "0", ("plugin.password", DELETE, None))) == [ErrorCode.none]
+        assert (await described(client, "0"))["plugin.password"][-1] == 1
+        assert "xyzzy" not in caplog.text
+
+    with caplog.at_level("INFO"):
+        play(scene)
+
+
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
@@ -212,7 +252,11 @@ def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(
         (resource(BROKER, "zero", ("log.roll.ms", "1")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("log.dirs", "/other")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("log.roll.ms", "0")), ErrorCode.invalid_request),
-        (resource(BROKER, "", ("no.such.key", "1")), ErrorCode.invalid_request),
+        (resource(BROKER, "", ("sasl.kerberos.service.name", "kafka")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("sasl.jaas.config", "secret")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("background.threads", "none")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("leader.replication.throttled.rate", "1000")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("listener.name.x.max.connections", "5")), ErrorCode.invalid_request),
         (resource(BROKER_LOGGER, "0", ("root", "DEBUG")), ErrorCode.invalid_request),
         (resource(GROUP, "g", ("consumer.session.timeout.ms", "1")), ErrorCode.invalid_request),
         (resource(99, "", ("a", "1")), ErrorCode.invalid_request),

@@ -97,7 +97,7 @@ def test_brokers_are_configured_one_or_all(odradek: Odradek) -> None:
     [
         (("--broker", "0", "--set", "log.dirs=/x"), "cannot be changed while the broker runs"),
         (("--topic", "gone", "--set", "retention.ms=1"), "there is no topic"),
-        (("--all-brokers", "--set", "log.retention.mss=1"), "did you mean log.retention.ms"),
+        (("--all-brokers", "--set", "log.retention.ms=soon"), "log.retention.ms is a whole number"),
     ],
 )
 def test_what_cannot_be_set_is_one_line(odradek: Odradek, arguments: tuple[str, ...], said: str) -> None:

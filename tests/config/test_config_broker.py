@@ -25,7 +25,7 @@ def test_every_field_is_named_after_its_key_and_documented() -> None:
         assert definition.name == name
         assert definition.doc.endswith("."), name
         assert hasattr(BrokerConfig(), definition.attribute), name
-    values = {each.name for each in dataclasses.fields(BrokerConfig)} - {"explicit", "source", "beneath"}
+    values = {each.name for each in dataclasses.fields(BrokerConfig)} - {"inert", "explicit", "source", "beneath"}
     assert values == {definition.attribute for definition in BrokerConfig.definitions().values()}
 
 

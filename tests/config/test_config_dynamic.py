@@ -91,9 +91,9 @@ def test_what_is_set_for_all_brokers_is_described_alone() -> None:
     ("overrides", "said"),
     [
         ({"log.dirs": "/b"}, "while the broker runs"),
-        ({"num.io.threads": "8"}, "one event loop"),
+        ({"queued.max.requests": "8"}, "while the broker runs"),
         ({"zookeeper.connect": "x"}, "--metadata"),
-        ({"log.retention.mss": "1"}, "did you mean log.retention.ms"),
+        ({"log.preallocate": "true"}, "cannot be true here"),
         ({"message.max.bytes": "-1"}, "at least 0"),
         ({"log.cleaner.min.compaction.lag.ms": "2"}, "min.compaction.lag.ms is at most"),
     ],

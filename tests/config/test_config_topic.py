@@ -20,8 +20,15 @@ def test_a_topic_s_defaults_are_those_of_a_default_broker() -> None:
 
 def test_every_synonym_is_a_key_of_the_broker() -> None:
     known = BrokerConfig.definitions().keys()
+    alone = {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    }
     for definition in TopicConfig.definitions().values():
-        assert definition.synonyms, definition.name
+        assert bool(definition.synonyms) != (definition.name in alone), definition.name
         assert {key for key, _ in definition.synonyms} <= known, definition.name
 
 
@@ -44,12 +51,39 @@ def test_endless_retention_is_inherited_as_endless() -> None:
         ({"retention.ms": None}, "null"),
         ({"min.insync.replicas": "0"}, "at least 1"),
         ({"compression.type": "rar"}, "one of"),
+        ({"preallocate": "true"}, "preallocate cannot be true here: segments grow as they are written"),
+        ({"preallocate": "maybe"}, "true or false"),
+        ({"remote.storage.enable": "true"}, "there is no tiered storage; leave it unset"),
+        ({"local.retention.ms": "-3"}, "at least -2"),
+        ({"leader.replication.throttled.replicas": "*"}, "reassign partitions without a throttle"),
+        ({"follower.replication.throttled.replicas": "0:1"}, "reassign partitions without a throttle"),
         ({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, "at most"),
     ],
 )
 def test_a_wrong_topic_configuration_is_one_sentence(overrides, said) -> None:
     with pytest.raises(ConfigurationError, match=said):
         validate_topic_overrides(BrokerConfig(), overrides)
+
+
+def test_every_key_of_a_topic_takes_its_own_default() -> None:
+    definitions = TopicConfig.definitions()
+    defaults = {name: str(each.format(each.default)) for name, each in definitions.items()}
+    assert len(defaults) == 33, "as many as Kafka 4.2 has"
+    assert validate_topic_overrides(BrokerConfig(), defaults) == defaults
+    assert topic_config(BrokerConfig(), defaults) == TopicConfig()
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("local.retention.ms", "1000"),
+        ("local.retention.bytes", "7"),
+        ("remote.log.copy.disable", "true"),
+        ("remote.log.delete.on.disable", "true"),
+    ],
+)
+def test_keys_that_have_no_effect_without_tiered_storage_take_every_value(key: str, text: str) -> None:
+    assert validate_topic_overrides(BrokerConfig(), {key: text}) == {key: text}
 
 
 def test_valid_overrides_are_kept_as_they_were_written() -> None:

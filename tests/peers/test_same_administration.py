@@ -1,6 +1,5 @@
 """Administration, and what is asked wrongly, of Kafka and of our broker: the same answers (M1)."""
 
-import dataclasses
 import itertools
 import struct
 from collections.abc import Mapping, Sequence
@@ -256,7 +255,56 @@ _CHANGES: Final = [
     one(
         "a broker's unknown key",
         change(("no.such.key", SET, "1"), kind=BROKER, name="0"),
-        differs="Kafka keeps what it does not know",
+        configs("no.such.key", kind=BROKER, name="0"),
+        change(("no.such.key", DELETE, None), kind=BROKER, name="0"),
+    ),
+    *(
+        one(
+            f"{key} = {value} of broker {name!r}",
+            change((key, SET, value), kind=BROKER, name=name, validate_only=True),
+        )
+        for name in ("0", "")
+        for key, value in (
+            ("background.threads", "11"),
+            ("background.threads", "0"),
+            ("background.threads", "x"),
+            ("queued.max.requests", "9"),
+            ("sasl.kerberos.service.name", "kafka"),
+            ("sasl.kerberos.min.time.before.relogin", "5"),
+            ("ssl.protocol", "TLSv1.3"),
+            ("log.local.retention.ms", "7"),
+            ("authorizer.class.name", "x"),
+            ("inter.broker.protocol.version", "3.0"),
+            ("log.dir", "x"),
+            ("leader.replication.throttled.rate", "x"),
+        )
+    ),
+    *(
+        one(f"a topic's {key} = {value}", change((key, SET, value), validate_only=True))
+        for key, value in (
+            ("preallocate", "false"),
+            ("preallocate", "x"),
+            ("remote.storage.enable", "false"),
+            ("remote.storage.enable", "true"),
+            ("remote.log.copy.disable", "true"),
+            ("remote.log.delete.on.disable", "true"),
+            ("local.retention.ms", "-2"),
+            ("local.retention.ms", "-3"),
+            ("local.retention.ms", "1000"),
+            ("local.retention.bytes", "7"),
+            ("leader.replication.throttled.replicas", ""),
+            ("leader.replication.throttled.replicas", "x"),
+        )
+    ),
+    one(
+        "segments that take their whole size at once",
+        change(("preallocate", SET, "true"), validate_only=True),
+        differs="Odradek's segments grow as they are written",
+    ),
+    one(
+        "replicas that are throttled",
+        change(("leader.replication.throttled.replicas", SET, "*"), validate_only=True),
+        differs="Odradek does not throttle replication",
     ),
     one("a broker's value", change(("log.retention.ms", SET, "-1"), kind=BROKER, name="0", validate_only=True)),
     one("every broker's value", change(("log.retention.ms", SET, "-1"), kind=BROKER, name="", validate_only=True)),
@@ -365,14 +413,3 @@ def test_a_version_of_api_versions_to_come_is_answered_in_version_0(twins: Twins
     assert ours["error_code"] == kafkas["error_code"] == "unsupported_version"
     (mine,) = (entry for entry in ours["api_keys"] if entry["api_key"] == ApiKey.API_VERSIONS)
     assert mine in kafkas["api_keys"]
-
-
-def test_configuration_keys_that_both_have_are_described_alike(twins: Twins):
-    """M1: name, value, source, kind, and which may be changed."""
-    request = configs()
-    everything = {**request.message, "resources": [{**request.message["resources"][0], "configuration_keys": None}]}
-    ours, kafkas = twins.ask(dataclasses.replace(request, message=everything, settles=False))
-    mine, theirs = ({entry["name"]: entry for entry in answer["results"][0]["configs"]} for answer in (ours, kafkas))
-    common = (mine.keys() & theirs.keys()) - {"min.insync.replicas"}  # Kafka sets it for the cluster (KIP-966)
-    assert len(common) >= 24
-    assert {name: mine[name] for name in common} == {name: theirs[name] for name in common}

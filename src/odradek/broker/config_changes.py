@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from odradek.config import BrokerConfig, TopicConfig
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, ConfigNode
 from odradek.metadata.store import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, Store
@@ -75,6 +76,7 @@ async def _write(store: Store, change: ConfigChange) -> None:
             if change.topic is not None and error.path == paths.topic(change.topic):
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {change.topic}") from None
             continue
-        _log.info("%s is %s now", path, data.decode())
+        known = BrokerConfig.definitions().keys() | TopicConfig.definitions().keys()
+        _log.info("%s is %s now", path, {name: text if name in known else "[hidden]" for name, text in after.items()})
         return
     raise KafkaError(ErrorCode.request_timed_out, f"somebody else goes on changing {path}")

@@ -18,11 +18,13 @@ from odradek.config import (
     ConfigEntry,
     ConfigSource,
     TopicConfig,
+    Value,
     altered,
     check_alterations,
     describe_broker,
     describe_broker_defaults,
     describe_topic,
+    dynamic_definitions,
     topic_config,
     validate_broker_overrides,
     validate_topic_overrides,
@@ -128,7 +130,12 @@ def _altered_broker(
     broker: "Broker", resource: AlterResource, before: Mapping[str, str], source: ConfigSource
 ) -> dict[str, str]:
     own = {} if resource.replaces else before
-    after = altered(own, resource.alterations, BrokerConfig.definitions(), broker.config.get)
+    known = dynamic_definitions()
+
+    def inherited(name: str) -> Value:
+        return broker.config.get(name) if name in BrokerConfig.definitions() else known[name].default
+
+    after = altered(own, resource.alterations, known, inherited)
     try:
         validate_broker_overrides(broker.config, after, source)
     except ConfigurationError as error:

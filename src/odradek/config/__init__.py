@@ -15,7 +15,7 @@ from odradek.config.describe import (
     describe_broker_defaults,
     describe_topic,
 )
-from odradek.config.dynamic import DYNAMIC, broker_config_in_force, validate_broker_overrides
+from odradek.config.dynamic import DYNAMIC, broker_config_in_force, dynamic_definitions, validate_broker_overrides
 from odradek.config.listeners import ListenerAddress, parse_host_port, parse_ip_counts, parse_listener
 from odradek.config.load import load
 from odradek.config.properties import parse_properties
@@ -42,6 +42,7 @@ __all__ = [
     "describe_broker",
     "describe_broker_defaults",
     "describe_topic",
+    "dynamic_definitions",
     "load",
     "parse_host_port",
     "parse_ip_counts",

@@ -41,7 +41,8 @@ from odradek.config.definition import (
     short,
     text,
 )
-from odradek.config.foreign import IGNORED, MOVED
+from odradek.config.foreign import MOVED
+from odradek.config.inert import check_static, divided
 from odradek.config.listeners import ListenerAddress, parse_ip_counts, parse_listener
 from odradek.config.sources import ConfigSource
 from odradek.model import ConfigurationError
@@ -51,6 +52,7 @@ COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "pr
 CLEANUP_POLICIES: Final = ("compact", "delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
+NO_PREALLOCATION: Final = "segments grow as they are written; leave it unset"
 _ANY_RATE: Final = sys.float_info.max
 _CLEANER_BYTES: Final = 1 << 20
 """Kafka's: with less memory for keys, a log of many is read again and again."""
@@ -210,6 +212,19 @@ class BrokerConfig:
     # The log
     log_dirs: tuple[str, ...] = names("log.dirs", ("odradek-data",), "Directories of the partitions.")
     log_segment_bytes: int = integer("log.segment.bytes", 1_073_741_824, "A segment's largest size.", minimum=14)
+    log_preallocate: bool = boolean(
+        "log.preallocate",
+        False,
+        "Whether a segment takes its whole size at once.",
+        honoured=(False,),
+        reason=NO_PREALLOCATION,
+    )
+    log_local_retention_bytes: int = long(
+        "log.local.retention.bytes", -2, "No effect without tiered storage, as in Kafka.", minimum=-2
+    )
+    log_local_retention_ms: int = long(
+        "log.local.retention.ms", -2, "No effect without tiered storage, as in Kafka.", minimum=-2
+    )
     log_roll_ms: int | None = long("log.roll.ms", None, "A segment's greatest age.", minimum=1, nullable=True)
     log_roll_hours: int = integer("log.roll.hours", 168, "log.roll.ms in hours, if that is unset.", minimum=1)
     log_roll_jitter_ms: int | None = long(
@@ -381,6 +396,8 @@ class BrokerConfig:
         "transaction.max.timeout.ms", 900_000, "How long a transaction may be open; later ones are counted.", minimum=1
     )
 
+    inert: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The texts of keys that this layer sets and that have no effect here (see `inert`)."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Keys that somebody set, if only to their default; DescribeConfigs tells the two apart."""
     source: ConfigSource = field(default=ConfigSource.STATIC_BROKER_CONFIG, compare=False, repr=False)
@@ -450,9 +467,9 @@ class BrokerConfig:
         for name, instead in MOVED.items():
             if name in properties:
                 raise ConfigurationError(f"{name} has no meaning here: {instead}")
-        meant = {name: value for name, value in properties.items() if name not in IGNORED}
-        values = parse_all(definitions(cls), meant)
-        return cls(**values, explicit=frozenset(meant))  # type: ignore[arg-type]
+        meant, inert = divided(properties, definitions(cls))
+        check_static(inert, definitions(cls))
+        return cls(**parse_all(definitions(cls), meant), explicit=frozenset(meant), inert=inert)  # type: ignore[arg-type]
 
     def get(self, name: str) -> Value:
         """The value of a key by Kafka's name; raises `KeyError`."""
@@ -465,9 +482,10 @@ class BrokerConfig:
         return (self,) if self.beneath is None else (self, *self.beneath.layers)
 
     def overridden(self, overrides: Mapping[str, str], source: ConfigSource) -> "BrokerConfig":
-        """A layer on top of this one. Raises `ConfigurationError` for unknown keys and values outside their limits."""
-        values = parse_all(definitions(type(self)), overrides)
-        return replace(self, **values, explicit=frozenset(overrides), source=source, beneath=self)  # type: ignore[arg-type]
+        """Return a layer on top of this one. Raises `ConfigurationError` for values outside their limits."""
+        meant, inert = divided(overrides, definitions(type(self)))
+        values = parse_all(definitions(type(self)), meant)
+        return replace(self, **values, explicit=frozenset(meant), inert=inert, source=source, beneath=self)  # type: ignore[arg-type]
 
     def sets(self, name: str) -> bool:
         """Whether this layer sets the key; of the lowest one, made by hand, any value but the default is set."""

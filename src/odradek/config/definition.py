@@ -23,6 +23,7 @@ LONG_MAX: Final = 2**63 - 1
 class ConfigType(IntEnum):
     """The types of a key, numbered as DescribeConfigs numbers them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -30,6 +31,8 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 _WHOLE_NUMBERS: Final = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
@@ -37,7 +40,10 @@ _WHOLE_NUMBERS: Final = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One key. `synonyms` are the broker's keys that a topic's key falls back to, strongest first, with their unit."""
+    """One key. `synonyms` are the broker's keys that a topic's key falls back to, strongest first, with their unit.
+
+    `honoured`, if there are any, are the only values that this broker can go by, and `reason` says why, and what to do.
+    """
 
     name: str
     type: ConfigType
@@ -49,6 +55,8 @@ class Definition:
     choices: tuple[str, ...] = ()
     nullable: bool = False
     internal: bool = False
+    honoured: tuple[Value, ...] = ()
+    reason: str = ""
     synonyms: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -63,7 +71,9 @@ class Definition:
         return value
 
     def check(self, value: Value) -> None:
-        """Raise `ConfigurationError` if `value` is outside the key's limits."""
+        """Raise `ConfigurationError` if `value` is outside the key's limits, or cannot be honoured."""
+        if self.honoured and value not in self.honoured:
+            raise ConfigurationError(f"{self.name} cannot be {self.format(value)} here: {self.reason}")
         if value is None:
             if not self.nullable:
                 raise ConfigurationError(f"{self.name} needs a value")
@@ -99,7 +109,7 @@ class Definition:
         match self.type:
             case ConfigType.BOOLEAN:
                 return self._read_boolean(text)
-            case ConfigType.STRING:
+            case ConfigType.STRING | ConfigType.CLASS | ConfigType.PASSWORD:
                 return None if self.nullable and not text else text
             case ConfigType.LIST:
                 items = tuple(item.strip() for item in text.split(",") if item.strip())

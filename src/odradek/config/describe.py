@@ -3,11 +3,13 @@
 An entry's synonyms are every place that names the key, strongest first; the first gives the value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigType, Definition
 from odradek.config.dynamic import DYNAMIC
+from odradek.config.inert import inert_keys
 from odradek.config.sources import ConfigSource
 from odradek.config.topic import TopicConfig, topic_config
 from odradek.model.values import dataclass
@@ -37,8 +39,9 @@ class ConfigEntry:
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every key of a broker but the internal ones, by name."""
-    return [
+    """Every key of a broker but the internal ones, by name; of those without effect here the ones that are set."""
+    inert = sorted({name for layer in config.layers for name in layer.inert})
+    entries = [
         _entry(
             definition,
             _broker_synonyms(config, name),
@@ -48,6 +51,10 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
         for name, definition in sorted(BrokerConfig.definitions().items())
         if not definition.internal
     ]
+    return sorted(
+        [*entries, *(_inert_entry(name, config.layers, with_default=True) for name in inert)],
+        key=lambda each: each.name,
+    )
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[ConfigEntry]:
@@ -60,6 +67,9 @@ def describe_broker_defaults(config: BrokerConfig) -> list[ConfigEntry]:
             value = definition.format(layer.get(name))
             synonyms = [ConfigSynonym(name=name, value=value, source=source)]
             entries.append(_entry(definition, synonyms, value, read_only=False))
+        entries += [
+            _inert_entry(name, [layer], with_default=False) for name in sorted(layer.inert) if layer.source is source
+        ]
     return entries
 
 
@@ -86,6 +96,25 @@ def _entry(definition: Definition, synonyms: list[ConfigSynonym], value: str | N
         synonyms=tuple(synonyms),
         read_only=read_only,
     )
+
+
+def _inert_entry(name: str, layers: Sequence[BrokerConfig], *, with_default: bool) -> ConfigEntry:
+    """A key without effect. What Kafka does not know may be a secret, so that its value is not shown, as in Kafka."""
+    key = inert_keys().get(name)
+    unknown = Definition(name=name, type=ConfigType.UNKNOWN, default=None, doc="Unknown to this broker: no effect.")
+    definition = unknown if key is None else key.definition
+    synonyms = [
+        ConfigSynonym(name=name, value=layer.inert[name], source=layer.source)
+        for layer in layers
+        if name in layer.inert
+    ]
+    value = synonyms[0].value
+    default = definition.format(definition.default)
+    if with_default and default is not None:
+        synonyms.append(ConfigSynonym(name=name, value=default, source=ConfigSource.DEFAULT_CONFIG))
+    is_secret = definition.type in {ConfigType.UNKNOWN, ConfigType.PASSWORD}
+    is_fixed = key is None or key.mode == "read-only"
+    return replace(_entry(definition, synonyms, value, read_only=is_fixed), sensitive=is_secret)
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:

@@ -6,15 +6,17 @@
     default                                   DEFAULT_CONFIG
 
 The keys are those of Kafka that are built here. Each is read anew whenever it is needed, or given to the logs when it
-changes; keys that are only read at the start are not among them, and changing those is refused.
+changes; keys that are only read at the start are not among them, and changing those is refused. Keys of mechanisms that
+this broker lacks, and keys that Kafka does not know either, are kept without effect (`inert`).
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.definition import unknown_key
-from odradek.config.foreign import IGNORED, MOVED
+from odradek.config.definition import Definition
+from odradek.config.foreign import MOVED
+from odradek.config.inert import check_dynamic, inert_keys
 from odradek.config.sources import ConfigSource
 from odradek.config.topic import topic_config
 from odradek.model import ConfigurationError
@@ -40,9 +42,12 @@ DYNAMIC: Final = frozenset(
         "log.flush.interval.ms",
         "log.index.interval.bytes",
         "log.index.size.max.bytes",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
         "log.message.timestamp.after.max.ms",
         "log.message.timestamp.before.max.ms",
         "log.message.timestamp.type",
+        "log.preallocate",
         "log.retention.bytes",
         "log.retention.ms",
         "log.roll.jitter.ms",
@@ -69,8 +74,8 @@ _LAYERS: Final = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigSource.DYNAM
 
 def validate_broker_overrides(config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> None:
     """Raise `ConfigurationError` unless `overrides` may be the dynamic layer `source` on a broker of this `config`."""
-    for name in overrides:
-        _check_key(name)
+    for name, text in overrides.items():
+        _check_key(name, text, source)
     layers = {layer.source: _texts(layer) for layer in config.layers[:-1]} | {source: overrides}
     result = config.layers[-1]
     for each in _LAYERS:
@@ -88,7 +93,7 @@ def broker_config_in_force(
     ignored: list[str] = []
     for overrides, source in zip((for_all, own), _LAYERS, strict=True):
         usable = dict(overrides)
-        for name, problem in _problems(overrides):
+        for name, problem in _problems(overrides, source):
             ignored.append(problem)
             del usable[name]
         try:
@@ -107,25 +112,32 @@ def _with_layer(config: BrokerConfig, overrides: Mapping[str, str], source: Conf
     return result
 
 
-def _problems(overrides: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _problems(overrides: Mapping[str, str], source: ConfigSource) -> Iterator[tuple[str, str]]:
     known = BrokerConfig.definitions()
     for name, text in overrides.items():
         try:
-            _check_key(name)
-            known[name].parse(text)
+            _check_key(name, text, source)
+            if name in known:
+                known[name].parse(text)
         except ConfigurationError as error:
             yield name, str(error)
 
 
-def _check_key(name: str) -> None:
+def dynamic_definitions() -> dict[str, Definition]:
+    """Return the keys of a broker with a known type, those without effect included."""
+    return {**{name: key.definition for name, key in inert_keys().items()}, **BrokerConfig.definitions()}
+
+
+def _check_key(name: str, text: str, source: ConfigSource) -> None:
     if name in DYNAMIC:
         return
-    for reasons in (IGNORED, MOVED):
-        if name in reasons:
-            raise ConfigurationError(f"{name} cannot be changed: {reasons[name]}")
-    if name not in BrokerConfig.definitions():
-        raise unknown_key(name, DYNAMIC)
-    raise ConfigurationError(f"{name} cannot be changed while the broker runs; set it in its file and start it again")
+    if name in MOVED:
+        raise ConfigurationError(f"{name} cannot be changed: {MOVED[name]}")
+    if name in BrokerConfig.definitions():
+        raise ConfigurationError(
+            f"{name} cannot be changed while the broker runs; set it in its file and start it again"
+        )
+    check_dynamic(name, text, for_all=source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def _texts(layer: BrokerConfig) -> dict[str, str]:

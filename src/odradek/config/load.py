@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.foreign import IGNORED
+from odradek.config.inert import why_ignored
 from odradek.config.properties import parse_properties
 from odradek.model import ConfigurationError
 
@@ -20,9 +20,11 @@ def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerCon
     """
     properties = _read(properties_file) if properties_file is not None else {}
     properties.update(overrides)
-    for name in sorted(properties.keys() & IGNORED.keys()):
-        _log.warning("%s is ignored: %s", name, IGNORED[name])
-    return BrokerConfig.parse(properties)
+    config = BrokerConfig.parse(properties)
+    for name, text in sorted(config.inert.items()):
+        if (reason := why_ignored(name, text)) is not None:
+            _log.warning("%s is ignored: %s", name, reason)
+    return config
 
 
 def _read(path: str) -> dict[str, str]:

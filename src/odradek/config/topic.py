@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.config.broker import CLEANUP_POLICIES, COMPRESSION_TYPES, TIMESTAMP_TYPES, BrokerConfig
+from odradek.config.broker import (
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    NO_PREALLOCATION,
+    TIMESTAMP_TYPES,
+    BrokerConfig,
+)
 from odradek.config.definition import (
     LONG_MAX,
     Definition,
@@ -20,6 +26,7 @@ from odradek.config.definition import (
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
+_NO_THROTTLE: Final = "replication is not throttled; reassign partitions without a throttle"
 _HOURS: Final = 3_600_000
 _MINUTES: Final = 60_000
 
@@ -108,6 +115,34 @@ class TopicConfig:
         minimum=0,
         synonyms=_like("log.index.interval.bytes"),
     )
+    follower_replication_throttled_replicas: tuple[str, ...] = names(
+        "follower.replication.throttled.replicas",
+        (),
+        "Replicas whose fetching is throttled; none can be here.",
+        honoured=((),),
+        reason=_NO_THROTTLE,
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = names(
+        "leader.replication.throttled.replicas",
+        (),
+        "Replicas that are sent to followers at a throttled rate; none can be here.",
+        honoured=((),),
+        reason=_NO_THROTTLE,
+    )
+    local_retention_bytes: int = long(
+        "local.retention.bytes",
+        -2,
+        "No effect without tiered storage, as in Kafka; -2 is retention.bytes.",
+        minimum=-2,
+        synonyms=_like("log.local.retention.bytes"),
+    )
+    local_retention_ms: int = long(
+        "local.retention.ms",
+        -2,
+        "No effect without tiered storage, as in Kafka; -2 is retention.ms.",
+        minimum=-2,
+        synonyms=_like("log.local.retention.ms"),
+    )
     max_compaction_lag_ms: int = long(
         "max.compaction.lag.ms",
         LONG_MAX,
@@ -160,6 +195,27 @@ class TopicConfig:
         "In-sync replicas that an append with acks=all needs.",
         minimum=1,
         synonyms=_like("min.insync.replicas"),
+    )
+    preallocate: bool = boolean(
+        "preallocate",
+        False,
+        "Whether a segment takes its whole size at once; segments grow as they are written here.",
+        honoured=(False,),
+        reason=NO_PREALLOCATION,
+        synonyms=_like("log.preallocate"),
+    )
+    remote_log_copy_disable: bool = boolean(
+        "remote.log.copy.disable", False, "No effect without tiered storage, as in Kafka."
+    )
+    remote_log_delete_on_disable: bool = boolean(
+        "remote.log.delete.on.disable", False, "No effect without tiered storage, as in Kafka."
+    )
+    remote_storage_enable: bool = boolean(
+        "remote.storage.enable",
+        False,
+        "Whether segments are copied to tiered storage; there is none here.",
+        honoured=(False,),
+        reason="there is no tiered storage; leave it unset",
     )
     retention_bytes: int = long(
         "retention.bytes",

@@ -1,0 +1,370 @@
+"""Kafka's broker keys for mechanisms that this broker lacks.
+
+Their values are checked, kept and described as Kafka does, and have no other effect. A value that would change what the
+broker does if it had the mechanism is refused. The table has every key of Kafka 4.2 that is neither a field of
+`BrokerConfig` nor in `foreign.MOVED`; tests/peers compares it with Kafka itself.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
+from typing import Final
+
+from odradek.config.definition import ConfigType, Definition, Value, unknown_key
+from odradek.config.foreign import IGNORED
+from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
+
+_TABLE: Final = """
+add.partitions.to.txn.retry.backoff.max.ms int 100 0.. read-only
+add.partitions.to.txn.retry.backoff.ms int 20 1.. read-only
+alter.config.policy.class.name class null any read-only
+alter.log.dirs.replication.quota.window.num int 11 1.. read-only
+alter.log.dirs.replication.quota.window.size.seconds int 1 1.. read-only
+authorizer.class.name string "" any read-only
+background.threads int 10 1.. cluster-wide
+broker.heartbeat.interval.ms int 2000 any read-only
+broker.session.timeout.ms int 9000 any read-only
+client.quota.callback.class class null any read-only
+config.providers list "" any cluster-wide
+connection.failed.authentication.delay.ms int 100 0.. read-only
+connections.max.reauth.ms long 0 any read-only
+controller.listener.names list "" any read-only
+controller.quorum.append.linger.ms int 25 0.. read-only
+controller.quorum.auto.join.enable boolean false any read-only
+controller.quorum.bootstrap.servers list "" any read-only
+controller.quorum.election.backoff.max.ms int 1000 0.. read-only
+controller.quorum.election.timeout.ms int 1000 0.. read-only
+controller.quorum.fetch.timeout.ms int 2000 0.. read-only
+controller.quorum.request.timeout.ms int 2000 0.. read-only
+controller.quorum.retry.backoff.ms int 20 0.. read-only
+controller.quorum.voters list "" any read-only
+controller.quota.window.num int 11 1.. read-only
+controller.quota.window.size.seconds int 1 1.. read-only
+controller.socket.timeout.ms int 30000 any read-only
+create.topic.policy.class.name class null any read-only
+delegation.token.expiry.check.interval.ms long 3600000 1.. read-only
+delegation.token.expiry.time.ms long 86400000 1.. read-only
+delegation.token.max.lifetime.ms long 604800000 1.. read-only
+delegation.token.secret.key password null any read-only
+delete.records.purgatory.purge.interval.requests int 1 any read-only
+early.start.listeners list null any read-only
+fetch.purgatory.purge.interval.requests int 1000 any read-only
+follower.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
+group.consumer.assignors list uniform,range any read-only
+group.consumer.heartbeat.interval.ms int 5000 1.. read-only
+group.consumer.max.heartbeat.interval.ms int 15000 1.. read-only
+group.consumer.max.session.timeout.ms int 60000 1.. read-only
+group.consumer.max.size int 2147483647 1.. read-only
+group.consumer.migration.policy string bidirectional any read-only
+group.consumer.min.heartbeat.interval.ms int 5000 1.. read-only
+group.consumer.min.session.timeout.ms int 45000 1.. read-only
+group.consumer.session.timeout.ms int 45000 1.. read-only
+group.coordinator.append.linger.ms int -1 -1.. read-only
+group.coordinator.rebalance.protocols list classic,consumer,streams consumer|classic|share|streams read-only
+group.coordinator.threads int 4 1.. read-only
+group.share.assignors list simple any read-only
+group.share.delivery.count.limit int 5 2..10 read-only
+group.share.heartbeat.interval.ms int 5000 1.. read-only
+group.share.max.heartbeat.interval.ms int 15000 1.. read-only
+group.share.max.record.lock.duration.ms int 60000 30000..3600000 read-only
+group.share.max.session.timeout.ms int 60000 1.. read-only
+group.share.max.share.sessions int 2000 1.. read-only
+group.share.max.size int 200 1..1000 read-only
+group.share.min.heartbeat.interval.ms int 5000 1.. read-only
+group.share.min.record.lock.duration.ms int 15000 1000..30000 read-only
+group.share.min.session.timeout.ms int 45000 1.. read-only
+group.share.partition.max.record.locks int 2000 100..10000 read-only
+group.share.record.lock.duration.ms int 30000 1000..3600000 read-only
+group.share.session.timeout.ms int 45000 1.. read-only
+group.streams.heartbeat.interval.ms int 5000 1.. read-only
+group.streams.initial.rebalance.delay.ms int 3000 0.. read-only
+group.streams.max.heartbeat.interval.ms int 15000 1.. read-only
+group.streams.max.session.timeout.ms int 60000 1.. read-only
+group.streams.max.size int 2147483647 1.. read-only
+group.streams.max.standby.replicas int 2 0.. read-only
+group.streams.min.heartbeat.interval.ms int 5000 1.. read-only
+group.streams.min.session.timeout.ms int 45000 1.. read-only
+group.streams.num.standby.replicas int 0 0.. read-only
+group.streams.session.timeout.ms int 45000 1.. read-only
+initial.broker.registration.timeout.ms int 60000 any read-only
+inter.broker.listener.name string null any read-only
+kafka.metrics.polling.interval.secs int 10 1.. read-only
+kafka.metrics.reporters list "" any read-only
+leader.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
+listener.security.protocol.map string \
+    SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT any per-broker
+log.dir.failure.timeout.ms long 30000 1.. read-only
+log.flush.start.offset.checkpoint.interval.ms int 60000 0.. read-only
+max.request.partition.size.limit int 2000 1.. read-only
+metadata.log.dir string null any read-only
+metadata.log.max.record.bytes.between.snapshots long 20971520 1.. read-only
+metadata.log.max.snapshot.interval.ms long 3600000 0.. read-only
+metadata.log.segment.bytes int 1073741824 8388608.. read-only
+metadata.log.segment.ms long 604800000 any read-only
+metadata.max.idle.interval.ms int 500 0.. read-only
+metadata.max.retention.bytes long 104857600 any read-only
+metadata.max.retention.ms long 604800000 any read-only
+metric.reporters list org.apache.kafka.common.metrics.JmxReporter any cluster-wide
+metrics.num.samples int 2 1.. read-only
+metrics.recording.level string INFO any read-only
+metrics.sample.window.ms long 30000 1.. read-only
+num.io.threads int 8 1.. cluster-wide
+num.network.threads int 3 1.. cluster-wide
+num.replica.alter.log.dirs.threads int null any read-only
+offsets.load.buffer.size int 5242880 1.. read-only
+offsets.topic.compression.codec int 0 any read-only
+principal.builder.class class \
+    org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder any per-broker
+producer.purgatory.purge.interval.requests int 1000 any read-only
+queued.max.requests int 500 1.. read-only
+quota.window.num int 11 1.. read-only
+quota.window.size.seconds int 1 1.. read-only
+remote.fetch.max.wait.ms int 500 1.. cluster-wide
+remote.list.offsets.request.timeout.ms long 30000 1.. cluster-wide
+remote.log.index.file.cache.total.size.bytes long 1073741824 1.. cluster-wide
+remote.log.manager.copier.thread.pool.size int 10 1.. cluster-wide
+remote.log.manager.copy.max.bytes.per.second long 9223372036854775807 1.. cluster-wide
+remote.log.manager.copy.quota.window.num int 11 1.. read-only
+remote.log.manager.copy.quota.window.size.seconds int 1 1.. read-only
+remote.log.manager.expiration.thread.pool.size int 10 1.. cluster-wide
+remote.log.manager.fetch.max.bytes.per.second long 9223372036854775807 1.. cluster-wide
+remote.log.manager.fetch.quota.window.num int 11 1.. read-only
+remote.log.manager.fetch.quota.window.size.seconds int 1 1.. read-only
+remote.log.manager.follower.thread.pool.size int 2 1.. cluster-wide
+remote.log.manager.task.interval.ms long 30000 1.. read-only
+remote.log.manager.thread.pool.size int 2 1.. read-only
+remote.log.metadata.custom.metadata.max.bytes int 128 0.. read-only
+remote.log.metadata.manager.class.name string \
+    org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager any read-only
+remote.log.metadata.manager.class.path string null any read-only
+remote.log.metadata.manager.impl.prefix string rlmm.config. any read-only
+remote.log.metadata.manager.listener.name string null any read-only
+remote.log.reader.max.pending.tasks int 100 1.. read-only
+remote.log.reader.threads int 10 1.. cluster-wide
+remote.log.storage.manager.class.name string null any read-only
+remote.log.storage.manager.class.path string null any read-only
+remote.log.storage.manager.impl.prefix string rsm.config. any read-only
+remote.log.storage.system.enable boolean false any read-only
+replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. cluster-wide
+replica.high.watermark.checkpoint.interval.ms long 5000 any read-only
+replica.selector.class string null any read-only
+replica.socket.receive.buffer.bytes int 65536 any read-only
+replica.socket.timeout.ms int 30000 any read-only
+replication.quota.window.num int 11 1.. read-only
+replication.quota.window.size.seconds int 1 1.. read-only
+request.timeout.ms int 30000 any read-only
+sasl.client.callback.handler.class class null any read-only
+sasl.enabled.mechanisms list GSSAPI any per-broker
+sasl.jaas.config password null any per-broker
+sasl.kerberos.kinit.cmd string /usr/bin/kinit any per-broker
+sasl.kerberos.min.time.before.relogin long 60000 any per-broker
+sasl.kerberos.principal.to.local.rules list DEFAULT any per-broker
+sasl.kerberos.service.name string null any per-broker
+sasl.kerberos.ticket.renew.jitter double 0.05 any per-broker
+sasl.kerberos.ticket.renew.window.factor double 0.8 any per-broker
+sasl.login.callback.handler.class class null any read-only
+sasl.login.class class null any read-only
+sasl.login.connect.timeout.ms int null any read-only
+sasl.login.read.timeout.ms int null any read-only
+sasl.login.refresh.buffer.seconds short 300 any per-broker
+sasl.login.refresh.min.period.seconds short 60 any per-broker
+sasl.login.refresh.window.factor double 0.8 any per-broker
+sasl.login.refresh.window.jitter double 0.05 any per-broker
+sasl.login.retry.backoff.max.ms long 10000 any read-only
+sasl.login.retry.backoff.ms long 100 any read-only
+sasl.mechanism.controller.protocol string GSSAPI any read-only
+sasl.mechanism.inter.broker.protocol string GSSAPI any per-broker
+sasl.oauthbearer.assertion.algorithm string RS256 any read-only
+sasl.oauthbearer.assertion.claim.aud string null any read-only
+sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400 read-only
+sasl.oauthbearer.assertion.claim.iss string null any read-only
+sasl.oauthbearer.assertion.claim.jti.include boolean false any read-only
+sasl.oauthbearer.assertion.claim.nbf.seconds int 60 0..3600 read-only
+sasl.oauthbearer.assertion.claim.sub string null any read-only
+sasl.oauthbearer.assertion.file string null any read-only
+sasl.oauthbearer.assertion.private.key.file string null any read-only
+sasl.oauthbearer.assertion.private.key.passphrase password null any read-only
+sasl.oauthbearer.assertion.template.file string null any read-only
+sasl.oauthbearer.client.credentials.client.id string null any read-only
+sasl.oauthbearer.client.credentials.client.secret password null any read-only
+sasl.oauthbearer.clock.skew.seconds int 30 any read-only
+sasl.oauthbearer.expected.audience list "" any read-only
+sasl.oauthbearer.expected.issuer string null any read-only
+sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000 any read-only
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000 any read-only
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100 any read-only
+sasl.oauthbearer.jwks.endpoint.url string null any read-only
+sasl.oauthbearer.jwt.retriever.class class \
+    org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever any read-only
+sasl.oauthbearer.jwt.validator.class class \
+    org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator any read-only
+sasl.oauthbearer.scope string null any read-only
+sasl.oauthbearer.scope.claim.name string scope any read-only
+sasl.oauthbearer.sub.claim.name string sub any read-only
+sasl.oauthbearer.token.endpoint.url string null any read-only
+sasl.server.callback.handler.class class null any read-only
+sasl.server.max.receive.size int 524288 any read-only
+security.inter.broker.protocol string PLAINTEXT PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL read-only
+security.providers string null any read-only
+share.coordinator.append.linger.ms int -1 -1.. read-only
+share.coordinator.load.buffer.size int 5242880 1.. read-only
+share.coordinator.snapshot.update.records.per.snapshot int 500 0.. read-only
+share.coordinator.state.topic.compression.codec int 0 any read-only
+share.coordinator.state.topic.min.isr short 2 1.. read-only
+share.coordinator.state.topic.num.partitions int 50 1.. read-only
+share.coordinator.state.topic.replication.factor short 3 1.. read-only
+share.coordinator.state.topic.segment.bytes int 104857600 1.. read-only
+share.coordinator.threads int 1 1.. read-only
+share.coordinator.write.timeout.ms int 5000 1.. read-only
+share.fetch.purgatory.purge.interval.requests int 1000 any read-only
+socket.connection.setup.timeout.max.ms long 30000 any read-only
+socket.connection.setup.timeout.ms long 10000 any read-only
+ssl.allow.dn.changes boolean false any read-only
+ssl.allow.san.changes boolean false any read-only
+ssl.cipher.suites list "" any per-broker
+ssl.client.auth string none required|requested|none per-broker
+ssl.enabled.protocols list TLSv1.2,TLSv1.3 any per-broker
+ssl.endpoint.identification.algorithm string https any per-broker
+ssl.engine.factory.class class null any per-broker
+ssl.key.password password null any per-broker
+ssl.keymanager.algorithm string SunX509 any per-broker
+ssl.keystore.certificate.chain password null any per-broker
+ssl.keystore.key password null any per-broker
+ssl.keystore.location string null any per-broker
+ssl.keystore.password password null any per-broker
+ssl.keystore.type string JKS any per-broker
+ssl.principal.mapping.rules string DEFAULT any read-only
+ssl.protocol string TLSv1.3 any per-broker
+ssl.provider string null any per-broker
+ssl.secure.random.implementation string null any per-broker
+ssl.trustmanager.algorithm string PKIX any per-broker
+ssl.truststore.certificates password null any per-broker
+ssl.truststore.location string null any per-broker
+ssl.truststore.password password null any per-broker
+ssl.truststore.type string JKS any per-broker
+telemetry.max.bytes int 1048576 1.. read-only
+transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1.. read-only
+transaction.remove.expired.transaction.cleanup.interval.ms int 3600000 1.. read-only
+transaction.state.log.load.buffer.size int 5242880 1.. read-only
+transaction.state.log.min.isr int 2 1.. read-only
+transaction.state.log.num.partitions int 50 1.. read-only
+transaction.state.log.replication.factor short 3 1.. read-only
+transaction.state.log.segment.bytes int 104857600 1.. read-only
+transaction.two.phase.commit.enable boolean false any read-only
+transactional.id.expiration.ms int 604800000 1.. read-only
+"""
+"""Key, type, default, limits and update mode of each; `""` is an empty text or list."""
+
+_NO_TIERED_STORAGE: Final = "there is no tiered storage; leave it unset"
+_NO_PLUGINS: Final = "classes for the JVM cannot be loaded; leave it unset"
+_NO_THROTTLE: Final = "replication is not throttled; reassign partitions without a throttle"
+_PLAINTEXT_ONLY: Final = "this release has neither TLS nor SASL, so that every listener is PLAINTEXT; leave it unset"
+_REFUSED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "alter.config.policy.class.name": _NO_PLUGINS,
+        "authorizer.class.name": _NO_PLUGINS,
+        "client.quota.callback.class": _NO_PLUGINS,
+        "config.providers": _NO_PLUGINS,
+        "create.topic.policy.class.name": _NO_PLUGINS,
+        "early.start.listeners": "all listeners open together; leave it unset",
+        "follower.replication.throttled.rate": _NO_THROTTLE,
+        "inter.broker.listener.name": "brokers connect to each other's first listener; leave it unset",
+        "kafka.metrics.reporters": _NO_PLUGINS,
+        "leader.replication.throttled.rate": _NO_THROTTLE,
+        "listener.security.protocol.map": _PLAINTEXT_ONLY,
+        "metric.reporters": _NO_PLUGINS,
+        "principal.builder.class": _NO_PLUGINS,
+        "remote.log.storage.system.enable": _NO_TIERED_STORAGE,
+        "replica.alter.log.dirs.io.max.bytes.per.second": _NO_THROTTLE,
+        "replica.selector.class": _NO_PLUGINS,
+        "security.inter.broker.protocol": _PLAINTEXT_ONLY,
+        "security.providers": _NO_PLUGINS,
+    }
+)
+"""Keys whose default is all that can be honoured, and what to do instead."""
+_LISTENER_PREFIX: Final = "listener.name."
+"""Of keys that hold for one listener. Kafka goes by some of them, so that they are no unknown keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InertKey:
+    """One key. `mode`: read-only, per-broker or cluster-wide, as in Kafka's documentation."""
+
+    definition: Definition
+    mode: str
+
+
+@cache
+def inert_keys() -> Mapping[str, InertKey]:
+    """Return every key of the table, by name."""
+    return MappingProxyType({key.definition.name: key for key in map(_key, _TABLE.strip().split("\n"))})
+
+
+def divided(properties: Mapping[str, str], known: Mapping[str, Definition]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the keys that are in `known`, and all others."""
+    meant = {name: text for name, text in properties.items() if name in known}
+    return meant, {name: text for name, text in properties.items() if name not in known}
+
+
+def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
+    """Raise `ConfigurationError` for keys of a file that Kafka lacks, too, and for values that cannot be honoured."""
+    keys = inert_keys() if properties.keys() - IGNORED.keys() else {}
+    for name, text in properties.items():
+        if name in keys:
+            keys[name].definition.parse(text)
+        elif name not in IGNORED:
+            raise unknown_key(name, [*known, *keys])
+
+
+def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
+    """Raise `ConfigurationError` if a broker may not keep this value for a key that is no field of `BrokerConfig`.
+
+    Keys that Kafka lacks, too, are kept, as Kafka does for the sake of plugins. `for_all`: set for all brokers at once.
+    """
+    if name.startswith(_LISTENER_PREFIX):
+        raise ConfigurationError(f"{name} cannot be set: no key holds for one listener alone; set it for the broker")
+    key = inert_keys().get(name)
+    if key is None:
+        return
+    if key.mode == "read-only":
+        raise ConfigurationError(f"{name} cannot be changed while the broker runs, and has no effect in its file")
+    if key.mode == "per-broker" and for_all:
+        raise ConfigurationError(f"{name} cannot be set for all brokers at once; set it for each broker")
+    if key.definition.type is ConfigType.PASSWORD:
+        raise ConfigurationError(f"{name} cannot be set: it would be kept as plain text; remove it")
+    key.definition.parse(text)
+
+
+def why_ignored(name: str, text: str) -> str | None:
+    """Return why a key that is no field of `BrokerConfig` has no effect; `None` if that makes no difference."""
+    if name in IGNORED:
+        return IGNORED[name]
+    definition = inert_keys()[name].definition
+    is_default = definition.parse(text) == definition.default
+    return None if is_default else "this broker has no such mechanism"
+
+
+def _key(line: str) -> InertKey:
+    name, kind, default_text, limits, mode = line.split()
+    bounds = re.fullmatch(r"(-?\d+)\.\.(-?\d*)", limits)
+    bare = Definition(
+        name=name,
+        type=ConfigType[kind.upper()],
+        default=None,
+        doc="No effect: this broker has no such mechanism.",
+        minimum=None if bounds is None else int(bounds[1]),
+        maximum=int(bounds[2]) if bounds is not None and bounds[2] else None,
+        choices=() if bounds is not None or limits == "any" else tuple(limits.split("|")),
+        nullable=default_text == "null",
+    )
+    default = None if bare.nullable else bare.parse("" if default_text == '""' else default_text)
+    return InertKey(definition=_with_default(bare, default), mode=mode)
+
+
+def _with_default(bare: Definition, default: Value) -> Definition:
+    reason = _REFUSED.get(bare.name, "")
+    honoured: tuple[Value, ...] = (default, ()) if bare.type is ConfigType.LIST else (default,)
+    return replace(bare, default=default, honoured=honoured if reason else (), reason=reason)

@@ -1,0 +1,90 @@
+"""Keys of Kafka's that have no effect here: the whole table, and what of it is refused."""
+
+import pytest
+
+from odradek.config import BrokerConfig, ConfigSource, describe_broker, load, validate_broker_overrides
+from odradek.config.dynamic import DYNAMIC
+from odradek.config.foreign import IGNORED, MOVED
+from odradek.config.inert import InertKey, inert_keys
+from odradek.model import ConfigurationError
+
+OWN, ALL = ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+KEYS = list(inert_keys().values())
+MODES = {"read-only", "per-broker", "cluster-wide"}
+
+
+def default_text(key: InertKey) -> str:
+    return key.definition.format(key.definition.default) or ""
+
+
+def test_every_key_is_in_one_table() -> None:
+    ours = BrokerConfig.definitions().keys()
+    assert ours.isdisjoint(inert_keys())
+    assert MOVED.keys().isdisjoint(inert_keys())
+    assert ours >= DYNAMIC
+    assert {key.mode for key in KEYS} == MODES
+    assert [key.definition.name for key in KEYS] == sorted(inert_keys())
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.definition.name)
+def test_a_key_takes_its_default_in_a_file_and_says_nothing_of_it(key: InertKey, caplog) -> None:
+    name = key.definition.name
+    if key.definition.default is None:
+        return
+    config = load(None, {name: default_text(key)})
+    (entry,) = (each for each in describe_broker(config) if each.name == name)
+    assert (entry.value, entry.source) == (default_text(key), ConfigSource.STATIC_BROKER_CONFIG)
+    assert (name in caplog.text) == (name in IGNORED)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.definition.name)
+def test_a_key_changes_while_the_broker_runs_where_kafka_lets_it(key: InertKey) -> None:
+    name, text = key.definition.name, default_text(key)
+    if key.mode == "read-only" or key.definition.type.name == "PASSWORD":
+        for source in (OWN, ALL):
+            with pytest.raises(ConfigurationError, match=name):
+                validate_broker_overrides(BrokerConfig(), {name: text}, source)
+        return
+    if key.definition.default is None and key.definition.type.name not in {"STRING", "CLASS", "LIST"}:
+        return
+    validate_broker_overrides(BrokerConfig(), {name: text}, OWN)
+    if key.mode == "cluster-wide":
+        validate_broker_overrides(BrokerConfig(), {name: text}, ALL)
+    else:
+        with pytest.raises(ConfigurationError, match="set it for each broker"):
+            validate_broker_overrides(BrokerConfig(), {name: text}, ALL)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.definition.honoured], ids=lambda key: key.definition.name)
+def test_a_value_that_cannot_be_honoured_is_refused_with_what_to_do(key: InertKey) -> None:
+    definition = key.definition
+    wrong = "true" if definition.default is False else "1000" if isinstance(definition.default, int) else "a:B"
+    with pytest.raises(ConfigurationError, match=rf"{definition.name} cannot be {wrong} here: .*; (leave|reassign)"):
+        load(None, {definition.name: wrong})
+
+
+def test_a_value_without_effect_is_warned_of(caplog) -> None:
+    load(None, {"group.consumer.max.size": "7"})
+    assert caplog.messages == ["group.consumer.max.size is ignored: this broker has no such mechanism"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"background.threads": "0"}, "at least 1"),
+        ({"background.threads": "many"}, "whole number"),
+        ({"sasl.jaas.config": "x"}, "plain text"),
+        ({"listener.name.x.max.connections": "5"}, "no key holds for one listener alone"),
+        ({"leader.replication.throttled.rate": "9"}, "without a throttle"),
+    ],
+)
+def test_a_value_that_may_not_be_kept_is_refused(overrides: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        validate_broker_overrides(BrokerConfig(), overrides, OWN)
+
+
+def test_a_key_that_kafka_lacks_too_is_kept_while_the_broker_runs_and_refused_in_a_file() -> None:
+    for source in (OWN, ALL):
+        validate_broker_overrides(BrokerConfig(), {"plugin.url": "anything"}, source)
+    with pytest.raises(ConfigurationError, match=r"did you mean background\.threads"):
+        load(None, {"background.thread": "1"})

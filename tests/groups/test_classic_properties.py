@@ -15,11 +15,11 @@ from odradek.groups import (
     GroupSettings,
     JoinReply,
     JoinRequest,
-    Leaver,
     LeaveRequest,
+    LeavingMember,
     PendingMemberExpired,
     PendingMembersOverdue,
-    RebalanceBegan,
+    RebalanceStarted,
     State,
     SyncReply,
     SyncRequest,
@@ -52,7 +52,7 @@ class World:
     def __post_init__(self) -> None:
         self.group = ClassicGroup("g", self.settings)
 
-    def ticket(self, name: str) -> tuple[str, int]:
+    def append_id(self, name: str) -> tuple[str, int]:
         self.asked += 1
         self.last[name] = (name, self.asked)
         return name, self.asked
@@ -61,7 +61,7 @@ class World:
         for effect in effects:
             if isinstance(effect, Append):
                 self.appended.append(effect)
-            elif not isinstance(effect, RebalanceBegan | PendingMemberExpired | PendingMembersOverdue):
+            elif not isinstance(effect, RebalanceStarted | PendingMemberExpired | PendingMembersOverdue):
                 self.answered[effect.to] += 1
                 assert self.answered[effect.to] == 1, "answered twice"
                 self.errors[effect.to] = effect.error
@@ -97,7 +97,7 @@ class World:
 
     def join(self, name: str, metadata: bytes, *, static: bool, old: bool) -> None:
         request = JoinRequest(
-            to=self.ticket(name),
+            to=self.append_id(name),
             member_id=self.ids.get(name, ""),
             new_member_id=f"{name}-{self.asked}",
             instance_id=name if static else None,
@@ -117,7 +117,7 @@ class World:
         mine = leads[0] == self.ids.get(name)
         given = tuple((member, f"{member}@{self.asked}".encode()) for member in sorted(leads[1])) if mine else ()
         request = SyncRequest(
-            to=self.ticket(name),
+            to=self.append_id(name),
             member_id=self.ids.get(name, ""),
             generation=self.generations.get(name, -1),
             assignments=given,
@@ -125,8 +125,8 @@ class World:
         self.take(self.group.sync(request, self.now_ms))
 
     def leave(self, name: str) -> None:
-        leaver = Leaver(member_id=self.ids.get(name, "?"))
-        self.take(self.group.leave(LeaveRequest(to=self.ticket(name), members=(leaver,)), self.now_ms))
+        leaver = LeavingMember(member_id=self.ids.get(name, "?"))
+        self.take(self.group.leave(LeaveRequest(to=self.append_id(name), members=(leaver,)), self.now_ms))
 
     def beat(self, name: str) -> None:
         self.group.heartbeat(self.ids.get(name, ""), None, self.generations.get(name, -1), self.now_ms)
@@ -135,12 +135,12 @@ class World:
         if self.appended:
             append = self.appended.pop(0)
             self.log.append(append.metadata)
-            self.take(self.group.committed(append.ticket, self.now_ms))
+            self.take(self.group.committed(append.append_id, self.now_ms))
 
     def fail(self) -> None:
         appended, self.appended = self.appended, []
         for append in appended:
-            self.take(self.group.failed(append.ticket, ErrorCode.coordinator_not_available, self.now_ms))
+            self.take(self.group.failed(append.append_id, ErrorCode.coordinator_not_available, self.now_ms))
 
     def wait(self, how_long_ms: int) -> None:
         self.now_ms += how_long_ms

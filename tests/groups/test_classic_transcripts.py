@@ -20,12 +20,12 @@ from odradek.groups import (
     GroupSettings,
     JoinReply,
     JoinRequest,
-    Leaver,
     LeaveReply,
     LeaveRequest,
+    LeavingMember,
     PendingMemberExpired,
     PendingMembersOverdue,
-    RebalanceBegan,
+    RebalanceStarted,
     SyncReply,
     SyncRequest,
 )
@@ -131,19 +131,23 @@ class Play:
         actor = self.actor(name)
         generation = int(options.get("generation", actor.generation))
         member_id = options.get("as", actor.member_id)
-        error = self.group.check_commit(member_id, options.get("instance"), generation, now_ms)
+        error = self.group.validate_offset_commit(member_id, options.get("instance"), generation, now_ms)
         self.lines.append(f"    {name}'s commit: {error.name.upper()}")
 
     def member_leaves(self, name: str, options: dict[str, str], now_ms: int) -> list[Effect]:
         actor = self.actor(name)
-        leavers = [Leaver(member_id=options.get("as", actor.member_id), instance_id=options.get("instance"))]
+        leavers = [LeavingMember(member_id=options.get("as", actor.member_id), instance_id=options.get("instance"))]
         leavers += [
-            Leaver(member_id=self.actor(other).member_id) for other in options.get("with", "").split(",") if other
+            LeavingMember(member_id=self.actor(other).member_id)
+            for other in options.get("with", "").split(",")
+            if other
         ]
         return self.group.leave(LeaveRequest(to=actor, members=tuple(leavers)), now_ms)
 
     def admin_removes(self, _: str, options: dict[str, str], now_ms: int) -> list[Effect]:
-        leavers = tuple(Leaver(member_id="", instance_id=instance) for instance in options["instance"].split(","))
+        leavers = tuple(
+            LeavingMember(member_id="", instance_id=instance) for instance in options["instance"].split(",")
+        )
         return self.group.leave(LeaveRequest(to=self.actor("admin"), members=leavers), now_ms)
 
     def time_passes(self, *_: object) -> None:
@@ -153,12 +157,12 @@ class Play:
         for _ in range(int(options.get("first", len(self.appended)))):
             append = self.appended.pop(0)
             self.log.append(append.metadata)
-            self.tell(self.group.committed(append.ticket, now_ms))
+            self.tell(self.group.committed(append.append_id, now_ms))
 
     def log_fails(self, _: str, options: dict[str, str], now_ms: int) -> None:
         appended, self.appended = self.appended, []
         for append in appended:
-            self.tell(self.group.failed(append.ticket, ErrorCode[options["with"].lower()], now_ms))
+            self.tell(self.group.failed(append.append_id, ErrorCode[options["with"].lower()], now_ms))
 
     def coordinator_resigns(self, *_: object) -> list[Effect]:
         self.appended.clear()
@@ -209,7 +213,7 @@ def told(effect: Effect) -> str:
         members = ", ".join(f"{m.member_id}={m.assignment.decode() or '-'}" for m in metadata.members) or "nobody"
         protocol, leader = metadata.protocol or "no protocol", metadata.leader or "no leader"
         return f"append: generation {metadata.generation}, {protocol}, {leader}: {members}"
-    if isinstance(effect, RebalanceBegan):
+    if isinstance(effect, RebalanceStarted):
         return f"round after generation {effect.generation}: {effect.reason}"
     if isinstance(effect, PendingMembersOverdue):
         return f"the round goes on without {', '.join(effect.member_ids)}"

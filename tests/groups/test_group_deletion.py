@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.groups import Leaver, LeaveRequest, State
+from odradek.groups import LeaveRequest, LeavingMember, State
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
@@ -130,8 +130,8 @@ def test_a_deletion_waits_for_the_record_of_the_last_one_s_leaving(play: Play) -
         shard = stage.broker.groups.shard_of(GROUP)
         group = shard.groups[GROUP]
         leaving = asyncio.get_running_loop().create_future()
-        request = LeaveRequest(to=leaving, members=(Leaver(member_id=joined.member_id),))
-        shard.perform(group, group.leave(request, shard.now_ms))
+        request = LeaveRequest(to=leaving, members=(LeavingMember(member_id=joined.member_id),))
+        shard.apply_effects(group, group.leave(request, shard.now_ms))
         assert (group.state, group.is_empty) == (State.EMPTY, False)
         deletion = shard.delete(GROUP)
         assert not deletion.done()

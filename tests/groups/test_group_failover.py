@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_of
+from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_for
 from odradek.broker.groups.group_log import GroupLog
-from odradek.groups import Replay
+from odradek.groups import CoordinatorPlayback
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
@@ -56,7 +56,7 @@ def heartbeat_message(joined: Any) -> dict[str, Any]:
 
 def recorded(stage: Any) -> list[GroupMetadataValue | None]:
     """Every record of the group `g`, as it is in the log."""
-    log = stage.broker.partitions.led(OFFSETS_TOPIC, partition_of("g", 2)).log
+    log = stage.broker.partitions.led(OFFSETS_TOPIC, partition_for("g", 2)).log
     data = log.read(log.log_start_offset, 1 << 20)
     values: list[GroupMetadataValue | None] = []
     for position, header in iterate_batches(data):
@@ -180,7 +180,7 @@ def test_a_loading_coordinator_says_so_and_lets_hearts_beat(play: Play, monkeypa
         go_on = asyncio.Event()
         replay = GroupLog.replay
 
-        async def slow_replay(log: GroupLog) -> Replay:
+        async def slow_replay(log: GroupLog) -> CoordinatorPlayback:
             await go_on.wait()
             return await replay(log)
 
@@ -220,7 +220,7 @@ def test_a_log_that_cannot_be_replayed_has_no_coordinator_until_it_can(
         attempts: Counter[TopicPartition] = Counter()
         replay = GroupLog.replay
 
-        async def broken_replay(log: GroupLog) -> Replay:
+        async def broken_replay(log: GroupLog) -> CoordinatorPlayback:
             attempts[log.partition.topic_partition] += 1
             match attempts[log.partition.topic_partition]:
                 case 1:
@@ -309,12 +309,12 @@ def test_a_commit_that_is_not_acknowledged_in_time_is_answered_and_counts_when_i
 def test_a_group_lives_in_the_partition_that_javas_hash_says(group_id: str, java_hash: int) -> None:
     """M6. The last one's hash has no absolute value among Java's integers; Kafka takes 0."""
     expected = 0 if java_hash == -(2**31) else abs(java_hash)
-    assert [partition_of(group_id, count) for count in (1, 16, 50)] == [0, expected % 16, expected % 50]
+    assert [partition_for(group_id, count) for count in (1, 16, 50)] == [0, expected % 16, expected % 50]
 
 
 def test_a_groups_name_is_hashed_as_utf_16() -> None:
     """M6. A character beyond the first plane is two of Java's: 31 * 0xD83D + 0xDE00."""
-    assert partition_of("\U0001f600", 2**30) == 31 * 0xD83D + 0xDE00
+    assert partition_for("\U0001f600", 2**30) == 31 * 0xD83D + 0xDE00
 
 
 def offset_record(group: str, offset: int | None, partition: int = 0) -> tuple[bytes, bytes | None]:
@@ -322,20 +322,20 @@ def offset_record(group: str, offset: int | None, partition: int = 0) -> tuple[b
     return key, None if offset is None else encode_value(OffsetCommitValue(offset=offset, commit_timestamp=0))
 
 
-def replayed(replay: Replay, group: str) -> dict[int, int]:
+def replayed(replay: CoordinatorPlayback, group: str) -> dict[int, int]:
     return {partition.partition: value.offset for partition, value in replay.offsets.of(group).items()}
 
 
 def test_what_a_transaction_commits_counts_from_its_marker_on() -> None:
     """M8. Of a transaction's commit and a later plain one, the later stays."""
-    replay = Replay()
+    replay = CoordinatorPlayback()
     replay.record(*offset_record("g", 1), 0)
     replay.record(*offset_record("g", 2), 1, producer_id=7)
     replay.record(*offset_record("g", 3, partition=1), 2, producer_id=7)
     replay.record(*offset_record("g", 4, partition=1), 3)
     replay.record(*offset_record("g", 9, partition=2), 4, producer_id=8)
     assert replayed(replay, "g") == {0: 1, 1: 4}
-    assert replay.offsets.is_pending("g", TopicPartition("t", 0))
+    assert replay.offsets.has_pending_transactional_offsets("g", TopicPartition("t", 0))
     assert replay.offsets.has_open_transactions("g")
     replay.end_transaction(7, committed=True)
     assert replayed(replay, "g") == {0: 2, 1: 4}
@@ -348,7 +348,7 @@ def test_a_tombstone_takes_an_offset_and_a_group_and_what_is_unknown_is_passed_o
     """M6."""
     from odradek.groups import GroupSettings
 
-    replay = Replay()
+    replay = CoordinatorPlayback()
     replay.record(*offset_record("g", 1), 0)
     replay.record(*offset_record("h", 1), 1)
     replay.record(*offset_record("g", None), 2)

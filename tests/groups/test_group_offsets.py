@@ -157,11 +157,11 @@ def test_a_fetch_that_requires_stable_offsets_waits_for_what_is_being_written(pl
         assert await commit(client, {0: 1}) == [ErrorCode.none]
         shard = stage.broker.groups.shard_of("g")
         writing = shard.commit("g", dict(shard.offsets.of("g")))
-        settled = shard.settled()
+        settled = shard.writes_completed()
         assert not settled.done()
         await writing
         assert settled.done()
-        assert shard.settled().done()
+        assert shard.writes_completed().done()
         committing = asyncio.ensure_future(commit(client, {0: 2}))
         assert (await fetch(other, "g", stable=True))["g"]["t-0"] in {1, 2}
         await committing

@@ -13,8 +13,8 @@ from raw_client import RawClient
 from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 from world import Member, World, settled, until
 
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_of
-from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_for
+from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.controller import NewPartitions, NewTopic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -39,7 +39,7 @@ GROUP = "g"
 SESSION_S = 10
 
 
-def shard_of(world: World) -> tuple[int, GroupShard] | None:
+def shard_of(world: World) -> tuple[int, GroupCoordinatorShard] | None:
     """The broker that coordinates the group and has loaded it, and where the group is in it."""
     for number, broker in world.running.items():
         try:
@@ -224,7 +224,7 @@ def test_a_group_that_nothing_happened_to_goes_on_in_its_generation(seed: int) -
 
 def in_sync(world: World) -> bool:
     """Whether every replica of the group's partition is in sync again."""
-    place = TopicPartition(OFFSETS_TOPIC, partition_of(GROUP, 3))
+    place = TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, 3))
     images = [broker.image.partition(place) for broker in world.running.values()]
     return all(image is not None and len(image.isr) == 3 for image in images)
 

@@ -6,6 +6,7 @@ in, replies and records go out; the sockets, the log and the timers are the coor
 
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.core import GroupSettings
+from odradek.groups.members import protocols_size
 from odradek.groups.messages import (
     NO_GENERATION,
     Append,
@@ -13,18 +14,17 @@ from odradek.groups.messages import (
     JoinedMember,
     JoinReply,
     JoinRequest,
-    Leaver,
     LeaveReply,
     LeaveRequest,
+    LeavingMember,
     PendingMemberExpired,
     PendingMembersOverdue,
-    RebalanceBegan,
+    RebalanceStarted,
     SyncReply,
     SyncRequest,
 )
 from odradek.groups.offsets import Offsets
-from odradek.groups.replay import Replay
-from odradek.groups.roster import protocols_size
+from odradek.groups.playback import CoordinatorPlayback
 from odradek.groups.states import TRANSITIONS, Event, State
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "TRANSITIONS",
     "Append",
     "ClassicGroup",
+    "CoordinatorPlayback",
     "Effect",
     "Event",
     "GroupSettings",
@@ -40,12 +41,11 @@ __all__ = [
     "JoinedMember",
     "LeaveReply",
     "LeaveRequest",
-    "Leaver",
+    "LeavingMember",
     "Offsets",
     "PendingMemberExpired",
     "PendingMembersOverdue",
-    "RebalanceBegan",
-    "Replay",
+    "RebalanceStarted",
     "State",
     "SyncReply",
     "SyncRequest",

@@ -15,28 +15,28 @@ Requests may come in any state; each method begins with the checks that Kafka ma
 
 from collections.abc import Mapping
 
-from odradek.groups.core import JOIN, PENDING_JOINS, SYNC, Commit, GroupSettings
+from odradek.groups.core import JOIN_DEADLINE, PENDING_MEMBERS_DEADLINE, SYNC_DEADLINE, GroupSettings, PendingAppend
+from odradek.groups.members import Member
 from odradek.groups.messages import (
     Effect,
     JoinReply,
     JoinRequest,
-    Leaver,
     LeaveReply,
     LeaveRequest,
+    LeavingMember,
     PendingMemberExpired,
     SyncReply,
     SyncRequest,
 )
-from odradek.groups.roster import Member
-from odradek.groups.rounds import Rounds
-from odradek.groups.states import ASSIGNING, GATHERING, Event, State
+from odradek.groups.rebalance import GroupRebalance
+from odradek.groups.states import COMPLETING, PREPARING, Event, State
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.group_records import GroupMetadataValue
 
 
-class ClassicGroup(Rounds):
+class ClassicGroup(GroupRebalance):
     """One group. Every method that changes it returns what must happen now, in order."""
 
     @property
@@ -45,19 +45,19 @@ class ClassicGroup(Rounds):
         return self._deadlines.next_ms
 
     @property
-    def is_forgettable(self) -> bool:
+    def is_unused(self) -> bool:
         """Whether nothing would be lost if this object went: no member, nobody expected, no record."""
-        return self.state is State.EMPTY and not self._pending_members and not self.is_recorded
+        return self.state is State.EMPTY and not self._pending_members and not self.has_record
 
     @property
-    def is_over(self) -> bool:
+    def is_deletable(self) -> bool:
         """Whether only its record is left of it: nobody is in it, nobody is expected, nothing is being recorded."""
-        return self.is_empty and not self._pending_members and self.is_recorded
+        return self.is_empty and not self._pending_members and self.has_record
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody is in it, and nothing is being recorded; somebody may have asked for a member id."""
-        return self.state is State.EMPTY and not self._commits
+        return self.state is State.EMPTY and not self._pending_appends
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """What the members subscribe, by the metadata of the chosen protocol; None if that can't be said."""
@@ -71,7 +71,7 @@ class ClassicGroup(Rounds):
                 return None
         return frozenset(topics)
 
-    def assigns_all(self, partition_counts: Mapping[str, int]) -> bool:
+    def assignment_matches(self, partition_counts: Mapping[str, int]) -> bool:
         """Whether the members' assignments are all partitions of what they subscribe, and nothing else.
 
         `partition_counts`: of every topic that exists. True also if that can't be said: other protocols than the
@@ -92,12 +92,7 @@ class ClassicGroup(Rounds):
         }
 
     @property
-    def is_simple(self) -> bool:
-        """Whether it is only a name that offsets are kept under: nobody ever joined."""
-        return self.protocol_type is None and self.state is State.EMPTY and not self._pending_members
-
-    @property
-    def retention(self) -> tuple[int, frozenset[str]] | None:
+    def offset_expiration_condition(self) -> tuple[int, frozenset[str]] | None:
         """Since when nobody needs its offsets, and for which topics somebody does; None: for all (KIP-211).
 
         An empty group's are kept from its last record on, others' from their commit on. The moment is -1 if there is
@@ -106,7 +101,7 @@ class ClassicGroup(Rounds):
         if self.protocol_type is None:
             return -1, frozenset()
         if self.state is State.EMPTY:
-            return self.recorded_at_ms, frozenset()
+            return self.current_state_timestamp_ms, frozenset()
         topics = self.subscribed_topics() if self.state is State.STABLE else None
         return None if topics is None else (-1, topics)
 
@@ -115,72 +110,74 @@ class ClassicGroup(Rounds):
     def join(self, request: JoinRequest, now_ms: int) -> list[Effect]:
         """A member joins, joins again, or asks for a member id."""
         if self.state is State.DEAD:
-            self._refuse(request, ErrorCode.coordinator_not_available)
-        elif not self._has_room_for(request.member_id):
-            self._turn_away(request, now_ms)
-        elif not self._speaks(request):
-            self._refuse(request, ErrorCode.inconsistent_group_protocol)
+            self._reject_join(request, ErrorCode.coordinator_not_available)
+        elif not self._accept_joining_member(request.member_id):
+            self._reject_join_of_full_group(request, now_ms)
+        elif not self._supports_protocols(request):
+            self._reject_join(request, ErrorCode.inconsistent_group_protocol)
         elif not request.member_id:
-            self._join_without_id(request, now_ms)
+            self._join_new_member(request, now_ms)
         elif request.member_id in self._pending_members and request.instance_id is None:
             self._add_member(request, request.member_id, now_ms)
         else:
-            error = self._check_identity(request.member_id, request.instance_id)
+            error = self._validate_member_id(request.member_id, request.instance_id)
             if error is ErrorCode.none:
-                self._rejoin(self.members[request.member_id], request, now_ms)
+                self._join_existing_member(self.members[request.member_id], request, now_ms)
             else:
-                self._refuse(request, error)
-        return self._take()
+                self._reject_join(request, error)
+        return self._take_effects()
 
     def sync(self, request: SyncRequest, now_ms: int) -> list[Effect]:
         """A member asks for its assignment; the leader's request carries everybody's."""
-        error = self._check_sync(request)
+        error = self._validate_sync(request)
         if error is not ErrorCode.none:
             self._effects.append(SyncReply(to=request.to, error=error))
-            return self._take()
+            return self._take_effects()
         member = self.members[request.member_id]
         self._pending_syncs.discard(member.member_id)
         if not self._pending_syncs:
-            self._deadlines.clear(SYNC)
+            self._deadlines.clear(SYNC_DEADLINE)
         if self.state is State.STABLE:
-            self._restart_session(member, now_ms)
-            self._effects.append(self._assignment_reply(request.to, member))
-            return self._take()
-        self._answer_sync(member, ErrorCode.rebalance_in_progress)
-        member.parked_sync = request.to
-        self._pause_session(member)
+            self._reschedule_heartbeat(member, now_ms)
+            self._effects.append(self._sync_reply(request.to, member))
+            return self._take_effects()
+        self._fail_sync(member, ErrorCode.rebalance_in_progress)
+        member.awaiting_sync = request.to
+        self._cancel_heartbeat(member)
         if member.member_id == self.members.leader and self.state is State.COMPLETING_REBALANCE:
             assignments = {member_id: data for member_id, data in request.assignments if member_id in self.members}
-            commit = Commit(kind="assignment", generation=self.generation, assignments=assignments)
-            self._move(Event.LEADER_SYNCED)
-            self._append(commit, self.protocol_name, assignments)
-        return self._take()
+            pending = PendingAppend(kind="assignment", generation=self.generation, assignments=assignments)
+            self._transition(Event.LEADER_SYNCED)
+            self._append(pending, self.protocol_name, assignments)
+        return self._take_effects()
 
     def leave(self, request: LeaveRequest, now_ms: int) -> list[Effect]:
         """Members leave. If nobody is left, a record ends the generation and the answer waits for it."""
         if self.state is State.DEAD:
             return [LeaveReply(to=request.to, error=ErrorCode.coordinator_not_available)]
-        answers = tuple((leaver, self._leave_one(leaver)) for leaver in request.members)
+        answers = tuple((leaver, self._remove_leaving_member(leaver)) for leaver in request.members)
         reply = LeaveReply(to=request.to, members=answers)
         left = [leaver.member_id or str(leaver.instance_id) for leaver, error in answers if error is ErrorCode.none]
-        self._farewells.append(reply)
+        self._leave_replies.append(reply)
         if left:
-            self._members_changed(f"{', '.join(left)} left", now_ms)
-        if self.members or not self._is_overtaken:
-            self._say_farewell()
-        return self._take()
+            self._maybe_prepare_rebalance_or_complete_join(f"{', '.join(left)} left", now_ms)
+        if self.members or not self._generation_is_superseded:
+            self._send_leave_replies()
+        return self._take_effects()
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
         """A member is alive."""
         if self.state is State.DEAD:
             return ErrorCode.coordinator_not_available
-        error = self._check_member(member_id, instance_id, generation)
+        error = self._validate_member(member_id, instance_id, generation)
         if error is not ErrorCode.none:
             return error
-        self._restart_session(self.members[member_id], now_ms)
-        return ErrorCode.rebalance_in_progress if self.state in GATHERING else ErrorCode.none
+        self._reschedule_heartbeat(self.members[member_id], now_ms)
+        return ErrorCode.rebalance_in_progress if self.state in PREPARING else ErrorCode.none
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now_ms: int
+    ) -> ErrorCode:
         """Whether this member may commit offsets now; a commit keeps its session alive as a heartbeat does."""
         if self.state is State.DEAD:
             return ErrorCode.coordinator_not_available
@@ -188,18 +185,18 @@ class ClassicGroup(Rounds):
             return ErrorCode.none
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.unknown_member_id
-        error = self._check_member(member_id, instance_id, generation)
-        if error is ErrorCode.none and self.state in ASSIGNING:
+        error = self._validate_member(member_id, instance_id, generation)
+        if error is ErrorCode.none and self.state in COMPLETING:
             return ErrorCode.rebalance_in_progress
         if error is ErrorCode.none:
-            self._restart_session(self.members[member_id], now_ms)
+            self._reschedule_heartbeat(self.members[member_id], now_ms)
         return error
 
-    def start_round(self, reason: str, now_ms: int) -> list[Effect]:
+    def prepare_rebalance(self, reason: str, now_ms: int) -> list[Effect]:
         """Start a round for a reason that no member gave. One under way will do; an empty group needs none."""
-        if self.state is State.STABLE or self.state in ASSIGNING:
-            self._begin_round(reason, now_ms)
-        return self._take()
+        if self.state is State.STABLE or self.state in COMPLETING:
+            self._prepare_rebalance(reason, now_ms)
+        return self._take_effects()
 
     # -- the log, time, and the two ends -------------------------------------------------------------------------------
 
@@ -209,8 +206,8 @@ class ClassicGroup(Rounds):
     ) -> "tuple[ClassicGroup, list[Effect]]":
         """A group out of its last record. Sessions begin anew; a generation without an assignment starts a round."""
         group = cls(group_id, settings)
-        group.is_recorded = True
-        group.recorded_at_ms = metadata.current_state_timestamp
+        group.has_record = True
+        group.current_state_timestamp_ms = metadata.current_state_timestamp
         group.generation = group._last_generation = metadata.generation
         group.protocol_type = metadata.protocol_type or None
         group.protocol_name = metadata.protocol
@@ -230,115 +227,115 @@ class ClassicGroup(Rounds):
                 is_loaded=True,
             )
             group.members.add(member)
-            group._restart_session(member, now_ms)
+            group._reschedule_heartbeat(member, now_ms)
         if group.members:
             group.state = State.STABLE
             if metadata.leader is not None and metadata.leader in group.members:
                 group.members.leader = metadata.leader
             if not any(loaded.assignment for loaded in metadata.members):
-                group._begin_round("a generation was opened, but nobody assigned", now_ms)
+                group._prepare_rebalance("a generation was opened, but nobody assigned", now_ms)
             elif len(group.members) > settings.max_size:
-                group._begin_round(f"there are more than group.max.size={settings.max_size} members", now_ms)
-        return group, group._take()
+                group._prepare_rebalance(f"there are more than group.max.size={settings.max_size} members", now_ms)
+        return group, group._take_effects()
 
-    def committed(self, ticket: int, now_ms: int) -> list[Effect]:
+    def committed(self, append_id: int, now_ms: int) -> list[Effect]:
         """The record of an `Append` is committed."""
-        commit = self._commits.pop(ticket, None)
-        if commit is None:
+        pending = self._pending_appends.pop(append_id, None)
+        if pending is None:
             return []
-        if commit.kind == "generation":
-            self._generation_committed(commit, now_ms)
-        elif commit.kind == "assignment":
-            self._assignment_committed(commit, now_ms)
-        elif commit.kind == "static":
-            self._static_committed(commit, now_ms)
-        self._effects += commit.replies
-        return self._take()
+        if pending.kind == "generation":
+            self._generation_committed(pending, now_ms)
+        elif pending.kind == "assignment":
+            self._complete_rebalance(pending, now_ms)
+        elif pending.kind == "static":
+            self._static_member_committed(pending, now_ms)
+        self._effects += pending.replies
+        return self._take_effects()
 
-    def failed(self, ticket: int, error: ErrorCode, now_ms: int) -> list[Effect]:
+    def failed(self, append_id: int, error: ErrorCode, now_ms: int) -> list[Effect]:
         """The record of an `Append` is not committed, and may never be: members are told to try again."""
-        commit = self._commits.pop(ticket, None)
-        if commit is None:
+        pending = self._pending_appends.pop(append_id, None)
+        if pending is None:
             return []
-        if commit.kind == "generation":
-            self._generation_failed(commit, error, now_ms)
-        elif commit.kind == "assignment":
-            self._assignment_failed(commit, error, now_ms)
-        elif commit.kind == "static":
-            self._static_failed(commit, error, now_ms)
-        self._effects += [LeaveReply(to=reply.to, error=error) for reply in commit.replies]
-        return self._take()
+        if pending.kind == "generation":
+            self._generation_failed(pending, error, now_ms)
+        elif pending.kind == "assignment":
+            self._assignment_failed(pending, error, now_ms)
+        elif pending.kind == "static":
+            self._static_member_failed(pending, error, now_ms)
+        self._effects += [LeaveReply(to=reply.to, error=error) for reply in pending.replies]
+        return self._take_effects()
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Do what is due: go on with a round, and let go whoever was silent for too long."""
         while (due := self._deadlines.pop_due(now_ms)) is not None:
             kind, member_id = due
-            if due == JOIN:
-                self._gathering_time_is_up(now_ms)
-            elif due == SYNC:
-                self._sync_time_is_up(now_ms)
-            elif due == PENDING_JOINS:
-                self._pending_time_is_up(now_ms)
+            if due == JOIN_DEADLINE:
+                self._expire_join(now_ms)
+            elif due == SYNC_DEADLINE:
+                self._expire_pending_syncs(now_ms)
+            elif due == PENDING_MEMBERS_DEADLINE:
+                self._expire_pending_members(now_ms)
             elif kind == "pending":
                 del self._pending_members[member_id]
                 self._effects.append(PendingMemberExpired(member_id=member_id))
-                self._complete_if_all_joined(now_ms)
+                self._maybe_complete_join_phase(now_ms)
             elif (member := self.members.get(member_id)) is not None:
-                self._session_is_over(member, now_ms)
-        return self._take()
+                self._expire_member(member, now_ms)
+        return self._take_effects()
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> list[Effect]:
         """Another broker coordinates the group from now on: everybody who waits is told, and the object is dead."""
         for member in self.members:
-            self._answer_join(member, error, member.member_id)
-            self._answer_sync(member, error)
-        for commit in self._commits.values():
-            self._farewells += commit.replies
-        self._effects += [LeaveReply(to=reply.to, error=error) for reply in self._farewells]
-        self._farewells.clear()
-        self._commits.clear()
+            self._fail_join(member, error, member.member_id)
+            self._fail_sync(member, error)
+        for pending in self._pending_appends.values():
+            self._leave_replies += pending.replies
+        self._effects += [LeaveReply(to=reply.to, error=error) for reply in self._leave_replies]
+        self._leave_replies.clear()
+        self._pending_appends.clear()
         self._deadlines.clear_all()
         if self.state is not State.DEAD:
-            self._move(Event.UNLOADED)
-        return self._take()
+            self._transition(Event.UNLOADED)
+        return self._take_effects()
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, request: JoinRequest, error: ErrorCode) -> None:
+    def _reject_join(self, request: JoinRequest, error: ErrorCode) -> None:
         self._effects.append(JoinReply(to=request.to, error=error, member_id=request.member_id))
 
-    def _has_room_for(self, member_id: str) -> bool:
+    def _accept_joining_member(self, member_id: str) -> bool:
         """`group.max.size`. While a round gathers, those who joined it count, so that the last ones are turned away."""
         if self.state is State.EMPTY:
             return True
         member = self.members.get(member_id)
-        if self.state in GATHERING:
-            parked = member is not None and member.parked_join is not None
-            return parked or self.members.parked_joins < self._settings.max_size
+        if self.state in PREPARING:
+            parked = member is not None and member.awaiting_join is not None
+            return parked or self.members.num_awaiting_join < self._settings.max_size
         return member is not None or len(self.members) < self._settings.max_size
 
-    def _turn_away(self, request: JoinRequest, now_ms: int) -> None:
+    def _reject_join_of_full_group(self, request: JoinRequest, now_ms: int) -> None:
         self._effects.append(JoinReply(to=request.to, error=ErrorCode.group_max_size_reached))
         was_member = request.member_id in self.members
-        self._drop(request.member_id)
+        self._remove_member(request.member_id)
         if was_member:
-            self._members_changed(f"{request.member_id} found the group full", now_ms)
+            self._maybe_prepare_rebalance_or_complete_join(f"{request.member_id} found the group full", now_ms)
         else:
-            self._complete_if_all_joined(now_ms)
+            self._maybe_complete_join_phase(now_ms)
 
-    def _speaks(self, request: JoinRequest) -> bool:
+    def _supports_protocols(self, request: JoinRequest) -> bool:
         """Whether the group, with this member, still has a protocol that everybody speaks."""
         if not self.members:
             return bool(request.protocol_type and request.protocols)
-        return request.protocol_type == self.protocol_type and self.members.speaks_any(request.protocols)
+        return request.protocol_type == self.protocol_type and self.members.supports_protocols(request.protocols)
 
-    def _join_without_id(self, request: JoinRequest, now_ms: int) -> None:
+    def _join_new_member(self, request: JoinRequest, now_ms: int) -> None:
         """A new member, or a static one that was restarted; a dynamic one is first given an id (KIP-394)."""
         new_id = request.new_member_id
         if request.instance_id is not None:
             old_id = self.members.static_member_id(request.instance_id)
             if old_id is not None:
-                self._replace_static(self.members[old_id], request, now_ms)
+                self._replace_static_member(self.members[old_id], request, now_ms)
                 return
         elif request.requires_member_id:
             self._pending_members[new_id] = True
@@ -356,82 +353,84 @@ class ClassicGroup(Rounds):
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=request.protocols,
-            parked_join=request,
+            awaiting_join=request,
         )
 
     def _add_member(self, request: JoinRequest, member_id: str, now_ms: int) -> None:
-        self._drop(member_id)
+        self._remove_member(member_id)
         member = self._new_member(request, member_id)
         member.is_new = True
         if not self.members:
             self.protocol_type = request.protocol_type
         self.members.add(member)
-        self._came_meanwhile = True
+        self._new_member_added = True
         # It has no id to send heartbeats with until it is answered, and a lost connection is not seen here: without
         # a limit, a client that gives up and tries again would leave one dead member behind for each attempt.
         self._deadlines.set(("member", member_id), now_ms + self._settings.new_member_join_timeout_ms)
-        self._members_changed(_because(f"{member_id} joined", request), now_ms)
+        self._maybe_prepare_rebalance_or_complete_join(_with_client_reason(f"{member_id} joined", request), now_ms)
 
-    def _rejoin(self, member: Member, request: JoinRequest, now_ms: int) -> None:
+    def _join_existing_member(self, member: Member, request: JoinRequest, now_ms: int) -> None:
         """A member that is known joins: needed in a round, else a reason for one only if something changed."""
-        same = member.says_the_same(request.protocols)
-        if self.state in GATHERING:
-            in_generation = self.state is State.COMMITTING_GENERATION and member.parked_join is not None and same
-            self._park_join(member, request)
+        same = member.matches(request.protocols)
+        if self.state in PREPARING:
+            in_generation = self.state is State.COMMITTING_GENERATION and member.awaiting_join is not None and same
+            self._await_join(member, request)
             if not in_generation:
-                self._members_changed(_because(f"{member.member_id} joined again", request), now_ms)
+                self._maybe_prepare_rebalance_or_complete_join(
+                    _with_client_reason(f"{member.member_id} joined again", request), now_ms
+                )
         elif same and not (self.state is State.STABLE and member.member_id == self.members.leader):
             self.members.update(member, request)
-            self._restart_session(member, now_ms)
-            self._effects.append(self._generation_reply(request.to, member))
+            self._reschedule_heartbeat(member, now_ms)
+            self._effects.append(self._join_reply(request.to, member))
         else:
-            self._park_join(member, request)
+            self._await_join(member, request)
             who = "the leader" if member.member_id == self.members.leader else member.member_id
-            self._members_changed(_because(f"{who} joined again", request), now_ms)
+            self._maybe_prepare_rebalance_or_complete_join(_with_client_reason(f"{who} joined again", request), now_ms)
 
-    def _park_join(self, member: Member, request: JoinRequest) -> None:
+    def _await_join(self, member: Member, request: JoinRequest) -> None:
         self.members.update(member, request)
-        before = self.members.park_join(member, request)
+        before = self.members.add_awaiting_join(member, request)
         if before is not None:
-            self._refuse(before, ErrorCode.rebalance_in_progress)
+            self._reject_join(before, ErrorCode.rebalance_in_progress)
         if not member.is_new:
-            self._pause_session(member)
+            self._cancel_heartbeat(member)
 
     # -- static members that come back (KIP-345) -----------------------------------------------------------------------
 
-    def _replace_static(self, old: Member, request: JoinRequest, now_ms: int) -> None:
+    def _replace_static_member(self, old: Member, request: JoinRequest, now_ms: int) -> None:
         """A restarted static member takes its old place under a new id; whoever still uses the old one is fenced.
 
         In a stable group that costs no round, unless another protocol would win the vote now.
         """
         leader_before = self.members.leader or ""
-        self._answer_join(old, ErrorCode.fenced_instance_id, old.member_id)
-        self._answer_sync(old, ErrorCode.fenced_instance_id)
+        self._fail_join(old, ErrorCode.fenced_instance_id, old.member_id)
+        self._fail_sync(old, ErrorCode.fenced_instance_id)
         member = self._new_member(request, request.new_member_id)
         member.assignment = old.assignment
         self.members.replace(old.member_id, member)
         self._pending_syncs.discard(old.member_id)
         self._deadlines.clear(("member", old.member_id))
-        if self.state is State.STABLE and self.members.vote() == self.protocol_name:
-            commit = Commit(
+        if self.state is State.STABLE and self.members.select_protocol() == self.protocol_name:
+            pending = PendingAppend(
                 kind="static", generation=self.generation, member=member, replaced=old, leader_before=leader_before
             )
-            self._append(commit, self.protocol_name)
+            self._append(pending, self.protocol_name)
         else:
             reason = f"static member {request.instance_id} came back as {member.member_id}"
-            self._members_changed(_because(reason, request), now_ms)
+            self._maybe_prepare_rebalance_or_complete_join(_with_client_reason(reason, request), now_ms)
 
-    def _static_committed(self, commit: Commit, now_ms: int) -> None:
+    def _static_member_committed(self, pending: PendingAppend, now_ms: int) -> None:
         """Tell a static member that it is in the current generation. Only a newer client may hear that it leads."""
-        member = commit.member
+        member = pending.member
         assert member is not None
         if self.state is not State.STABLE or self.members.get(member.member_id) is not member:
             return
-        request = self.members.unpark_join(member)
+        request = self.members.remove_awaiting_join(member)
         if request is None:
             return
-        self._restart_session(member, now_ms)
-        reply = self._generation_reply(request.to, member)
+        self._reschedule_heartbeat(member, now_ms)
+        reply = self._join_reply(request.to, member)
         leads = member.member_id == self.members.leader
         self._effects.append(
             JoinReply(
@@ -440,38 +439,38 @@ class ClassicGroup(Rounds):
                 generation=reply.generation,
                 protocol_type=reply.protocol_type,
                 protocol_name=reply.protocol_name,
-                leader=reply.leader if request.can_skip_assignment else commit.leader_before,
+                leader=reply.leader if request.can_skip_assignment else pending.leader_before,
                 members=reply.members if request.can_skip_assignment else (),
                 skip_assignment=leads and request.can_skip_assignment,
             )
         )
 
-    def _static_failed(self, commit: Commit, error: ErrorCode, now_ms: int) -> None:
+    def _static_member_failed(self, pending: PendingAppend, error: ErrorCode, now_ms: int) -> None:
         """Give the old member its place again."""
-        member, old = commit.member, commit.replaced
+        member, old = pending.member, pending.replaced
         assert member is not None
         assert old is not None
         if self.state is not State.STABLE or self.members.get(member.member_id) is not member:
             return
-        self._answer_join(member, error, "")
+        self._fail_join(member, error, "")
         self.members.replace(member.member_id, old)
         self._deadlines.clear(("member", member.member_id))
-        self._restart_session(old, now_ms)
+        self._reschedule_heartbeat(old, now_ms)
 
     # -- syncing and leaving -------------------------------------------------------------------------------------------
 
-    def _check_sync(self, request: SyncRequest) -> ErrorCode:
+    def _validate_sync(self, request: SyncRequest) -> ErrorCode:
         if self.state is State.DEAD:
             return ErrorCode.coordinator_not_available
-        error = self._check_member(request.member_id, request.instance_id, request.generation)
+        error = self._validate_member(request.member_id, request.instance_id, request.generation)
         if error is not ErrorCode.none:
             return error
         for theirs, ours in ((request.protocol_type, self.protocol_type), (request.protocol_name, self.protocol_name)):
             if theirs is not None and ours is not None and theirs != ours:
                 return ErrorCode.inconsistent_group_protocol
-        return ErrorCode.rebalance_in_progress if self.state in GATHERING else ErrorCode.none
+        return ErrorCode.rebalance_in_progress if self.state in PREPARING else ErrorCode.none
 
-    def _leave_one(self, leaver: Leaver) -> ErrorCode:
+    def _remove_leaving_member(self, leaver: LeavingMember) -> ErrorCode:
         member_id = leaver.member_id
         if not member_id:
             # An administrator removes a static member by its instance id.
@@ -480,16 +479,16 @@ class ClassicGroup(Rounds):
                 return ErrorCode.unknown_member_id
             member_id = static_id
         elif member_id not in self._pending_members:
-            error = self._check_identity(member_id, leaver.instance_id)
+            error = self._validate_member_id(member_id, leaver.instance_id)
             if error is not ErrorCode.none:
                 return error
         member = self.members.get(member_id)
         if member is not None:
-            self._answer_join(member, ErrorCode.unknown_member_id, "")
-            self._answer_sync(member, ErrorCode.unknown_member_id)
-        self._drop(member_id)
+            self._fail_join(member, ErrorCode.unknown_member_id, "")
+            self._fail_sync(member, ErrorCode.unknown_member_id)
+        self._remove_member(member_id)
         return ErrorCode.none
 
 
-def _because(what: str, request: JoinRequest) -> str:
+def _with_client_reason(what: str, request: JoinRequest) -> str:
     return f"{what} ({request.reason})" if request.reason else what

@@ -7,20 +7,20 @@ No rule of the protocol is here but the checks that every request begins with: r
 from typing import Final, Literal
 
 from odradek.groups.deadlines import Deadlines
+from odradek.groups.members import GroupMembers, Member
 from odradek.groups.messages import Append, Effect, JoinedMember, JoinReply, LeaveReply, SyncReply
-from odradek.groups.roster import Member, Roster
 from odradek.groups.states import TRANSITIONS, Event, State
 from odradek.model import ErrorCode
 from odradek.model.values import dataclass, field
 from odradek.protocol.group_records import GroupMetadataValue
 
-JOIN = ("join", "")
+JOIN_DEADLINE = ("join", "")
 """The deadline of a round's joins."""
-SYNC = ("sync", "")
+SYNC_DEADLINE = ("sync", "")
 """The deadline of the syncs of those who joined."""
-PENDING_JOINS = ("pending joins", "")
+PENDING_MEMBERS_DEADLINE = ("pending joins", "")
 """The deadline of the pending members, when every other member has joined the round."""
-PENDING_JOINS_MS: Final = 3_000
+PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
 """A member joins with the id that it was given one round trip later, or never: clients drop an id when their
 subscription changes meanwhile. A round takes as long anyway: members hear of it by heartbeat, every 3 s by default."""
 _PENDING_BYTES: Final = 1024
@@ -38,7 +38,7 @@ class GroupSettings:
 
 
 @dataclass(slots=True, kw_only=True)
-class Commit:
+class PendingAppend:
     """A record on its way, and what is to happen when it is there."""
 
     kind: Literal["generation", "assignment", "static", "empty"]
@@ -62,10 +62,10 @@ class GroupCore:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self.members = Roster()
-        self.is_recorded = False
+        self.members = GroupMembers()
+        self.has_record = False
         """Whether a record of it was ever appended; one that never was may be forgotten without a trace."""
-        self.recorded_at_ms = -1
+        self.current_state_timestamp_ms = -1
         """When its last record was written, in ms since 1970; whoever writes it says so."""
         self._settings = settings
         self._last_generation = 0
@@ -74,10 +74,10 @@ class GroupCore:
         """Member ids that were given out and not used (KIP-394), and whether a round still waits for them."""
         self._pending_syncs: set[str] = set()
         self._deadlines: Deadlines[tuple[str, str]] = Deadlines()
-        self._commits: dict[int, Commit] = {}
-        self._ticket = 0
+        self._pending_appends: dict[int, PendingAppend] = {}
+        self._last_append_id = 0
         self._effects: list[Effect] = []
-        self._farewells: list[LeaveReply] = []
+        self._leave_replies: list[LeaveReply] = []
         """Answers to those who left; if nobody is left, they wait for the record that says so."""
 
     @property
@@ -85,16 +85,16 @@ class GroupCore:
         """About what its members take in memory, those too that only asked for an id."""
         return self.members.size_bytes + _PENDING_BYTES * len(self._pending_members)
 
-    def _take(self) -> list[Effect]:
+    def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
 
-    def _move(self, event: Event) -> None:
+    def _transition(self, event: Event) -> None:
         self.state = TRANSITIONS[self.state][event]
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _check_identity(self, member_id: str, instance_id: str | None) -> ErrorCode:
+    def _validate_member_id(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether the member is known, and is the one that its instance id belongs to (KIP-345)."""
         if instance_id is not None:
             current = self.members.static_member_id(instance_id)
@@ -104,40 +104,42 @@ class GroupCore:
                 return ErrorCode.unknown_member_id
         return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
 
-    def _check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    def _validate_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Its identity, and that it is in the current generation."""
-        error = self._check_identity(member_id, instance_id)
+        error = self._validate_member_id(member_id, instance_id)
         if error is ErrorCode.none and generation != self.generation:
             return ErrorCode.illegal_generation
         return error
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def _append(self, commit: Commit, protocol_name: str | None, assignments: dict[str, bytes] | None = None) -> None:
+    def _append(
+        self, pending: PendingAppend, protocol_name: str | None, assignments: dict[str, bytes] | None = None
+    ) -> None:
         """Have a record written: `assignments` in the place of those that members have, by member id."""
-        self._ticket += 1
-        self._commits[self._ticket] = commit
-        self.is_recorded = True
+        self._last_append_id += 1
+        self._pending_appends[self._last_append_id] = pending
+        self.has_record = True
         metadata = GroupMetadataValue(
-            generation=commit.generation,
+            generation=pending.generation,
             protocol_type=self.protocol_type or "",
             protocol=protocol_name,
             leader=self.members.leader,
             members=self.members.metadata(protocol_name, assignments),
         )
-        self._effects.append(Append(ticket=self._ticket, metadata=metadata))
+        self._effects.append(Append(append_id=self._last_append_id, metadata=metadata))
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    def _restart_session(self, member: Member, now_ms: int) -> None:
+    def _reschedule_heartbeat(self, member: Member, now_ms: int) -> None:
         """Expect a sign of life within the session timeout. One whose request is parked here is alive anyway."""
-        if member.parked_join is None and member.parked_sync is None:
+        if member.awaiting_join is None and member.awaiting_sync is None:
             self._deadlines.set(("member", member.member_id), now_ms + member.session_timeout_ms)
 
-    def _pause_session(self, member: Member) -> None:
+    def _cancel_heartbeat(self, member: Member) -> None:
         self._deadlines.clear(("member", member.member_id))
 
-    def _drop(self, member_id: str) -> None:
+    def _remove_member(self, member_id: str) -> None:
         """Forget a member, pending or not; whatever it waits for must be answered before."""
         self.members.remove(member_id)
         self._pending_members.pop(member_id, None)
@@ -147,23 +149,23 @@ class GroupCore:
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    def _answer_join(self, member: Member, error: ErrorCode, member_id: str) -> None:
+    def _fail_join(self, member: Member, error: ErrorCode, member_id: str) -> None:
         """Tell a parked join that it failed; nothing happens if none is parked."""
-        request = self.members.unpark_join(member)
+        request = self.members.remove_awaiting_join(member)
         if request is not None:
             self._effects.append(JoinReply(to=request.to, error=error, member_id=member_id))
 
-    def _answer_sync(self, member: Member, error: ErrorCode) -> None:
+    def _fail_sync(self, member: Member, error: ErrorCode) -> None:
         """Tell a parked sync that it failed; nothing happens if none is parked."""
-        if member.parked_sync is not None:
-            self._effects.append(SyncReply(to=member.parked_sync, error=error))
-            member.parked_sync = None
+        if member.awaiting_sync is not None:
+            self._effects.append(SyncReply(to=member.awaiting_sync, error=error))
+            member.awaiting_sync = None
 
-    def _say_farewell(self) -> None:
-        self._effects += self._farewells
-        self._farewells = []
+    def _send_leave_replies(self) -> None:
+        self._effects += self._leave_replies
+        self._leave_replies = []
 
-    def _generation_reply(self, to: object, member: Member) -> JoinReply:
+    def _join_reply(self, to: object, member: Member) -> JoinReply:
         """What a member of the current generation is told; only the leader hears of the others."""
         leads = member.member_id == self.members.leader
         return JoinReply(
@@ -173,10 +175,10 @@ class GroupCore:
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
             leader=self.members.leader or "",
-            members=self._joined_members() if leads else (),
+            members=self._current_member_metadata() if leads else (),
         )
 
-    def _joined_members(self) -> tuple[JoinedMember, ...]:
+    def _current_member_metadata(self) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(
                 member_id=member.member_id,
@@ -186,7 +188,7 @@ class GroupCore:
             for member in self.members
         )
 
-    def _assignment_reply(self, to: object, member: Member) -> SyncReply:
+    def _sync_reply(self, to: object, member: Member) -> SyncReply:
         return SyncReply(
             to=to,
             protocol_type=self.protocol_type,

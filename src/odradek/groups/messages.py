@@ -49,7 +49,7 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaver:
+class LeavingMember:
     """One that leaves; an administrator names a static member by its instance id alone."""
 
     member_id: str
@@ -62,7 +62,7 @@ class LeaveRequest:
     """Some members leave (more than one since KIP-345)."""
 
     to: object
-    members: tuple[Leaver, ...]
+    members: tuple[LeavingMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +106,19 @@ class LeaveReply:
 
     to: object
     error: ErrorCode = ErrorCode.none
-    members: tuple[tuple[Leaver, ErrorCode], ...] = ()
+    members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Write this record, with the time of day, then call `committed` or `failed` with the ticket."""
+    """Write this record, with the time of day, then call `committed` or `failed` with the append_id."""
 
-    ticket: int
+    append_id: int
     metadata: GroupMetadataValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceBegan:
+class RebalanceStarted:
     """A round began, and why: for the log."""
 
     generation: int
@@ -139,5 +139,5 @@ class PendingMemberExpired:
     member_id: str
 
 
-ForTheLog = RebalanceBegan | PendingMembersOverdue | PendingMemberExpired
+ForTheLog = RebalanceStarted | PendingMembersOverdue | PendingMemberExpired
 Effect = JoinReply | SyncReply | LeaveReply | Append | ForTheLog

@@ -66,7 +66,7 @@ class Offsets:
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
-    def put_pending(
+    def put_transactional(
         self, producer_id: int, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int
     ) -> None:
         """A commit was recorded in an open transaction."""
@@ -84,7 +84,7 @@ class Offsets:
                 if commit.record_offset > self._record_offsets.get((group_id, partition), -1):
                     self.put(group_id, partition, commit.value, commit.record_offset)
 
-    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+    def has_pending_transactional_offsets(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction may still change the offset (KIP-447)."""
         return any(partition in open_.commits.get(group_id, ()) for open_ in self._transactions.values())
 
@@ -112,7 +112,7 @@ class Offsets:
         """
         expired = []
         for partition, value in self.of(group_id).items():
-            if partition.topic in subscribed or self.is_pending(group_id, partition):
+            if partition.topic in subscribed or self.has_pending_transactional_offsets(group_id, partition):
                 continue
             expires_ms = value.expire_timestamp
             if expires_ms < 0:

@@ -4,33 +4,44 @@ Kafka shows five states; here two more stand where a record is on its way to bei
 is committing its generation still prepares the rebalance, and one that is committing an assignment still completes it.
 """
 
-from enum import Enum
+from enum import Enum, auto
 from typing import Final
 
 
 class State(Enum):
-    """Where a group is; the value is the name that ListGroups and DescribeGroups show."""
+    """The state of a classic group."""
 
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMMITTING_GENERATION = "PreparingRebalance "
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    COMMITTING_ASSIGNMENT = "CompletingRebalance "
-    STABLE = "Stable"
-    DEAD = "Dead"
+    EMPTY = auto()
+    PREPARING_REBALANCE = auto()
+    COMMITTING_GENERATION = auto()
+    COMPLETING_REBALANCE = auto()
+    COMMITTING_ASSIGNMENT = auto()
+    STABLE = auto()
+    DEAD = auto()
 
     @property
     def shown(self) -> str:
-        """Kafka's name of the state; a trailing space keeps the two inner states apart from those that they show."""
-        return self.value.rstrip()
+        """Kafka's name of the state, as ListGroups and DescribeGroups return it."""
+        return _SHOWN[self]
+
+
+_SHOWN: Final[dict[State, str]] = {
+    State.EMPTY: "Empty",
+    State.PREPARING_REBALANCE: "PreparingRebalance",
+    State.COMMITTING_GENERATION: "PreparingRebalance",
+    State.COMPLETING_REBALANCE: "CompletingRebalance",
+    State.COMMITTING_ASSIGNMENT: "CompletingRebalance",
+    State.STABLE: "Stable",
+    State.DEAD: "Dead",
+}
 
 
 class Event(Enum):
     """What moves a group on."""
 
-    FIRST_MEMBER = "the first member joins"
-    ALL_JOINED = "everybody joined, or time is up"
-    NOBODY_LEFT = "the last member left"
+    FIRST_MEMBER_JOINED = "the first member joins"
+    JOIN_PHASE_COMPLETE = "everybody joined, or time is up"
+    LAST_MEMBER_LEFT = "the last member left"
     GENERATION_COMMITTED = "the record with the new generation is committed"
     LEADER_SYNCED = "the leader sent the assignment"
     ASSIGNMENT_COMMITTED = "the record with the assignment is committed"
@@ -41,10 +52,10 @@ class Event(Enum):
 _UNLOADED = {Event.UNLOADED: State.DEAD}
 
 TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.EMPTY: {Event.FIRST_MEMBER: State.PREPARING_REBALANCE} | _UNLOADED,
+    State.EMPTY: {Event.FIRST_MEMBER_JOINED: State.PREPARING_REBALANCE} | _UNLOADED,
     State.PREPARING_REBALANCE: {
-        Event.ALL_JOINED: State.COMMITTING_GENERATION,
-        Event.NOBODY_LEFT: State.EMPTY,
+        Event.JOIN_PHASE_COMPLETE: State.COMMITTING_GENERATION,
+        Event.LAST_MEMBER_LEFT: State.EMPTY,
     }
     | _UNLOADED,
     State.COMMITTING_GENERATION: {
@@ -66,7 +77,7 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
     State.DEAD: {},
 }
 
-GATHERING: Final = frozenset({State.PREPARING_REBALANCE, State.COMMITTING_GENERATION})
+PREPARING: Final = frozenset({State.PREPARING_REBALANCE, State.COMMITTING_GENERATION})
 """Joins are parked until a generation is committed."""
-ASSIGNING: Final = frozenset({State.COMPLETING_REBALANCE, State.COMMITTING_ASSIGNMENT})
+COMPLETING: Final = frozenset({State.COMPLETING_REBALANCE, State.COMMITTING_ASSIGNMENT})
 """Syncs are parked until an assignment is committed."""

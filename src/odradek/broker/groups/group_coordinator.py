@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.groups.group_log import GroupLog
-from odradek.broker.groups.group_shard import GroupShard
 from odradek.broker.replication.partition import Partition
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MINUTE_MS: Final = 60_000
-_FIRST_RELOAD_S: Final = 1.0
-_LONGEST_RELOAD_S: Final = 60.0
+_INITIAL_RELOAD_BACKOFF_S: Final = 1.0
+_MAX_RELOAD_BACKOFF_S: Final = 60.0
 """How long a partition whose groups could not be loaded is left alone, at first and at last."""
-_USUAL_REPLICAS: Final = 3
+_DEFAULT_REPLICATION_FACTOR: Final = 3
 """Of the cluster's own topics, as in Kafka."""
 _log = logging.getLogger("odradek.groups")
 
 
-def partition_of(group_id: str, partition_count: int) -> int:
+def partition_for(group_id: str, partition_count: int) -> int:
     """The partition of `__consumer_offsets` that a group lives in: Java's `abs(group_id.hashCode()) % count`."""
     utf16 = group_id.encode("utf-16-be", "surrogatepass")
     code = 0
@@ -66,7 +66,7 @@ class GroupCoordinator:
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms, max_size=config.group_max_size
         )
         self._image = ClusterImage()
-        self._shards: dict[int, GroupShard] = {}
+        self._shards: dict[int, GroupCoordinatorShard] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -75,14 +75,14 @@ class GroupCoordinator:
     async def start(self) -> None:
         """Load the groups of every partition that this broker leads or will lead, and do not wait for it."""
         self._image = self._broker.image
-        self._broker.partitions.on_leadership(self._leadership)
-        self._schedule()
+        self._broker.partitions.on_leadership(self._on_leadership_change)
+        self._schedule_cleanup()
 
     async def stop(self) -> None:
         """Answer everybody who waits with NOT_COORDINATOR, and hold no timer any longer."""
         self._stop_timers()
         for number in tuple(self._shards):
-            self._resign(number)
+            self._on_resignation(number)
 
     def kill(self) -> None:
         """Do nothing more, as a process that was killed: nobody is answered."""
@@ -97,24 +97,26 @@ class GroupCoordinator:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _leadership(self, topic_partition: TopicPartition, partition: Partition | None) -> None:
+    def _on_leadership_change(self, topic_partition: TopicPartition, partition: Partition | None) -> None:
         if topic_partition.topic != OFFSETS_TOPIC:
             return
         if partition is None:
-            self._resign(topic_partition.partition)
+            self._on_resignation(topic_partition.partition)
         else:
-            self._lead(topic_partition.partition, partition)
+            self._on_election(topic_partition.partition, partition)
 
-    def _lead(self, number: int, partition: Partition) -> None:
-        self._resign(number)
+    def _on_election(self, number: int, partition: Partition) -> None:
+        self._on_resignation(number)
         log = GroupLog(partition, self._broker.runtime.clock, self._broker.config.offsets_commit_timeout_ms)
-        self._loads[number] = asyncio.get_running_loop().create_task(self._load(number, self._begin(number, log)))
+        self._loads[number] = asyncio.get_running_loop().create_task(
+            self._load_until_done(number, self._create_shard(number, log))
+        )
 
-    def _begin(self, number: int, log: GroupLog) -> GroupShard:
-        shard = self._shards[number] = GroupShard(log, self._settings, self._broker.runtime.clock)
+    def _create_shard(self, number: int, log: GroupLog) -> GroupCoordinatorShard:
+        shard = self._shards[number] = GroupCoordinatorShard(log, self._settings, self._broker.runtime.clock)
         return shard
 
-    def _resign(self, number: int) -> None:
+    def _on_resignation(self, number: int) -> None:
         load = self._loads.pop(number, None)
         if load is not None:
             load.cancel()
@@ -122,22 +124,22 @@ class GroupCoordinator:
         if shard is not None:
             shard.unload()
 
-    async def _load(self, number: int, shard: GroupShard) -> None:
+    async def _load_until_done(self, number: int, shard: GroupCoordinatorShard) -> None:
         name = shard.log.partition.topic_partition
-        delay_s = _FIRST_RELOAD_S
-        while not await self._is_loaded(shard, delay_s):
+        delay_s = _INITIAL_RELOAD_BACKOFF_S
+        while not await self._try_load(shard, delay_s):
             # Better no coordinator than one that has forgotten half of what it promised.
             del self._shards[number]
             shard.unload()
             await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, _LONGEST_RELOAD_S)
-            shard = self._begin(number, shard.log)
+            delay_s = min(delay_s * 2, _MAX_RELOAD_BACKOFF_S)
+            shard = self._create_shard(number, shard.log)
         del self._loads[number]
         self._check_assignments(shard)
         if shard.groups:
             _log.info("%s: %d groups with %d offsets loaded", name, len(shard.groups), len(shard.offsets))
 
-    async def _is_loaded(self, shard: GroupShard, delay_s: float) -> bool:
+    async def _try_load(self, shard: GroupCoordinatorShard, delay_s: float) -> bool:
         """Load a shard, or say that it went wrong, and when the next attempt is due."""
         try:
             await shard.load()
@@ -150,25 +152,25 @@ class GroupCoordinator:
             return False
         return True
 
-    def _check_assignments(self, shard: GroupShard) -> None:
+    def _check_assignments(self, shard: GroupCoordinatorShard) -> None:
         """Start a round where topics or partitions changed while nobody coordinated (SPEC 6, failover phase 1)."""
         counts = {name: len(topic.partitions) for name, topic in self._broker.image.topics.items()}
         for group in list(shard.groups.values()):
-            if group.state is State.STABLE and not group.assigns_all(counts):
+            if group.state is State.STABLE and not group.assignment_matches(counts):
                 reason = "its assignment is not that of the topics as they are now"
-                shard.perform(group, group.start_round(reason, shard.now_ms))
+                shard.apply_effects(group, group.prepare_rebalance(reason, shard.now_ms))
 
-    def _schedule(self) -> None:
+    def _schedule_cleanup(self) -> None:
         delay_s = self._broker.config.offsets_retention_check_interval_ms / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look_for_old)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._cleanup_group_metadata)
 
-    def _look_for_old(self) -> None:
-        self._schedule()
-        self._follow_image()
+    def _cleanup_group_metadata(self) -> None:
+        self._schedule_cleanup()
+        self._on_new_metadata_image()
         for shard in self._ready():
-            shard.forget_old(self._broker.config.offsets_retention_minutes * _MINUTE_MS)
+            shard.cleanup_group_metadata(self._broker.config.offsets_retention_minutes * _MINUTE_MS)
 
-    def _follow_image(self) -> None:
+    def _on_new_metadata_image(self) -> None:
         """Forget the offsets of topics that were deleted, also if another topic has the name since."""
         old, new = self._image, self._broker.image
         if new is old:
@@ -181,20 +183,20 @@ class GroupCoordinator:
         )
         if gone:
             for shard in self._ready():
-                shard.forget_topics(gone)
+                shard.on_topics_deleted(gone)
 
-    def _ready(self) -> list[GroupShard]:
+    def _ready(self) -> list[GroupCoordinatorShard]:
         return [shard for shard in self._shards.values() if not shard.is_loading]
 
     # -- the way to a group --------------------------------------------------------------------------------------------
 
-    def shard_of(self, group_id: str) -> GroupShard:
+    def shard_of(self, group_id: str) -> GroupCoordinatorShard:
         """The shard that a group lives in.
 
         Raises `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS while it loads, NOT_COORDINATOR if another broker has it.
         """
-        self._follow_image()
-        shard = self._shards.get(partition_of(group_id, self._partition_count))
+        self._on_new_metadata_image()
+        shard = self._shards.get(partition_for(group_id, self._partition_count))
         if shard is None:
             raise KafkaError(ErrorCode.not_coordinator)
         if shard.is_loading:
@@ -207,17 +209,17 @@ class GroupCoordinator:
         return limit_bytes < 0 or size_bytes + sum(shard.size_bytes for shard in self._shards.values()) <= limit_bytes
 
     @property
-    def loaded_shards(self) -> list[GroupShard]:
+    def loaded_shards(self) -> list[GroupCoordinatorShard]:
         """Every shard that is loaded by now."""
         return self._ready()
 
-    def shards(self) -> Iterable[GroupShard]:
+    def shards(self) -> Iterable[GroupCoordinatorShard]:
         """Every shard that is loaded. Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS if one is not."""
         if any(shard.is_loading for shard in self._shards.values()):
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
         return self._shards.values()
 
-    async def find(self, group_id: str) -> BrokerImage:
+    async def find_coordinator(self, group_id: str) -> BrokerImage:
         """The broker that coordinates a group; `__consumer_offsets` is created when this is first asked.
 
         Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while nobody leads the group's partition.
@@ -225,7 +227,7 @@ class GroupCoordinator:
         if OFFSETS_TOPIC not in self._broker.image.topics:
             await self._create_topic()
         image = self._broker.image
-        partition = image.partition(TopicPartition(OFFSETS_TOPIC, partition_of(group_id, self._partition_count)))
+        partition = image.partition(TopicPartition(OFFSETS_TOPIC, partition_for(group_id, self._partition_count)))
         leader = None if partition is None else image.brokers.get(partition.leader)
         if leader is None:
             raise KafkaError(
@@ -242,7 +244,7 @@ class GroupCoordinator:
         """Create `__consumer_offsets`, which waits until as many brokers have registered as it shall have replicas."""
         topic = offsets_topic(self._broker.config)
         alive = len(self._broker.image.brokers)
-        if topic.replication_factor < min(alive, _USUAL_REPLICAS):
+        if topic.replication_factor < min(alive, _DEFAULT_REPLICATION_FACTOR):
             _log.warning(
                 "%s is created with %d replicas, although %d brokers are there: groups stop when a broker does. "
                 "offsets.topic.replication.factor says how many",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Partition
-from odradek.groups import Replay
+from odradek.groups import CoordinatorPlayback
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.control_records import ControlType, decode_marker
 from odradek.protocol.record_batch import BatchHeader, iterate_batches
@@ -22,7 +22,7 @@ GroupRecord = tuple[bytes, bytes | None]
 READ_BYTES: Final = 1 << 20
 """How much of a log is replayed in one turn of the event loop."""
 
-_ANSWERS: Final = {
+_RESPONSE_ERRORS: Final = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
     ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
     ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
@@ -42,7 +42,7 @@ class GroupLog:
         self.partition = partition
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
-        self._unanswered: dict[_Write, None] = {}
+        self._pending_writes: dict[_Write, None] = {}
 
     def write(
         self,
@@ -63,35 +63,35 @@ class GroupLog:
             batch = encode_batch([(now_ms, key, value, ()) for key, value in records])
             info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
         except KafkaError as error:
-            loop.call_soon(write.answer, _ANSWERS.get(error.code, error.code))
+            loop.call_soon(write.answer, _RESPONSE_ERRORS.get(error.code, error.code))
             return
-        self._unanswered[write] = None
+        self._pending_writes[write] = None
         write.first_offset = info.first_offset
         write.timer = loop.call_later(
-            self._commit_timeout_ms / 1000, write.answer, _ANSWERS[ErrorCode.request_timed_out]
+            self._commit_timeout_ms / 1000, write.answer, _RESPONSE_ERRORS[ErrorCode.request_timed_out]
         )
         self.partition.when_acknowledged(info, acks=ACKS_ALL, waiter=write.acknowledged)
 
-    def settle(self, settled: Callable[[], None]) -> None:
+    def when_writes_complete(self, settled: Callable[[], None]) -> None:
         """Call `settled` when what is being written now is answered; at once if nothing is."""
-        if not self._unanswered:
+        if not self._pending_writes:
             settled()
         else:
-            next(reversed(self._unanswered)).then.append(settled)
+            next(reversed(self._pending_writes)).when_complete.append(settled)
 
     def close(self, error: ErrorCode) -> None:
         """Answer what is being written: this broker leads the partition no longer, or stops."""
-        for write in tuple(self._unanswered):
+        for write in tuple(self._pending_writes):
             write.answer(error)
 
     def kill(self) -> None:
         """Answer nobody, ever."""
-        for write in self._unanswered:
+        for write in self._pending_writes:
             if write.timer is not None:
                 write.timer.cancel()
-        self._unanswered.clear()
+        self._pending_writes.clear()
 
-    async def replay(self) -> Replay:
+    async def replay(self) -> CoordinatorPlayback:
         """Read everything that is there, a piece per turn, and return when it is committed.
 
         To the end of the log, and not to the high watermark: a new leader knows that one late, and what is behind it
@@ -100,11 +100,11 @@ class GroupLog:
         after `offsets.commit.timeout.ms` what there is. Raises `KafkaError` when this broker leads no longer.
         """
         log = self.partition.log
-        replay = Replay()
+        replay = CoordinatorPlayback()
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             if offset >= log.written_offset:
-                await self._reached(log.log_end_offset, ACKS_LEADER)
+                await self._wait_until(log.log_end_offset, ACKS_LEADER)
             data = log.read(offset, READ_BYTES, up_to_offset=log.written_offset)
             next_offset = offset
             for position, header in iterate_batches(data):
@@ -116,10 +116,10 @@ class GroupLog:
             await asyncio.sleep(0)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._commit_timeout_ms / 1000):
-                await self._reached(offset, ACKS_ALL)
+                await self._wait_until(offset, ACKS_ALL)
         return replay
 
-    async def _reached(self, offset: int, acks: int) -> None:
+    async def _wait_until(self, offset: int, acks: int) -> None:
         """Return when everything before `offset` is written, or committed; or will not be for now."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -134,15 +134,15 @@ class GroupLog:
         self.partition.when_reached(offset, acks=acks, waiter=reached)
         await future
 
-    def forget(self, write: "_Write") -> None:
+    def remove(self, write: "_Write") -> None:
         """It is answered."""
-        self._unanswered.pop(write, None)
+        self._pending_writes.pop(write, None)
 
 
 class _Write:
     """One batch on its way."""
 
-    __slots__ = ("_answered", "_committed", "_log", "first_offset", "then", "timer")
+    __slots__ = ("_answered", "_committed", "_log", "first_offset", "timer", "when_complete")
 
     def __init__(
         self, log: GroupLog, committed: Callable[[int], None] | None, answered: Callable[[ErrorCode], None]
@@ -152,7 +152,7 @@ class _Write:
         self._answered: Callable[[ErrorCode], None] | None = answered
         self.first_offset = -1
         self.timer: asyncio.TimerHandle | None = None
-        self.then: list[Callable[[], None]] = []
+        self.when_complete: list[Callable[[], None]] = []
 
     def acknowledged(self, error: KafkaError | None) -> None:
         if error is None:
@@ -160,7 +160,7 @@ class _Write:
                 self._committed(self.first_offset)
             self.answer(ErrorCode.none)
         else:
-            self.answer(_ANSWERS.get(error.code, error.code))
+            self.answer(_RESPONSE_ERRORS.get(error.code, error.code))
 
     def answer(self, error: ErrorCode) -> None:
         answered, self._answered = self._answered, None
@@ -168,13 +168,13 @@ class _Write:
             return
         if self.timer is not None:
             self.timer.cancel()
-        self._log.forget(self)
+        self._log.remove(self)
         answered(error)
-        for settled in self.then:
+        for settled in self.when_complete:
             settled()
 
 
-def _replay_batch(replay: Replay, header: BatchHeader, batch: memoryview) -> None:
+def _replay_batch(replay: CoordinatorPlayback, header: BatchHeader, batch: memoryview) -> None:
     if header.is_control:
         marker = decode_marker(batch)
         if marker is not None:

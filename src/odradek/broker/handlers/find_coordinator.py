@@ -34,7 +34,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 async def _find(broker: "Broker", context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
     try:
         _check_type(key_type)
-        leader = await broker.groups.find(key)
+        leader = await broker.groups.find_coordinator(key)
         endpoint = leader.endpoint(context.listener)
         if endpoint is None:
             raise KafkaError(

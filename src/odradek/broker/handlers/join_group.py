@@ -8,7 +8,7 @@ protocol's name may not be null.
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.serving.context import RequestContext
 from odradek.groups import JoinReply, JoinRequest, protocols_size
 from odradek.model import ErrorCode, KafkaError
@@ -46,7 +46,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         full = JoinReply(to=None, error=ErrorCode.group_max_size_reached, member_id=message.member_id)
         return _message(context, full)
     group = shard.group(message.group_id)
-    shard.perform(group, group.join(request, shard.now_ms))
+    shard.apply_effects(group, group.join(request, shard.now_ms))
     if not future.done():
         # Until everybody has joined only what the group keeps is kept, and the group counts it.
         kept_bytes = len(request.protocol_type) + len(request.reason)
@@ -55,7 +55,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return _message(context, await future)
 
 
-def _may_join(broker: "Broker", shard: GroupShard, message: Any, request: JoinRequest) -> bool:
+def _may_join(broker: "Broker", shard: GroupCoordinatorShard, message: Any, request: JoinRequest) -> bool:
     """Whether there is memory for what the member says of itself: a member that comes again may say as much as before.
 
     More than a batch of `__consumer_offsets` can hold could never be recorded.

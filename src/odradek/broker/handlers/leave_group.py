@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext
-from odradek.groups import Leaver, LeaveReply, LeaveRequest
+from odradek.groups import LeaveReply, LeaveRequest, LeavingMember
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
 
@@ -31,15 +31,15 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     if group is None:
         unknown = tuple((leaver, ErrorCode.unknown_member_id) for leaver in leavers)
         return _message(context, LeaveReply(to=None, members=unknown))
-    shard.perform(group, group.leave(LeaveRequest(to=future, members=leavers), shard.now_ms))
+    shard.apply_effects(group, group.leave(LeaveRequest(to=future, members=leavers), shard.now_ms))
     return _message(context, await future)
 
 
-def _leavers(context: RequestContext, message: Any) -> tuple[Leaver, ...]:
+def _leavers(context: RequestContext, message: Any) -> tuple[LeavingMember, ...]:
     if context.api_version < _MANY_FROM:
-        return (Leaver(member_id=message.member_id),)
+        return (LeavingMember(member_id=message.member_id),)
     return tuple(
-        Leaver(
+        LeavingMember(
             member_id=member.member_id,
             instance_id=member.group_instance_id,
             reason=optional(member, "reason", None),

@@ -7,7 +7,7 @@ time of one's own, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flex
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.group_records import OffsetCommitValue
@@ -62,7 +62,7 @@ async def _commit(
     return await shard.commit(message.group_id, values)
 
 
-def _check_group(shard: GroupShard, context: RequestContext, message: Any) -> None:
+def _check_group(shard: GroupCoordinatorShard, context: RequestContext, message: Any) -> None:
     """Raise what the group has against this commit. A group that is not there takes one of a consumer in no group."""
     generation = message.generation_id_or_member_epoch
     group = shard.groups.get(message.group_id)
@@ -72,7 +72,7 @@ def _check_group(shard: GroupShard, context: RequestContext, message: Any) -> No
             raise KafkaError(ErrorCode.group_id_not_found if has_code else ErrorCode.illegal_generation)
         return
     instance_id = optional(message, "group_instance_id", None)
-    error = group.check_commit(message.member_id, instance_id, generation, shard.now_ms)
+    error = group.validate_offset_commit(message.member_id, instance_id, generation, shard.now_ms)
     if error is not ErrorCode.none:
         raise KafkaError(error)
 

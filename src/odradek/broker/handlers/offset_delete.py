@@ -38,7 +38,7 @@ async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, 
     """Delete those of `wanted` that can be, and note what keeps the others. Raises `KafkaError` for all of them."""
     if not group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
-    await broker.groups.shard_of(group_id).settled()
+    await broker.groups.shard_of(group_id).writes_completed()
     shard = broker.groups.shard_of(group_id)
     group = shard.groups.get(group_id)
     if group is None:

@@ -8,7 +8,7 @@ wait for what is being written, and say UNSTABLE_OFFSET_COMMIT of what an open t
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.groups.group_shard import GroupShard
+from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -39,7 +39,7 @@ async def _fetch(broker: "Broker", context: RequestContext, wanted: Any, *, requ
     try:
         shard = broker.groups.shard_of(wanted.group_id)
         if require_stable:
-            await shard.settled()
+            await shard.writes_completed()
     except KafkaError as error:
         topics = _failed(wanted, error.code) if context.api_version < _GROUP_ERROR_FROM else []
         return {"group_id": wanted.group_id, "error_code": error.code, "topics": topics}
@@ -51,7 +51,9 @@ async def _fetch(broker: "Broker", context: RequestContext, wanted: Any, *, requ
 class _Fetch:
     """One group's offsets as an answer."""
 
-    def __init__(self, broker: "Broker", shard: GroupShard, group_id: str, *, by_id: bool, stable: bool) -> None:
+    def __init__(
+        self, broker: "Broker", shard: GroupCoordinatorShard, group_id: str, *, by_id: bool, stable: bool
+    ) -> None:
         self._image = broker.image
         self._offsets = shard.offsets
         self._values = shard.offsets.of(group_id)
@@ -93,7 +95,7 @@ class _Fetch:
         return [self._partition(TopicPartition(topic, number)) for number in numbers]
 
     def _partition(self, partition: TopicPartition) -> dict[str, Any]:
-        if self._stable and self._offsets.is_pending(self._group_id, partition):
+        if self._stable and self._offsets.has_pending_transactional_offsets(self._group_id, partition):
             return _nothing(partition.partition, ErrorCode.unstable_offset_commit)
         value = self._values.get(partition)
         if value is None:

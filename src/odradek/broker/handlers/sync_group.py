@@ -41,7 +41,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         protocol_name=optional(message, "protocol_name", None),
         assignments=tuple((each.member_id, bytes(each.assignment)) for each in message.assignments),
     )
-    shard.perform(group, group.sync(request, shard.now_ms))
+    shard.apply_effects(group, group.sync(request, shard.now_ms))
     return _message(await future)
 
 

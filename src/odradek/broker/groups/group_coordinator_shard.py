@@ -20,7 +20,7 @@ from odradek.groups import (
     Offsets,
     PendingMemberExpired,
     PendingMembersOverdue,
-    RebalanceBegan,
+    RebalanceStarted,
     State,
 )
 from odradek.model import ErrorCode, TopicPartition
@@ -33,12 +33,12 @@ from odradek.protocol.group_records import (
 )
 from odradek.runtime import Clock
 
-_MOST_NAMED: Final = 10
+_MAX_LOGGED_MEMBERS: Final = 10
 """Members that a line of the log names."""
 _log = logging.getLogger("odradek.groups")
 
 
-class GroupShard:
+class GroupCoordinatorShard:
     """Groups, offsets, and what wakes them."""
 
     def __init__(self, log: GroupLog, settings: GroupSettings, clock: Clock) -> None:
@@ -69,12 +69,12 @@ class GroupShard:
         self.groups = {group_id: group for group_id, (group, _) in loaded.items()}
         self.is_loading = False
         for group, effects in loaded.values():
-            self.perform(group, effects)
+            self.apply_effects(group, effects)
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Answer everybody who waits, and stop every timer."""
         for group in list(self.groups.values()):
-            self.perform(group, group.unload(error))
+            self.apply_effects(group, group.unload(error))
         self.log.close(error)
         for _, timer in self._timers.values():
             timer.cancel()
@@ -98,16 +98,16 @@ class GroupShard:
             group = self.groups[group_id] = ClassicGroup(group_id, self._settings)
         return group
 
-    def perform(self, group: ClassicGroup, effects: Sequence[Effect]) -> None:
+    def apply_effects(self, group: ClassicGroup, effects: Sequence[Effect]) -> None:
         """Do what a machine says."""
         for effect in effects:
             if isinstance(effect, Append):
-                self._record(group, effect)
-            elif isinstance(effect, RebalanceBegan):
+                self._append_group_metadata(group, effect)
+            elif isinstance(effect, RebalanceStarted):
                 told = _printable(f"{group.group_id}: round after generation {effect.generation}: {effect.reason}")
                 _log.info("group %s", told)
             elif isinstance(effect, PendingMembersOverdue):
-                _log_overdue(group.group_id, effect.member_ids)
+                _log_pending_members_overdue(group.group_id, effect.member_ids)
             elif isinstance(effect, PendingMemberExpired):
                 _log.info(
                     "Pending member %s in group %s has been removed after session timeout expiration: "
@@ -115,54 +115,54 @@ class GroupShard:
                     _printable(effect.member_id), _printable(group.group_id),
                 )  # fmt: skip
             else:
-                answer(effect.to, effect)
-        self._weigh(group)
-        if group.is_forgettable and not self.offsets.of(group.group_id):
+                complete_future(effect.to, effect)
+        self._update_size(group)
+        if group.is_unused and not self.offsets.of(group.group_id):
             if self.groups.get(group.group_id) is group:
                 del self.groups[group.group_id]
-            self._disarm(group.group_id)
+            self._cancel_timer(group.group_id)
         elif group.state is not State.DEAD:
-            self._arm(group)
+            self._schedule_timer(group)
 
-    def _weigh(self, group: ClassicGroup) -> None:
+    def _update_size(self, group: ClassicGroup) -> None:
         size = group.size_bytes
         self.size_bytes += size - self._sizes.pop(group.group_id, 0)
         if size:
             self._sizes[group.group_id] = size
 
-    def _record(self, group: ClassicGroup, append: Append) -> None:
-        group.recorded_at_ms = self._clock.now_ms()
-        value = replace(append.metadata, current_state_timestamp=group.recorded_at_ms)
+    def _append_group_metadata(self, group: ClassicGroup, append: Append) -> None:
+        group.current_state_timestamp_ms = self._clock.now_ms()
+        value = replace(append.metadata, current_state_timestamp=group.current_state_timestamp_ms)
         record = encode_key(GroupMetadataKey(group=group.group_id)), encode_value(value)
-        self.log.write([record], answered=partial(self._recorded, group, append.ticket))
+        self.log.write([record], answered=partial(self._group_metadata_appended, group, append.append_id))
 
-    def _recorded(self, group: ClassicGroup, ticket: int, error: ErrorCode) -> None:
+    def _group_metadata_appended(self, group: ClassicGroup, append_id: int, error: ErrorCode) -> None:
         if error is ErrorCode.none:
-            self.perform(group, group.committed(ticket, self.now_ms))
+            self.apply_effects(group, group.committed(append_id, self.now_ms))
         else:
             name = _printable(group.group_id)
             _log.warning("group %s: its record is not committed: %s", name, error.name.upper())
-            self.perform(group, group.failed(ticket, error, self.now_ms))
+            self.apply_effects(group, group.failed(append_id, error, self.now_ms))
 
-    def _arm(self, group: ClassicGroup) -> None:
+    def _schedule_timer(self, group: ClassicGroup) -> None:
         """See that the machine is woken at its next deadline, or before: it then finds nothing to do."""
         deadline_ms = group.next_deadline_ms
         armed = self._timers.get(group.group_id)
         if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
             return
-        self._disarm(group.group_id)
+        self._cancel_timer(group.group_id)
         # A millisecond at least, so that rounding never makes a machine wait for a moment that does not come.
         delay_ms = max(deadline_ms - self.now_ms, 1)
-        self._timers[group.group_id] = deadline_ms, self._loop.call_later(delay_ms / 1000, self._wake, group)
+        self._timers[group.group_id] = deadline_ms, self._loop.call_later(delay_ms / 1000, self._on_timer, group)
 
-    def _disarm(self, group_id: str) -> None:
+    def _cancel_timer(self, group_id: str) -> None:
         armed = self._timers.pop(group_id, None)
         if armed is not None:
             armed[1].cancel()
 
-    def _wake(self, group: ClassicGroup) -> None:
+    def _on_timer(self, group: ClassicGroup) -> None:
         del self._timers[group.group_id]
-        self.perform(group, group.expire(self.now_ms))
+        self.apply_effects(group, group.expire(self.now_ms))
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
@@ -179,16 +179,16 @@ class GroupShard:
             for record_offset, (partition, value) in enumerate(values.items(), first_offset):
                 self.offsets.put(group_id, partition, value, record_offset)
 
-        self.log.write(records, committed=committed, answered=partial(answer, future))
+        self.log.write(records, committed=committed, answered=partial(complete_future, future))
         return future
 
-    def settled(self) -> "asyncio.Future[None]":
+    def writes_completed(self) -> "asyncio.Future[None]":
         """Done when everything that is being written now is answered (KIP-447: offsets that are stable)."""
         future: asyncio.Future[None] = self._loop.create_future()
-        self.log.settle(partial(answer, future, None))
+        self.log.when_writes_complete(partial(complete_future, future, None))
         return future
 
-    def forget_topics(self, topics: frozenset[str]) -> None:
+    def on_topics_deleted(self, topics: frozenset[str]) -> None:
         """Forget the offsets of deleted topics, at once: a topic of the same name begins at its beginning."""
         by_group: dict[str, list[TopicPartition]] = {}
         for group_id, partition in self.offsets.of_topics(topics):
@@ -196,16 +196,16 @@ class GroupShard:
         for group_id, partitions in by_group.items():
             for partition in partitions:
                 self.offsets.remove(group_id, partition)
-            self._bury(group_id, partitions, also_group=False)
+            self._write_tombstones(group_id, partitions, also_group=False)
 
-    def forget_old(self, retention_ms: int) -> None:
+    def cleanup_group_metadata(self, retention_ms: int) -> None:
         """Forget offsets that nobody needed for so long, and groups that have neither offsets nor members then."""
         now_ms = self._clock.now_ms()
         for group_id, group in list(self.groups.items()):
-            retention = group.retention
-            if retention is None:
+            condition = group.offset_expiration_condition
+            if condition is None:
                 continue
-            idle_since_ms, subscribed = retention
+            idle_since_ms, subscribed = condition
             expired = self.offsets.expired(
                 group_id,
                 idle_since_ms=idle_since_ms,
@@ -214,9 +214,9 @@ class GroupShard:
                 retention_ms=retention_ms,
             )
             nothing_left = len(expired) == len(self.offsets.of(group_id))
-            over = group.is_over and nothing_left and not self.offsets.has_open_transactions(group_id)
+            over = group.is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
             if expired or over:
-                self._bury(group_id, expired, also_group=over)
+                self._write_tombstones(group_id, expired, also_group=over)
 
     # -- what is to be deleted -----------------------------------------------------------------------------------------
 
@@ -226,35 +226,35 @@ class GroupShard:
         GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or what became of the record.
         """
         future: asyncio.Future[ErrorCode] = self._loop.create_future()
-        self.log.settle(partial(self._delete, group_id, future))
+        self.log.when_writes_complete(partial(self._delete, group_id, future))
         return future
 
     def _delete(self, group_id: str, future: "asyncio.Future[ErrorCode]") -> None:
         group = self.groups.get(group_id)
         if group is None:
-            answer(future, ErrorCode.group_id_not_found)
+            complete_future(future, ErrorCode.group_id_not_found)
         elif group.state is State.DEAD:
-            answer(future, ErrorCode.not_coordinator)
+            complete_future(future, ErrorCode.not_coordinator)
         elif group.state is not State.EMPTY:
-            answer(future, ErrorCode.non_empty_group)
+            complete_future(future, ErrorCode.non_empty_group)
         elif not group.is_empty:
             # The last one is just leaving; the record of it comes first.
-            self._loop.call_soon(self.log.settle, partial(self._delete, group_id, future))
+            self._loop.call_soon(self.log.when_writes_complete, partial(self._delete, group_id, future))
         else:
             offsets = list(self.offsets.of(group_id))
-            self._bury(group_id, offsets, also_group=True, done=partial(answer, future))
+            self._write_tombstones(group_id, offsets, also_group=True, done=partial(complete_future, future))
 
     def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> "asyncio.Future[ErrorCode]":
         """Delete a group's offsets of these partitions; whether nobody needs them, the caller knows (KIP-496)."""
         future: asyncio.Future[ErrorCode] = self._loop.create_future()
         present = [partition for partition in self.offsets.of(group_id) if partition in partitions]
         if present:
-            self._bury(group_id, present, also_group=False, done=partial(answer, future))
+            self._write_tombstones(group_id, present, also_group=False, done=partial(complete_future, future))
         else:
-            answer(future, ErrorCode.none)
+            complete_future(future, ErrorCode.none)
         return future
 
-    def _bury(
+    def _write_tombstones(
         self,
         group_id: str,
         partitions: Sequence[TopicPartition],
@@ -275,7 +275,7 @@ class GroupShard:
             records.append((encode_key(GroupMetadataKey(group=group_id)), None))
             del self.groups[group_id]
             self.size_bytes -= self._sizes.pop(group_id, 0)
-            self._disarm(group_id)
+            self._cancel_timer(group_id)
 
         def committed(_: int) -> None:
             for partition in partitions:
@@ -291,16 +291,16 @@ class GroupShard:
             name, also = _printable(group_id), ", and it is" * also_group
             _log.info("group %s: %d offsets are forgotten%s", name, len(partitions), also)
             if not also_group:
-                self.perform(group, ())
+                self.apply_effects(group, ())
             done(error)
 
         self.log.write(records, committed=committed, answered=answered)
 
 
-def _log_overdue(group_id: str, member_ids: Sequence[str]) -> None:
+def _log_pending_members_overdue(group_id: str, member_ids: Sequence[str]) -> None:
     _log.info(
         "group %s: the round goes on without %d pending members, which did not join with their ids: %s",
-        _printable(group_id), len(member_ids), _printable(", ".join(member_ids[:_MOST_NAMED])),
+        _printable(group_id), len(member_ids), _printable(", ".join(member_ids[:_MAX_LOGGED_MEMBERS])),
     )  # fmt: skip
 
 
@@ -309,7 +309,7 @@ def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
 
 
-def answer(future: object, result: object) -> None:
+def complete_future(future: object, result: object) -> None:
     """Complete a future that somebody may have given up already."""
     assert isinstance(future, asyncio.Future)
     if not future.done():

@@ -23,7 +23,7 @@ from odradek.protocol.group_records import (
 NO_PRODUCER = -1
 
 
-class Replay:
+class CoordinatorPlayback:
     """The state that the records so far make."""
 
     def __init__(self) -> None:
@@ -81,4 +81,4 @@ class Replay:
         if producer_id == NO_PRODUCER:
             self.offsets.put(key.group, partition, value, record_offset)
         else:
-            self.offsets.put_pending(producer_id, key.group, partition, value, record_offset)
+            self.offsets.put_transactional(producer_id, key.group, partition, value, record_offset)

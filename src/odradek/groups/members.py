@@ -30,8 +30,8 @@ class Member:
     """It never had an answer, so it cannot send heartbeats."""
     is_loaded: bool = False
     """Only the metadata of the chosen protocol is known: a record has no more."""
-    parked_join: JoinRequest | None = None
-    parked_sync: object | None = None
+    awaiting_join: JoinRequest | None = None
+    awaiting_sync: object | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -43,7 +43,7 @@ class Member:
         """What it said for a protocol; empty if it does not speak it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
-    def says_the_same(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+    def matches(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
         """Whether a join with `protocols` brings nothing new.
 
         Of a member out of a record the protocol that was chosen is compared: else everybody's first join after a
@@ -59,7 +59,7 @@ def protocols_size(protocols: tuple[tuple[str, bytes], ...]) -> int:
     return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
-class Roster:
+class GroupMembers:
     """Members in the order of their coming. Counts are kept, since a large group joins one by one."""
 
     def __init__(self) -> None:
@@ -68,8 +68,8 @@ class Roster:
         """About what the members take in memory."""
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
-        self._speakers: Counter[str] = Counter()
-        self._parked_joins = 0
+        self._supported_protocols: Counter[str] = Counter()
+        self._num_awaiting_join = 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -92,9 +92,9 @@ class Roster:
         return self._static.get(instance_id)
 
     @property
-    def parked_joins(self) -> int:
+    def num_awaiting_join(self) -> int:
         """How many members wait for the next generation."""
-        return self._parked_joins
+        return self._num_awaiting_join
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -108,8 +108,8 @@ class Roster:
         self._members[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
-        self._take_in(member)
-        self._parked_joins += member.parked_join is not None
+        self._add_protocols(member)
+        self._num_awaiting_join += member.awaiting_join is not None
         if self.leader is None:
             self.leader = member.member_id
 
@@ -118,8 +118,8 @@ class Roster:
         member = self._members.pop(member_id, None)
         if member is None:
             return None
-        self._leave_out(member)
-        self._parked_joins -= member.parked_join is not None
+        self._remove_protocols(member)
+        self._num_awaiting_join -= member.awaiting_join is not None
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member_id:
@@ -138,54 +138,54 @@ class Roster:
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """Let a member want what `request` says."""
-        self._leave_out(member)
+        self._remove_protocols(member)
         member.protocols = request.protocols
-        self._take_in(member)
+        self._add_protocols(member)
         member.is_loaded = False
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
-    def _take_in(self, member: Member) -> None:
+    def _add_protocols(self, member: Member) -> None:
         self.size_bytes += member.size_bytes
-        self._speakers.update({name for name, _ in member.protocols})
+        self._supported_protocols.update({name for name, _ in member.protocols})
 
-    def _leave_out(self, member: Member) -> None:
+    def _remove_protocols(self, member: Member) -> None:
         """No name may stay behind with a count of zero: members may come and go with a new one each time."""
         self.size_bytes -= member.size_bytes
         for name in {name for name, _ in member.protocols}:
-            self._speakers[name] -= 1
-            if not self._speakers[name]:
-                del self._speakers[name]
+            self._supported_protocols[name] -= 1
+            if not self._supported_protocols[name]:
+                del self._supported_protocols[name]
 
-    def park_join(self, member: Member, request: JoinRequest) -> JoinRequest | None:
+    def add_awaiting_join(self, member: Member, request: JoinRequest) -> JoinRequest | None:
         """Let a join wait for the next generation; the one that waited before comes back."""
-        before, member.parked_join = member.parked_join, request
-        self._parked_joins += before is None
+        before, member.awaiting_join = member.awaiting_join, request
+        self._num_awaiting_join += before is None
         return before
 
-    def unpark_join(self, member: Member) -> JoinRequest | None:
+    def remove_awaiting_join(self, member: Member) -> JoinRequest | None:
         """Take the join that waits, if one does."""
-        request, member.parked_join = member.parked_join, None
-        self._parked_joins -= request is not None
+        request, member.awaiting_join = member.awaiting_join, None
+        self._num_awaiting_join -= request is not None
         return request
 
-    def elect_joined_leader(self) -> bool:
+    def maybe_elect_new_joined_leader(self) -> bool:
         """Let somebody lead who has joined; False if nobody has."""
-        if self.leader is not None and self._members[self.leader].parked_join is not None:
+        if self.leader is not None and self._members[self.leader].awaiting_join is not None:
             return True
-        joined = next((member for member in self._members.values() if member.parked_join is not None), None)
+        joined = next((member for member in self._members.values() if member.awaiting_join is not None), None)
         if joined is None:
             return False
         self.leader = joined.member_id
         return True
 
-    def speaks_any(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+    def supports_protocols(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
         """Whether one of `protocols` is spoken by every member."""
-        return any(self._speakers[name] == len(self._members) for name, _ in protocols)
+        return any(self._supported_protocols[name] == len(self._members) for name, _ in protocols)
 
-    def vote(self) -> str:
+    def select_protocol(self) -> str:
         """The next generation's protocol: each votes for the first of its own that all speak; a tie is the eldest's."""
-        candidates = {name for name, count in self._speakers.items() if count == len(self._members)}
+        candidates = {name for name, count in self._supported_protocols.items() if count == len(self._members)}
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self._members.values()
         )

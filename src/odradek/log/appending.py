@@ -14,11 +14,12 @@ from odradek.log.producer_state import AppendedBatch
 from odradek.log.segment import Segment
 from odradek.log.validation import AppendInfo, fetched_batches
 from odradek.log.view import LogView
-from odradek.model import KafkaError
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.control_records import EndTransactionMarker, decode_marker, encode_marker
 from odradek.protocol.record_batch import (
     HEADER_SIZE,
     MAGIC,
+    BatchHeader,
     assign_offset,
     read_header,
     set_log_append_time,
@@ -65,7 +66,7 @@ class AppendableLog(LogView):
                 raise
             return duplicate
         if header.producer_id >= 0:
-            known = self.producers.check(header, has_sequence=from_client)
+            known = self._check_producer(header, has_sequence=from_client)
             if known is not None:
                 return self._duplicate(known)
         first = self.log_end_offset
@@ -80,7 +81,30 @@ class AppendableLog(LogView):
         self._place(view, first, last, timestamp, leader_epoch, now_ms)
         if header.producer_id >= 0:
             self.producers.update(header, first, timestamp, now_ms=now_ms)
+            self._refused.taken(header.producer_id)
         return AppendInfo(first, last, append_time, self.log_start_offset, False)
+
+    def _check_producer(self, header: BatchHeader, *, has_sequence: bool) -> AppendedBatch | None:
+        """Return what `ProducerState.check` does; a batch behind one that was refused gets that one's error."""
+        try:
+            known = self.producers.check(header, has_sequence=has_sequence)
+        except KafkaError as error:
+            if error.code is ErrorCode.out_of_order_sequence_number:
+                self._refused.check(header, self.producers.entries.get(header.producer_id))
+            raise
+        if known is None and header.producer_id not in self.producers.entries:
+            self._refused.check(header, None)
+        return known
+
+    def note_refusal(self, batch: Buffer, error: KafkaError) -> None:
+        """Remember that an idempotent producer's `batch` was refused for a passing reason (see `refused_batches`)."""
+        if len(batch) < HEADER_SIZE:
+            return
+        header = read_header(batch)
+        producer_id, sequence = header.producer_id, header.base_sequence
+        if header.magic == MAGIC and producer_id >= 0 and sequence >= 0 and verify_crc(batch, 0, header):
+            entry = self.producers.entries.get(producer_id)
+            self._refused.note(producer_id, header.producer_epoch, sequence, entry, error)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
         """Return where an idempotent producer's `batch` went the first time; None if it is new, or damaged.

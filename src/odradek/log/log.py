@@ -152,11 +152,16 @@ class Log(AppendableLog):
         lost = self.log_end_offset - self.written_offset
         message = f"{lost} offsets from {self.written_offset} on could not be written to {self.directory}: {error}"
         if may_go_on and is_passing(error):
+            lost_batches = self.producers.batches_since(self.written_offset)
             try:
                 self._truncate(self.written_offset)
             except OSError as second:
                 self._stop(f"{message}; and they could not be taken back: {second}", second)
-            raise LogStorageError(message, is_passing=True) from error
+            refusal = LogStorageError(message, is_passing=True)
+            for producer_id, epoch, sequence in lost_batches:
+                entry = self.producers.entries.get(producer_id)
+                self._refused.note(producer_id, epoch, sequence, entry, refusal)
+            raise refusal from error
         self._pending.clear()
         self.log_end_offset = self.written_offset
         self._stop(message, error)
@@ -397,6 +402,7 @@ class Log(AppendableLog):
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were silent for `producer.id.expiration.ms`; how many."""
+        self._refused.clear()  # it is for batches that are on their way at the same time
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def update_config(self, config: LogConfig) -> None:

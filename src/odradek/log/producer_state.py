@@ -12,7 +12,7 @@ and refuses all else. The state is nothing but replayed batches: it is rebuilt f
 | has a newer epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | has the same epoch | first and last of one of its last five batches | duplicate |
 | has the same epoch | follows the last one (0 follows 2**31 - 1) | taken |
-| has the same epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| has the same epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER, unless the due one was refused (`refused_batches`) |
 
 A transaction begins with a producer's first transactional batch and ends with the marker that a coordinator has the
 broker write; until then a batch of that producer that is not transactional is refused with INVALID_TXN_STATE.
@@ -85,6 +85,10 @@ class ProducerEntry:
     def last_sequence(self) -> int:
         """The sequence number of the last record, -1 if none is known."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def due_sequence(self, epoch: int) -> int:
+        """Return the sequence number that the next batch of that epoch must begin with."""
+        return (self.last_sequence + 1) % _SEQUENCES if epoch == self.epoch else 0
 
 
 class ProducerState:
@@ -189,7 +193,7 @@ class ProducerState:
                 ErrorCode.invalid_producer_epoch,
                 f"producer {header.producer_id} has epoch {epoch}; a newer instance of it has {entry.epoch}",
             )
-        expected = (entry.last_sequence + 1) % _SEQUENCES if epoch == entry.epoch else 0
+        expected = entry.due_sequence(epoch)
         if first != expected and has_sequence and entry.epoch != NO_EPOCH:
             known = self.find(header)
             if known is not None:
@@ -216,6 +220,15 @@ class ProducerState:
             if batch.first_sequence == first and batch.last_sequence == last:
                 return batch
         return None
+
+    def batches_since(self, offset: int) -> list[tuple[int, int, int]]:
+        """Return `(producer id, epoch, first sequence)` of each producer's first known batch from `offset` on."""
+        found = []
+        for producer_id, entry in self.entries.items():
+            batch = next((each for each in entry.batches if each.first_offset >= offset), None)
+            if batch is not None and batch.first_sequence >= 0:
+                found.append((producer_id, entry.epoch, batch.first_sequence))
+        return found
 
     def update(self, header: BatchHeader, first_offset: int, timestamp: int, *, now_ms: int = -1) -> None:
         """Note a batch of data that is appended at `first_offset`, at `now_ms` unless it is read from the log.

@@ -8,6 +8,7 @@ from odradek.log.files import FilePool
 from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
 from odradek.log.reading import collect_aborted, read_batches, size_between
+from odradek.log.refused_batches import RefusedBatches
 from odradek.log.retention import Trash
 from odradek.log.segment import Lender, Segment
 from odradek.log.segments import Segments
@@ -41,6 +42,7 @@ class LogView:
             pool.disk, directory, end_offset=self.log_end_offset, is_clean=loaded.is_clean, now_ms=now_ms
         )
         self._rules = MessageRules(config)
+        self._refused = RefusedBatches()
         self._pending = PendingWrites()
         self._write: WriteJob | None = None
         self._failure: str | None = None

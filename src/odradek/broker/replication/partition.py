@@ -155,9 +155,10 @@ class Partition:
         """
         try:
             self._check_may_append(acks)
-        except KafkaError:
+        except KafkaError as error:
             duplicate = self.log.find_duplicate(records) if self._resigned is None else None
             if duplicate is None:
+                self.log.note_refusal(records, error)
                 raise
             return duplicate
         info = self.log.append(

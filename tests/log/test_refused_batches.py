@@ -1,0 +1,98 @@
+"""Batches behind one that was refused for a passing reason get its error: their producer keeps its epoch (M1)."""
+
+import pytest
+
+from odradek.log import Log, LogConfig, LogStorageError
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.record_batch import assign_offset
+from odradek.protocol.records import encode_batch
+from odradek.testing.disk import MemoryDisk
+
+NOW = 1_800_000_000_000
+NO_REPLICAS = KafkaError(ErrorCode.not_enough_replicas, "t-0 has 1 in-sync replicas and needs 2")
+
+
+def batch(sequence: int, *, epoch: int = 0) -> bytes:
+    return bytes(
+        encode_batch([(NOW, None, b"x" * 50, ())], producer_id=1, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+def append(log: Log, sequence: int, *, epoch: int = 0) -> int:
+    return log.append(batch(sequence, epoch=epoch), leader_epoch=0, now_ms=NOW).first_offset
+
+
+def refusal(log: Log, sequence: int, *, epoch: int = 0) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        append(log, sequence, epoch=epoch)
+    return caught.value.code
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    disk = MemoryDisk()
+    disk.make_directories("/data")
+    return disk
+
+
+@pytest.fixture
+def log(disk: MemoryDisk) -> Log:
+    return Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW)
+
+
+def fail_to_write(disk: MemoryDisk, log: Log) -> None:
+    disk.capacity_bytes = disk.used_bytes()
+    with pytest.raises(LogStorageError, match="No space left"):
+        log.write()
+    disk.capacity_bytes = None
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_a_batch_behind_one_that_found_no_room_is_refused_like_it(disk: MemoryDisk, log: Log, written: int) -> None:
+    for sequence in range(written):
+        append(log, sequence)
+    log.write()
+    append(log, written)
+    append(log, written + 1)
+    fail_to_write(disk, log)
+    for _ in range(2):
+        assert refusal(log, written + 2) == ErrorCode.kafka_storage_error
+        assert refusal(log, written + 1) == ErrorCode.kafka_storage_error
+    for sequence in range(written, written + 4):
+        assert append(log, sequence) == sequence
+    assert refusal(log, written + 5) == ErrorCode.out_of_order_sequence_number
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_a_batch_behind_one_that_lacked_replicas_is_refused_like_it(log: Log, written: int) -> None:
+    for sequence in range(written):
+        append(log, sequence)
+    log.note_refusal(batch(written), NO_REPLICAS)
+    log.note_refusal(batch(written + 1), NO_REPLICAS)
+    assert refusal(log, written + 2) == ErrorCode.not_enough_replicas
+    assert append(log, written) == written
+    assert refusal(log, written + 2) == ErrorCode.out_of_order_sequence_number
+
+
+def test_a_batch_of_another_epoch_is_judged_by_its_sequence_alone(log: Log) -> None:
+    append(log, 0)
+    log.note_refusal(batch(1), NO_REPLICAS)
+    assert refusal(log, 2, epoch=1) == ErrorCode.out_of_order_sequence_number
+    assert append(log, 0, epoch=1) == 1
+
+
+def test_a_refusal_of_a_batch_that_came_from_elsewhere_meanwhile_explains_nothing(log: Log) -> None:
+    """This broker follows, and copies the batch that it refused when it led."""
+    append(log, 0)
+    log.note_refusal(batch(1), NO_REPLICAS)
+    copied = bytearray(batch(1))
+    assign_offset(memoryview(copied), 0, 1, 0)
+    log.append_fetched(copied, now_ms=NOW)
+    assert refusal(log, 3) == ErrorCode.out_of_order_sequence_number
+
+
+def test_refusals_are_forgotten_when_producers_expire(log: Log) -> None:
+    append(log, 0)
+    log.note_refusal(batch(1), NO_REPLICAS)
+    log.expire_producers(NOW)
+    assert refusal(log, 2) == ErrorCode.out_of_order_sequence_number

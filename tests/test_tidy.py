@@ -154,7 +154,6 @@ HEADLESS: Final = re.compile(
 """A sentence without a noun for its subject (STYLE, Plain English); questions are not meant."""
 
 NOT_YET_PLAIN: Final = (
-    "assignors",
     "broker/adoption.py",
     "broker/cleaning.py",
     "broker/cluster",
@@ -179,7 +178,6 @@ NOT_YET_PLAIN: Final = (
     "log",
     "metadata",
     "model/values.py",
-    "partitioners",
     "pipelines",
     "replication",
     "spark",

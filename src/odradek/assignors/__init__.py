@@ -1,7 +1,7 @@
-"""Who gets what: pure functions from partition counts and subscriptions to an assignment (SPEC 3).
+"""Partition assignors: pure functions from partition counts and subscriptions to an assignment (SPEC 3).
 
-`assign` takes plain dicts; `create_assignor` gives the object that a group's leader calls, by name or by import path.
-An assignor keeps nothing between two calls: what members owned, and in which generation, is in their subscriptions.
+`assign` takes plain dicts; `create_assignor` returns the object that a group's leader calls, by name or import path.
+Assignors keep no state: the owned partitions and their generation are in the subscriptions.
 """
 
 from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, MemberSubscription, sorted_members

@@ -1,7 +1,7 @@
-"""Assignments that are described, not built: a million partitions cost nothing until somebody looks at his own.
+"""Assignments that are built lazily, so that a million partitions cost nothing until a member's are read.
 
-`Runs` is a sequence of topic-partitions out of `(topic, range of numbers)`; `LazyAssignment` makes a member's
-sequence when it is first asked for.
+`Runs` is a sequence of topic-partitions made of `(topic, range of numbers)`; `LazyAssignment` builds a member's
+sequence at the first access.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from odradek.model import TopicPartition
 
 
 class Runs(Sequence[TopicPartition]):
-    """Topic-partitions as runs of one topic each; equal to a list or tuple of the same partitions in the same order."""
+    """A sequence of topic-partitions in runs of one topic each; equals a list or tuple of the same partitions."""
 
     __slots__ = ("_ends", "_runs")
 
@@ -23,7 +23,7 @@ class Runs(Sequence[TopicPartition]):
 
     @property
     def runs(self) -> Sequence[tuple[str, range]]:
-        """`(topic, numbers)`, none of them empty."""
+        """The runs, `(topic, numbers)`; none of them is empty."""
         return self._runs
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Runs(Sequence[TopicPartition]):
 
 
 class LazyAssignment(Mapping[str, Sequence[TopicPartition]]):
-    """Members in order; what one gets is computed when it is first asked for, and kept."""
+    """A mapping from members to partitions, computed at the first access and cached."""
 
     def __init__(self, members: Sequence[str], place: Callable[[str], Sequence[TopicPartition]]) -> None:
         self._place = place

@@ -1,7 +1,7 @@
-"""`range`: per topic, consecutive partitions to each subscriber, the first ones get one more.
+"""The assignor `range`: consecutive partitions of each topic to each subscriber; the first subscribers get one more.
 
-With P partitions and C subscribers, n = P // C and m = P % C: the first m members take n + 1, the rest n. Racks are in
-`range_racks`: they change who gets which partition, never how many.
+With P partitions and C subscribers, n = P // C and m = P % C: the first m members get n + 1, the rest n. Racks change
+which partitions a member gets, never how many (`range_racks`).
 """
 
 from odradek.assignors.interface import Assignment, GroupSubscription, sorted_members, subscribers_by_topic
@@ -15,7 +15,6 @@ class RangeAssignor:
     name = "range"
 
     def assign(self, group: GroupSubscription) -> Assignment:
-        """See `Assignor`."""
         subscribers = subscribers_by_topic(group)
         if any(racks_matter(group, topic, members) for topic, members in subscribers.items()):
             return assign_with_racks(group, subscribers)
@@ -35,7 +34,7 @@ class RangeAssignor:
 
 
 def _positions(subscribers: dict[str, list[str]]) -> dict[int, dict[str, int]]:
-    """Where each member stands in each list of subscribers, by the list's identity: equal lists are one object."""
+    """Return each member's position in each list of subscribers, by `id(list)`: equal lists are the same object."""
     return {
         key: {member: position for position, member in enumerate(members)}
         for key, members in {id(members): members for members in subscribers.values()}.items()

@@ -1,7 +1,7 @@
-"""The rack-aware part of `range` (KIP-881): read from the own rack where that costs no balance.
+"""The rack-aware part of `range` (KIP-881): consumers read from their own rack where that keeps the balance.
 
-Topics with equal partition counts and equal subscribers stay co-partitioned: a member gets the same numbers of all
-of them, and racks only decide if one member's rack fits all of these partitions.
+Topics with equal partition counts and equal subscribers stay co-partitioned: a member gets the same numbers of all of
+them, so a rack matches only if it matches for all of these partitions.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from odradek.model import TopicPartition
 
 
 def racks_matter(group: GroupSubscription, topic: str, members: Sequence[str]) -> bool:
-    """Whether some member's rack has replicas of `topic`, and not every rack has all of its partitions."""
+    """Return whether a member's rack has replicas of `topic`, and some rack lacks replicas of a partition."""
     member_racks = {rack for member in members if (rack := group.members[member].rack)}
     racks_of = [set(racks) for racks in group.replica_racks.get(topic, ())]
     all_racks = set().union(*racks_of)
@@ -19,7 +19,7 @@ def racks_matter(group: GroupSubscription, topic: str, members: Sequence[str]) -
 
 
 def assign_with_racks(group: GroupSubscription, subscribers: dict[str, list[str]]) -> Assignment:
-    """First what fits racks, then the rest in order; sorted by topic and number."""
+    """Assign first by matching racks, then the rest in order; each member's partitions are sorted."""
     assignment: dict[str, list[TopicPartition]] = {member: [] for member in sorted_members(group.members)}
     topics = [_Topic(group, topic, members) for topic, members in subscribers.items()]
     together: dict[tuple[int, int], list[_Topic]] = {}
@@ -50,7 +50,7 @@ def _match_together(topics: list["_Topic"], assignment: dict[str, list[TopicPart
 
 
 class _Topic:
-    """How much of one topic is given, to whom, and what is left."""
+    """The unassigned partitions and the assigned counts of one topic."""
 
     def __init__(self, group: GroupSubscription, name: str, members: list[str]) -> None:
         self.name = name
@@ -63,16 +63,16 @@ class _Topic:
         self._share, self._more = divmod(self.partition_count, len(members))
 
     def rack_fits(self, member: str, number: int) -> bool:
-        """A member without a rack takes any partition."""
+        """Return whether the member's rack has a replica of the partition; true for a member without a rack."""
         rack = self._racks[member]
         return not rack or (number < len(self._replica_racks) and rack in self._replica_racks[number])
 
     def room(self, member: str) -> int:
-        """How many more partitions `member` may take."""
+        """Return how many more partitions `member` may get."""
         return max(0, self._share + (self._more > 0) - self._given[member])
 
     def give(self, member: str, numbers: list[int], assignment: dict[str, list[TopicPartition]]) -> None:
-        """Move `numbers` from what is left to `member`."""
+        """Assign the unassigned partitions `numbers` to `member`."""
         assignment[member] += [TopicPartition(self.name, number) for number in numbers]
         self._given[member] += len(numbers)
         self._more -= self._given[member] > self._share
@@ -80,7 +80,7 @@ class _Topic:
             del self._left[number]
 
     def fill(self, may_take: Callable[[str, int], bool], assignment: dict[str, list[TopicPartition]]) -> None:
-        """Give each member, in order, as many of the first partitions that it may take as it has room for."""
+        """Assign to each member, in order, the first partitions that `may_take` allows, up to its quota."""
         for member in self.members:
             room = self.room(member)
             numbers = [number for number in self._left if may_take(member, number)][:room]

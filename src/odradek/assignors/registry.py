@@ -1,4 +1,4 @@
-"""From a strategy's name or import path to its assignor, and `assign`, the face for everybody who has plain dicts."""
+"""Lookup of assignors by name or import path, and `assign`, which takes plain dicts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
@@ -15,9 +15,10 @@ ASSIGNOR_NAMES: Final = tuple(_BUILT_IN)
 
 
 def create_assignor(strategy: str | Assignor) -> Assignor:
-    """An assignor by name, by import path (`package.module:Class` or `package.module.Class`), or as it is.
+    """Return an assignor by name or import path, or `strategy` itself if it is an assignor.
 
-    A class is called without arguments. Raises `ValueError` for an unknown name; the message lists the names.
+    Import paths are `package.module:Class` or `package.module.Class`; the class is called without arguments. Raises
+    `ValueError` for an unknown name; the message lists the names.
     """
     if not isinstance(strategy, str):
         return strategy
@@ -32,11 +33,11 @@ def assign(
     *,
     racks: Mapping[str, Sequence[Collection[str]]] | None = None,
 ) -> Assignment:
-    """Who gets which partition: every member, each with its `(topic, partition)` tuples, built when looked at.
+    """Return every member's partitions, computed at the first access.
 
-    `partitions`: how many each topic has. `members`: the topics of each, or a `MemberSubscription` where there is more
-    to say (generation, rack, instance id). `owned`: what each had in the last generation. `racks`: those that hold a
-    replica, by topic and partition. Raises `ValueError` for an unknown strategy.
+    `partitions`: count by topic. `members`: topics by member, or a `MemberSubscription` with a generation, rack or
+    instance id. `owned`: partitions of each member in the last generation. `racks`: the racks with a replica, by topic
+    and partition. Raises `ValueError` for an unknown strategy.
     """
     assignor = create_assignor(strategy)
     had = owned or {}

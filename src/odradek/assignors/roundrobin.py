@@ -1,7 +1,7 @@
-"""`roundrobin`: all partitions of all topics, by (topic, number), to the members in a ring.
+"""The assignor `roundrobin`: all partitions of all topics, by (topic, number), to the members in a circle.
 
-A member that does not subscribe a topic is passed over. Within one topic the ring is thus the ring of its own
-subscribers, entered at the first one at or after the place where the last topic ended.
+Members that do not subscribe to a topic are skipped. Within one topic the circle therefore consists of its
+subscribers, starting with the first one at or after the position where the last topic ended.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,6 @@ class RoundRobinAssignor:
     name = "roundrobin"
 
     def assign(self, group: GroupSubscription) -> Assignment:
-        """See `Assignor`."""
         ring = sorted_members(group.members)
         places = {member: place for place, member in enumerate(ring)}
         subscribers = subscribers_by_topic(group)

@@ -1,7 +1,7 @@
-"""Where a record goes when it names no partition: Kafka's three generations of rules, two more classes, one's own.
+"""Partitioners: the rules for records without a partition, in Kafka's three generations, and users' own.
 
-A partitioner is any object with `partition(topic, key, value, cluster)`; `create_partitioner` makes one from its name
-or its import path. Nothing here knows a producer: bytes, queues and the cluster's shape come in as arguments.
+A partitioner is any object with `partition(topic, key, value, cluster)`; `create_partitioner` creates one by name or
+import path. Nothing here depends on a producer: bytes, queues and cluster metadata are arguments.
 """
 
 from odradek.partitioners.adaptive import AdaptivePartitioner

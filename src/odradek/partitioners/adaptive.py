@@ -1,7 +1,7 @@
-"""Sticky by bytes, and weighted by how fast brokers take batches: `adaptive`, Kafka's default since 3.3 (KIP-794).
+"""The partitioner `adaptive`, Kafka's default since 3.3 (KIP-794): sticky by bytes, weighted by the brokers' speed.
 
-The producer tells two things: `on_appended` after each record, and `update_load` when it has looked at its queues. A
-partition with few waiting batches is chosen more often, so that a slow broker gets less to do.
+The producer calls `on_appended` after each record, and `update_load` after it has examined its queues. A partition
+with fewer waiting batches is chosen more often, so that a slow broker gets fewer records.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ DEFAULT_BATCH_SIZE: Final = 16384
 
 @dataclass(slots=True)
 class _Topic:
-    """The sticky partition and what went to it; weights as running sums, or none for an even choice."""
+    """The sticky partition and its produced bytes; cumulative weights, or none for a uniform choice."""
 
     partition: int | None = None
     produced_bytes: int = 0
@@ -28,14 +28,20 @@ class _Topic:
 
 
 class AdaptivePartitioner:
-    """By key (unless `ignore_keys`); without one the sticky partition, which changes after `batch_size` bytes."""
+    """By key, unless `ignore_keys`.
+
+    Records without a key go to a sticky partition that changes after `batch_size` bytes.
+    """
 
     def __init__(
         self, *, entropy: Random, batch_size: int = DEFAULT_BATCH_SIZE, ignore_keys: bool = False, adaptive: bool = True
     ) -> None:
-        """`adaptive` is Kafka's `partitioner.adaptive.partitioning.enable`. Raises `ValueError` if `batch_size` < 1."""
+        """Create a partitioner; `adaptive` is Kafka's `partitioner.adaptive.partitioning.enable`.
+
+        Raises `ValueError` if `batch_size` < 1.
+        """
         if batch_size < 1:
-            raise ValueError(f"batch_size is at least 1 byte, not {batch_size}")
+            raise ValueError(f"batch_size must be at least 1 byte, not {batch_size}")
         self._entropy = entropy
         self._batch_size = batch_size
         self._ignore_keys = ignore_keys
@@ -43,7 +49,6 @@ class AdaptivePartitioner:
         self._topics: dict[str, _Topic] = {}
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
-        """See `Partitioner`."""
         if key is not None and not self._ignore_keys:
             return partition_for_key(key, len(cluster.partitions_for_topic(topic)))
         state = self._topics.get(topic)
@@ -56,10 +61,10 @@ class AdaptivePartitioner:
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, cluster: ClusterView, *, batch_ready: bool
     ) -> None:
-        """Count the bytes of a record that this partitioner placed without its key.
+        """Count the bytes of a record that this partitioner placed without using its key.
 
-        The partition changes once it got `batch_size` bytes and `batch_ready`, and always at twice that: a change while
-        a batch is still open would leave that batch small, waiting longer is unfair to the other partitions.
+        The partition changes after `batch_size` bytes if `batch_ready`, and always after twice as many: a change while
+        a batch is open would leave that batch small, but a longer wait would unbalance the partitions.
         """
         state = self._topics.get(topic)
         if state is None or state.partition != partition:
@@ -70,11 +75,11 @@ class AdaptivePartitioner:
             state.produced_bytes = 0
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Weigh the next choices by `max_queue + 1 - queue`.
+        """Weight each partition by `max_queue + 1 - queue`.
 
-        `queue_sizes`: waiting batches by partition, without those that have no leader and those whose broker was not
-        ready for `partitioner.availability.timeout.ms`. `partition_count`: how many have a leader, skipped ones
-        included; if none was skipped and all queues are equal, the choice is even.
+        `queue_sizes`: waiting batches by partition, without partitions that have no leader or whose broker was not
+        ready for `partitioner.availability.timeout.ms`. `partition_count`: the number of partitions with a leader,
+        including skipped ones; if none was skipped and all queues are equal, the choice is uniform.
         """
         if not self._adaptive:
             return

@@ -1,4 +1,4 @@
-"""Counters in a ring: `classic`, Kafka's default until 2.3, and `round_robin`, its class of that name."""
+"""Round-robin partitioners: `classic`, Kafka's default until 2.3, and `round_robin`, Kafka's RoundRobinPartitioner."""
 
 from itertools import count
 from random import Random
@@ -10,7 +10,7 @@ _POSITIVE = 0x7FFFFFFF
 
 
 class _Counters:
-    """One counter per topic; each starts where `start` says."""
+    """One counter per topic, starting at `_start()`."""
 
     def __init__(self) -> None:
         self._counters: dict[str, count[int]] = {}
@@ -19,7 +19,7 @@ class _Counters:
         return 0
 
     def _next(self, topic: str, cluster: ClusterView) -> int:
-        """The next available partition in the ring; the next of all where none is available."""
+        """Return the next available partition, or the next of all partitions if none is available."""
         counter = self._counters.get(topic)
         if counter is None:
             counter = self._counters[topic] = count(self._start())
@@ -28,7 +28,7 @@ class _Counters:
 
 
 class ClassicPartitioner(_Counters):
-    """By key; without one in a ring over the available partitions, from a random start (Kafka's default until 2.3)."""
+    """By key; records without a key go round-robin to the available partitions, starting at a random one."""
 
     def __init__(self, *, entropy: Random) -> None:
         super().__init__()
@@ -38,15 +38,13 @@ class ClassicPartitioner(_Counters):
         return self._entropy.getrandbits(31)
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
-        """See `Partitioner`."""
         if key is not None:
             return partition_for_key(key, len(cluster.partitions_for_topic(topic)))
         return self._next(topic, cluster)
 
 
 class RoundRobinPartitioner(_Counters):
-    """In a ring over the available partitions from the first one, whatever the key (Kafka's RoundRobinPartitioner)."""
+    """Round-robin to the available partitions, whatever the key, starting at the first one."""
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
-        """See `Partitioner`."""
         return self._next(topic, cluster)

@@ -1,4 +1,4 @@
-"""From a name to a partitioner."""
+"""Lookup of partitioners by name or import path."""
 
 from importlib import import_module
 from random import Random
@@ -20,11 +20,12 @@ def create_partitioner(
     ignore_keys: bool = False,
     adaptive: bool = True,
 ) -> Partitioner:
-    """A partitioner by name, by import path (`package.module:Class` or `package.module.Class`), or as it is.
+    """Return a partitioner by name or import path, or `partitioner` itself if it is one.
 
+    Import paths are `package.module:Class` or `package.module.Class`.
     `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
-    are settings of `adaptive`. A class by import path is called without arguments.
-    Raises `ValueError` for an unknown name.
+    are settings of `adaptive`. A class given by import path is called without arguments. Raises `ValueError` for an
+    unknown name.
     """
     if not isinstance(partitioner, str):
         return partitioner

@@ -1,48 +1,48 @@
-"""What a partitioner sees, and what it is: two protocols that a user's own class fits without inheriting anything."""
+"""The interfaces of partitioners. A user's class matches `Partitioner` without inheriting from it."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 
 class ClusterView(Protocol):
-    """What a producer knows of a topic when it places a record."""
+    """The producer's metadata of a topic."""
 
     def partitions_for_topic(self, topic: str) -> Sequence[int]:
-        """Every partition's number, ascending; never empty for a topic that a record is placed in."""
+        """Return the numbers of all partitions, ascending; never empty when a record is placed."""
 
     def available_partitions_for_topic(self, topic: str) -> Sequence[int]:
-        """The numbers of those that have a leader now, ascending; may be empty."""
+        """Return the numbers of the partitions that have a leader, ascending; may be empty."""
 
 
 class Partitioner(Protocol):
-    """Chooses the partition of a record that names none. A record that names one never comes here.
+    """Chooses the partition of a record without one; other records are not passed to it.
 
     `key` and `value` are the serialized bytes, or None.
     """
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
-        """The partition's number, out of `cluster.partitions_for_topic(topic)`."""
+        """Return one of `cluster.partitions_for_topic(topic)`."""
 
 
 @runtime_checkable
 class BatchAware(Protocol):
-    """A partitioner that likes to know of new batches (KIP-480): optional."""
+    """An optional interface of partitioners that are notified of new batches (KIP-480)."""
 
     def on_new_batch(self, topic: str, cluster: ClusterView, previous: int) -> None:
-        """A record that `partition` put on `previous` would open a new batch there; `partition` is then asked again."""
+        """Note that the record would open a new batch on `previous`; `partition` is then called again."""
 
 
 @runtime_checkable
 class LoadAware(Protocol):
-    """A partitioner that follows bytes and queues (KIP-794): optional."""
+    """An optional interface of partitioners that use bytes and queue sizes (KIP-794)."""
 
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, cluster: ClusterView, *, batch_ready: bool
     ) -> None:
-        """A record without a key is in `partition`'s queue; `batch_ready` if a full batch waits there.
+        """Note that a record was appended to `partition`'s queue; `batch_ready`: a full batch waits there.
 
-        Only for records that `partition` placed without looking at a key.
+        Called only for records that `partition` placed without using a key.
         """
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """How many batches wait for each partition that has a leader and whose broker takes them."""
+        """Note the waiting batches of each partition that has a leader and whose broker is ready."""

@@ -1,12 +1,12 @@
-"""Kafka's murmur2, bit for bit as the Java client computes it, so that every client puts a key on the same partition.
+"""Kafka's murmur2, bit for bit as in the Java client, so that every client sends a key to the same partition.
 
 ```
 h = seed ^ length;  for each little-endian 4-byte block k:  k *= m;  k ^= k >> 24;  k *= m;  h = h * m ^ k
 the 1 to 3 bytes that are left:  h ^= them (little-endian);  h *= m
 h ^= h >> 13;  h *= m;  h ^= h >> 15
 ```
-All of it modulo 2**32. Plain Python: a record with a key pays for this on every send, and a call into numpy would cost
-more than the few blocks that a key has. Short keys come again and again, so their hashes are remembered.
+All of it modulo 2**32. It is plain Python because a call into numpy costs more than the few blocks of a usual key.
+Short keys recur, so their hashes are cached.
 """
 
 from functools import lru_cache
@@ -19,13 +19,13 @@ _MASK: Final = 0xFFFFFFFF
 _POSITIVE: Final = 0x7FFFFFFF
 
 _BLOCKS: Final = tuple(Struct(f"<{count}I").unpack_from for count in range(17))
-"""Readers of 0 to 16 blocks; keys longer than 67 bytes make their own."""
-_REMEMBERED_LENGTH: Final = 64
-"""Only keys up to this long are remembered: 16,384 of them cost about 2 MB at most."""
+"""Unpackers of 0 to 16 blocks; longer keys create their own."""
+_MAX_CACHED_LENGTH: Final = 64
+"""Longest key that is cached: 16,384 of them take 2 MB at most."""
 
 
 def murmur2(data: bytes) -> int:
-    """The hash of `data` as an unsigned 32-bit number (Java's is the same bits, signed)."""
+    """Return the hash as an unsigned 32-bit number (Java's has the same bits, signed)."""
     m, mask = _M, _MASK
     length = len(data)
     count = length >> 2
@@ -39,10 +39,10 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-_remembered = lru_cache(maxsize=16384)(murmur2)
+_cached_murmur2 = lru_cache(maxsize=16384)(murmur2)
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """`(murmur2(key) & 0x7fffffff) % partition_count`: where every Java client puts `key` (SPEC 2)."""
-    h = _remembered(key) if len(key) <= _REMEMBERED_LENGTH else murmur2(key)
+    """Return `(murmur2(key) & 0x7fffffff) % partition_count`, the partition in every Java client (SPEC 2)."""
+    h = _cached_murmur2(key) if len(key) <= _MAX_CACHED_LENGTH else murmur2(key)
     return (h & _POSITIVE) % partition_count

@@ -1,4 +1,4 @@
-"""A partition per topic until a batch is full: `sticky`, the default 2.4 to 3.2, and `uniform_sticky` (KIP-480)."""
+"""Sticky partitioners (KIP-480): `sticky`, Kafka's default from 2.4 to 3.2, and `uniform_sticky`."""
 
 from random import Random
 
@@ -7,19 +7,18 @@ from odradek.partitioners.murmur2 import partition_for_key
 
 
 class UniformStickyPartitioner:
-    """The sticky partition, whatever the key (Kafka's UniformStickyPartitioner)."""
+    """One partition per topic until a batch is full, whatever the key (Kafka's UniformStickyPartitioner)."""
 
     def __init__(self, *, entropy: Random) -> None:
         self._entropy = entropy
         self._sticky: dict[str, int] = {}
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
-        """See `Partitioner`."""
         current = self._sticky.get(topic)
         return self._choose(topic, cluster, None) if current is None else current
 
     def on_new_batch(self, topic: str, cluster: ClusterView, previous: int) -> None:
-        """Move on, but only from `previous`: of two batches that were filled at once, the second finds it moved."""
+        """Change the sticky partition, unless it is no longer `previous`: two batches may fill up at once."""
         current = self._sticky.get(topic)
         if current is None or current == previous:
             self._choose(topic, cluster, current)
@@ -38,10 +37,9 @@ class UniformStickyPartitioner:
 
 
 class StickyPartitioner(UniformStickyPartitioner):
-    """By key; without one the sticky partition."""
+    """By key; records without a key go to one partition per topic until a batch is full."""
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
-        """See `Partitioner`."""
         if key is not None:
             return partition_for_key(key, len(cluster.partitions_for_topic(topic)))
         return super().partition(topic, None, value, cluster)

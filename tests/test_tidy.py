@@ -181,7 +181,6 @@ NOT_YET_PLAIN: Final = (
     "pipelines",
     "replication",
     "spark",
-    "stores",
     "testing",
     "transactions",
     "wire",

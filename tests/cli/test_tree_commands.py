@@ -144,9 +144,9 @@ def test_whoever_looks_has_no_session_and_writes_nothing(directory: Path) -> Non
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("memory:", "seen by its own process only"),
-        ("sqlite:///", "the metadata tree is sqlite:///PATH"),
-        ("http://localhost", "the metadata tree is sqlite:///PATH"),
+        ("memory:", "cannot be read by another process"),
+        ("sqlite:///", "the metadata URL must be sqlite:///PATH"),
+        ("http://localhost", "the metadata URL must be sqlite:///PATH"),
         ("zookeeper://one:two/x", "is not HOST or HOST:PORT"),
     ],
 )

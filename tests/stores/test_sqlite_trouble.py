@@ -41,7 +41,7 @@ def patient_store(path: Path) -> tuple[SqliteStore, Patience]:
 
 async def looked(store: SqliteStore, times: int = 2) -> None:
     """Return when the store's timer has looked."""
-    looks, complete = store._look, asyncio.Event()
+    looks, complete = store._poll_once, asyncio.Event()
     left = times
 
     def look() -> None:
@@ -51,10 +51,10 @@ async def looked(store: SqliteStore, times: int = 2) -> None:
             complete.set()
         looks()
 
-    store._look = look
+    store._poll_once = look
     async with asyncio.timeout(60):
         await complete.wait()
-    del store._look
+    del store._poll_once
     await asyncio.sleep(0)
 
 

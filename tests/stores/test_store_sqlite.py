@@ -350,7 +350,7 @@ async def test_a_database_of_something_else_is_left_alone(tmp_path) -> None:
     rows.execute("CREATE TABLE theirs (x)")
     rows.close()
     before = file.read_bytes()
-    with pytest.raises(StorageError, match="something else"):
+    with pytest.raises(StorageError, match="another application"):
         open_store(f"sqlite:///{file}", system_runtime())
     assert file.read_bytes() == before
 
@@ -410,7 +410,7 @@ async def test_a_database_without_room_says_so_once_and_once_that_it_works_again
     store.watch_data("/a", lambda: None)  # it looks from now on
     failing = True
     looks = 0
-    look = store._look
+    look = store._poll_once
 
     def look_or_fail() -> None:
         nonlocal looks
@@ -419,7 +419,7 @@ async def test_a_database_without_room_says_so_once_and_once_that_it_works_again
             raise sqlite3.OperationalError("database or disk is full")
         look()
 
-    store._look = look_or_fail
+    store._poll_once = look_or_fail
     async with asyncio.timeout(30):
         while looks < 4:
             await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from odradek.metadata.store import Create, SessionExpired, SetData
 from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import system_runtime
-from odradek.stores import open_store, zookeeper_patience
+from odradek.stores import open_store, zookeeper_connecting
 from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
 from odradek.testing import eventually
 
@@ -117,7 +117,7 @@ async def test_a_server_that_takes_connections_and_says_nothing_holds_up_no_end(
 
 
 async def test_a_server_that_takes_a_connection_and_says_nothing_is_asked_again(monkeypatch) -> None:
-    monkeypatch.setattr(zookeeper_patience, "_LONGEST_S", 0.1)
+    monkeypatch.setattr(zookeeper_connecting, "_MAX_CONNECT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = ZookeeperStore(
             f"127.0.0.1:{silent.getsockname()[1]}", "", system_runtime(), session_timeout_ms=1_000_000

@@ -1,7 +1,8 @@
-"""The znode tree in memory, in SQLite and in ZooKeeper, behind `metadata.store.Store`.
+"""Implementations of `metadata.store.Store`: the znode tree in memory, in SQLite and in ZooKeeper.
 
-What operations mean is written once, in `semantics`; a store adds where nodes are kept, what a session is, and how a
-change reaches the watches of other sessions. `open_store` chooses by URL, `open_reader` for those who only look.
+`semantics` defines the operations for the stores that keep nodes themselves; each store adds the storage, the
+sessions, and the way in which changes reach the watches of other sessions. `open_store` chooses a store by URL;
+`open_reader` opens the tree for reading only.
 """
 
 from odradek.stores.memory import MemoryStore, MemoryTree

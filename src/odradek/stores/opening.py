@@ -1,4 +1,4 @@
-"""Which store a URL means."""
+"""The choice of a store by URL."""
 
 import sqlite3
 from typing import Final
@@ -12,7 +12,7 @@ from odradek.stores.sqlite_reader import SqliteReader
 from odradek.stores.sqlite_tree import SqliteTree
 
 READER_CONNECTION_TIMEOUT_MS: Final = 6_000
-"""Somebody sits there and waits."""
+"""Shorter than a broker's: a person waits for the command."""
 
 
 def open_store(
@@ -24,10 +24,10 @@ def open_store(
 ) -> Store:
     """Begin a session with the tree at `url`.
 
-    That is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree.
-    `session_timeout_ms`: how long a silent session keeps its ephemeral nodes. `connection_timeout_ms`: how long a call
-    waits for a ZooKeeper server to answer, as long as a session lasts if None. Raises `ConfigurationError` for another
-    URL, `StorageError` if the file is not a tree or cannot be had.
+    `url` is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree.
+    `session_timeout_ms`: how long a session without contact keeps its ephemeral nodes. `connection_timeout_ms`: how
+    long a call waits for a ZooKeeper server; None: as long as a session lasts. Raises `ConfigurationError` for another
+    URL, `StorageError` if the file is not a tree or cannot be opened.
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
@@ -37,18 +37,18 @@ def open_store(
 
 
 def open_reader(url: str, runtime: Runtime) -> Reader:
-    """Look at the tree at `url` without a part in it: nothing is created, and in SQLite there is not even a session.
+    """Open the tree at `url` for reading: creates nothing, and no session in SQLite.
 
-    In ZooKeeper every connection has a session; this one owns nothing. Raises as `open_store`.
+    In ZooKeeper every connection has a session; this one owns no nodes. Raises the errors of `open_store`.
     """
     if url == "memory:":
-        raise ConfigurationError("a tree in memory is seen by its own process only")
+        raise ConfigurationError("a tree in memory cannot be read by another process")
     if (path := _sqlite_path(url)) is None:
         return _zookeeper_store(url, runtime, DEFAULT_SESSION_TIMEOUT_MS, READER_CONNECTION_TIMEOUT_MS, reads_only=True)
     tree = SqliteTree(path, reads_only=True)
     try:
         reader = SqliteReader(tree, runtime.clock)
-        tree.stop_waiting()
+        tree.disable_busy_timeout()
     except sqlite3.Error as error:
         tree.close()
         raise StorageError(f"can't read the metadata database {path}: {error}") from None
@@ -69,7 +69,7 @@ def _zookeeper_store(
 ) -> Store:
     if not url.startswith("zookeeper://"):
         raise ConfigurationError(
-            f"the metadata tree is sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
+            f"the metadata URL must be sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
         )
     try:
         from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url

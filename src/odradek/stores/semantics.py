@@ -1,7 +1,7 @@
-"""What the tree's operations mean, for every store that keeps its nodes itself: ZooKeeper's rules, no more.
+"""The tree's operations, for every store that keeps its nodes itself: ZooKeeper's rules.
 
-`apply` runs operations against a `Tree` that is inside a transaction, and tells which nodes changed; when it raises,
-the caller undoes the transaction. Ephemeral nodes belong to a session's number, which is never 0.
+`apply` runs operations against a `Tree` inside a transaction and returns the changed nodes; if it raises, the caller
+rolls the transaction back. Ephemeral nodes are owned by a session's number, which is never 0.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ from odradek.metadata.store import (
 
 ROOT: Final = "/"
 PERSISTENT: Final = 0
-"""The owner of a node that outlives its session."""
+"""The owner of a persistent node."""
 
 
 class Record(NamedTuple):
-    """A node as it is kept. `next_sequence`: the number of its next sequence child."""
+    """A stored node. `next_sequence`: the number of its next sequential child."""
 
     data: bytes
     version: int
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A node that changed. `existence`: created or deleted, which its parent's watches hear of too."""
+    """A changed node. `existence`: created or deleted, which also fires its parent's child watches."""
 
     path: str
     existence: bool
@@ -50,20 +50,20 @@ class Tree(Protocol):
     """Nodes by path, inside a transaction."""
 
     def find(self, path: str) -> Record | None:
-        """The node, or `None`."""
+        """Return the node, None if there is none."""
 
     def save(self, path: str, record: Record) -> None:
-        """Put a node there, in place of the one that was."""
+        """Write a node, replacing an existing one."""
 
     def remove(self, path: str) -> None:
-        """Take the node away."""
+        """Remove the node."""
 
     def has_children(self, path: str) -> bool:
-        """Whether there are nodes below."""
+        """Return whether the node has children."""
 
 
 def check_path(path: str) -> str:
-    """Return `path`, or raise `StoreError` if it can't be one of a tree."""
+    """Return `path`, or raise `StoreError` if it is not a valid path."""
     parts = path.split("/")[1:] if path.startswith("/") else [""]
     if path != ROOT and ("\0" in path or any(part in {"", ".", ".."} for part in parts)):
         raise StoreError(path, f"{path!r} is no path of a metadata tree")
@@ -73,9 +73,9 @@ def check_path(path: str) -> str:
 def apply(
     tree: Tree, operations: Sequence[Operation], *, session: int, transaction: int
 ) -> tuple[list[Result], list[Change]]:
-    """Do all operations; `transaction` is the number that new nodes are marked with.
+    """Run all operations; `transaction` is the number that new nodes are marked with.
 
-    Raises the `StoreError` of the first operation that fails; the caller undoes those before it.
+    Raises the `StoreError` of the first operation that fails; the caller rolls back those before it.
     """
     results: list[Result] = []
     changes: list[Change] = []

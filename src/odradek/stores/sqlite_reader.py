@@ -1,7 +1,7 @@
-"""A SQLite tree as somebody sees who only looks: no session, and nothing is written, not even when it is opened.
+"""Reading of a SQLite tree: without a session and without any write, even when opening it.
 
-Changes are looked for every `POLL_INTERVAL_S`; looking costs about 10 µs while there are none. What another process
-holds for a moment is waited for, without blocking the loop.
+Changes are polled every `POLL_INTERVAL_S`, at about 10 µs while there are none. Operations wait for the locks of other
+processes without blocking the loop.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from odradek.stores.watches import Watches
 T = TypeVar("T")
 POLL_INTERVAL_S: Final = 0.02
 _BUSY_TIMEOUT_S: Final = 10.0
-_SILENT_WAIT_S: Final = 1.0
+_LOG_BUSY_AFTER_S: Final = 1.0
 _log = logging.getLogger("odradek.stores")
 
 
 class SqliteReader:
-    """What can be read in `tree`, which is closed with it. See `Reader`."""
+    """Implements `Reader` for `tree` and closes it."""
 
     def __init__(self, tree: SqliteTree, clock: Clock) -> None:
         self._tree = tree
@@ -33,38 +33,32 @@ class SqliteReader:
         self._watches = Watches()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._trouble = ""
-        """Why the last look failed: said once, not at every look."""
+        self._logged_error = ""
+        """The error of the last poll, so that it is logged once."""
         self._busy_since: float | None = None
         self._seen_version = tree.data_version()
         self._seen_change = tree.last_change()
 
     async def get(self, path: str) -> Node | None:
-        """See `Reader`."""
         return (await self.get_many((path,)))[0]
 
     async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
-        """See `Reader`."""
         wanted = [check_path(path) for path in paths]
         return await self._attempt(lambda: self._tree.nodes(wanted))
 
     async def children(self, path: str) -> list[str]:
-        """See `Reader`."""
         check_path(path)
         return await self._attempt(lambda: self._tree.names(path))
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """See `Reader`."""
         self._start_polling()
         return self._watches.add_data(check_path(path), callback)
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """See `Reader`."""
         self._start_polling()
         return self._watches.add_children(check_path(path), callback)
 
     async def close(self) -> None:
-        """See `Reader`."""
         if not self._closed:
             self._end()
 
@@ -76,7 +70,10 @@ class SqliteReader:
         self._tree.close()
 
     async def _attempt(self, work: Callable[[], T]) -> T:
-        """Do `work` when no other process is in the way. Raises `UnavailableError` if one stays there."""
+        """Run `work`, again while another process holds the database.
+
+        Raise `UnavailableError` after `_BUSY_TIMEOUT_S`.
+        """
         deadline = self._clock.monotonic() + _BUSY_TIMEOUT_S
         delay_s = 0.001
         while True:
@@ -99,45 +96,45 @@ class SqliteReader:
             self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
 
     def _poll(self) -> None:
-        """The outermost edge of a timer: an error is logged, and the next poll tries again."""
+        """Poll for changes. Errors are logged, and the next poll tries again."""
         self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
         try:
-            self._look()
+            self._poll_once()
         except (sqlite3.Error, OSError) as error:
-            self._complain(error)
+            self._log_error(error)
         else:
             self._busy_since = None
-            if self._trouble:
-                self._trouble = ""
+            if self._logged_error:
+                self._logged_error = ""
                 _log.info("the metadata database %s works again", self._tree.path)
 
-    def _complain(self, error: Exception) -> None:
-        """Say what is wrong, once; another process may be in the way for a moment."""
-        now, trouble = self._clock.monotonic(), str(error)
+    def _log_error(self, error: Exception) -> None:
+        """Log an error once; a busy database only after `_LOG_BUSY_AFTER_S`."""
+        now, text = self._clock.monotonic(), str(error)
         if is_busy(error):
             self._busy_since = now if self._busy_since is None else self._busy_since
-            if now - self._busy_since < _SILENT_WAIT_S:
+            if now - self._busy_since < _LOG_BUSY_AFTER_S:
                 return
-            trouble = "another process holds it, and nothing can be written"
-        if trouble != self._trouble:
-            self._trouble = trouble
-            _log.error("the metadata database %s fails: %s", self._tree.path, trouble)
+            text = "another process holds it, and nothing can be written"
+        if text != self._logged_error:
+            self._logged_error = text
+            _log.error("the metadata database %s fails: %s", self._tree.path, text)
 
-    def _look(self) -> None:
-        """What the timer does: look for changes."""
+    def _poll_once(self) -> None:
+        """Look for changes."""
         self._has_changed()
 
     def _has_changed(self) -> bool:
-        """Whether anybody has written since this was last asked; the watches are fired then."""
+        """Return whether another connection has committed since the last call; fire the watches if so."""
         version = self._tree.data_version()
         if version == self._seen_version:
             return False
-        self._catch_up()
+        self._fire_changes()
         self._seen_version = version
         return True
 
-    def _catch_up(self) -> None:
-        """Fire the watches of what changed, by this connection or another."""
+    def _fire_changes(self) -> None:
+        """Fire the watches of changes by this connection or another."""
         self._seen_change, changes = self._tree.changes_since(self._seen_change)
         if changes is None:
             self._watches.fire_all()

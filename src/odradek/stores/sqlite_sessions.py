@@ -1,13 +1,14 @@
-"""Who is alive: sessions of a SQLite tree, each a row with a lease and a file lock in the directory `PATH.sessions`.
+"""Sessions of a SQLite tree, each a row with a lease and a file lock in the directory `PATH.sessions`.
 
-    lock held, lease running     alive
-    lock held, lease run out     stopped, or its loop is stuck: buried; it notices when it goes on
-    lock free                    its process died: buried at once
+    lock held, lease valid       alive
+    lock held, lease expired     the process is stopped or its loop blocked: expired by another session
+    lock free                    its process died: expired at once
 
-Burying is deleting the session's nodes and its row in one transaction; any process may do it. A session takes its lock
-before it writes its row, so whoever sees a row finds its lock held. Files that no row names are swept away by whoever
-begins; a lock counts only if its file is still there when it is taken. Leases count the machine's monotonic clock,
-which all its processes share and nobody sets; after a reboot old leases mean nothing, but old locks are free.
+To expire a session, any process deletes its nodes and its row in one transaction; a process that continues afterwards
+finds its row missing. A session takes its lock before it writes its row, so a row's lock is held from the start. Lock
+files without a row are removed by the next session that begins; a lock is valid only if its file still exists after
+locking. Leases use the machine's monotonic clock, which its processes share; after a reboot old leases are
+meaningless, but old locks are free.
 """
 
 import logging
@@ -23,19 +24,19 @@ from odradek.stores.semantics import apply
 from odradek.stores.sqlite_tree import Session, SqliteTree
 
 _RENEWALS_PER_LEASE: Final = 3
-_MOST_SWEEPERS: Final = 100
-"""How many processes may begin in the very moment between another's making a lock file and locking it."""
+_MAX_LOCK_ATTEMPTS: Final = 100
+"""Limit of attempts to lock a new file: other processes may remove it between its creation and its locking."""
 _log = logging.getLogger("odradek.stores")
 
 
 class SessionGoneError(Exception):
-    """Somebody buried this session."""
+    """Another process expired this session."""
 
 
 class SqliteSession:
-    """The session of this process, and what it knows of the others. Methods raise `sqlite3.Error` and `OSError`.
+    """The session of this process, and the sessions of others. Methods raise `sqlite3.Error` and `OSError`.
 
-    `lease_ms` is until when nobody buries it but for a free lock.
+    No process expires it before `lease_ms`, unless its lock is free.
     """
 
     def __init__(self, tree: SqliteTree, runtime: Runtime, *, timeout_ms: int) -> None:
@@ -45,11 +46,11 @@ class SqliteSession:
         self._directory = f"{tree.path}.sessions"
         self._others: list[Session] = []
         runtime.disk.make_directories(self._directory)
-        self._sweep()
+        self._remove_stale_locks()
         self.session_id, self._lock, self.lease_ms = self._begin()
 
     def commit(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
-        """Do operations in one transaction. Raises `StoreError`, or `SessionGoneError` if `session_id` is dead."""
+        """Run operations in a transaction. Raises `StoreError`, or `SessionGoneError` if `session_id` has expired."""
 
         def work() -> list[Result]:
             if session_id != self.session_id or self._tree.session(session_id) is None:
@@ -58,8 +59,8 @@ class SqliteSession:
 
         return self._tree.write(work)
 
-    def begin_again(self) -> bool:
-        """After the session was buried: begin a new one. False if it is alive after all."""
+    def begin_new(self) -> bool:
+        """Begin a new session if this one has expired; return whether it had."""
         if self._tree.session(self.session_id) is not None:
             return False
         session_id, lock = self.session_id, self._lock
@@ -68,7 +69,7 @@ class SqliteSession:
         return True
 
     def renew_if_due(self) -> None:
-        """Prolong the lease after a third of it. Raises `SessionGoneError`."""
+        """Renew the lease after a third of its time. Raises `SessionGoneError`."""
         if self._now_ms() < self.lease_ms - self._timeout_ms + self._timeout_ms // _RENEWALS_PER_LEASE:
             return
 
@@ -79,33 +80,33 @@ class SqliteSession:
 
         self.lease_ms = self._tree.write_unsynced(work)
 
-    def look(self) -> None:
-        """Read who else has a session. Raises `SessionGoneError` if this one has none."""
+    def refresh(self) -> None:
+        """Read the other sessions. Raises `SessionGoneError` if this one has expired."""
         sessions = self._tree.sessions()
         self._others = [each for each in sessions if each.session_id != self.session_id]
         if len(self._others) == len(sessions):
             raise SessionGoneError
 
-    def bury_dead(self) -> bool:
-        """Bury whoever died or is late. True if there was one: nodes may have changed."""
-        buried = [other for other in self._others if self._bury_if_dead(other)]
-        if buried:
-            self.look()
-        return bool(buried)
+    def expire_dead(self) -> bool:
+        """Expire the sessions of dead or late processes; return whether there were any: nodes may have changed."""
+        expired = [other for other in self._others if self._expire_if_dead(other)]
+        if expired:
+            self.refresh()
+        return bool(expired)
 
     def end(self) -> None:
         """Delete this session and its nodes."""
         self._tree.write(lambda: self._delete(self.session_id))
 
     def release(self) -> None:
-        """Let go of the lock, so that others bury what `end` did not reach."""
+        """Release the lock, so that other processes expire the session if `end` failed."""
         self._release(self.session_id, self._lock)
 
     def _begin(self) -> tuple[int, DiskLock, int]:
-        """A new session: its number, its lock, and its lease. Those who died before are buried first."""
+        """Expire dead sessions, then begin a new one: return its number, lock and lease."""
         self._others = self._tree.sessions()
         for other in self._others:
-            self._bury_if_dead(other)
+            self._expire_if_dead(other)
         session_id, lock = self._take_lock()
         try:
             lease_ms = self._tree.write(lambda: self._write_row(session_id))
@@ -116,19 +117,22 @@ class SqliteSession:
         return session_id, lock, lease_ms
 
     def _take_lock(self) -> tuple[int, DiskLock]:
-        """A number and its lock; another number if somebody sweeps the new file away before it is locked."""
-        for _ in range(_MOST_SWEEPERS):
+        """Return a new session's number and lock.
+
+        Retries with another number if the file is removed before it is locked.
+        """
+        for _ in range(_MAX_LOCK_ATTEMPTS):
             session_id = self._runtime.entropy.getrandbits(62) + 1
             with suppress(BlockingIOError):
                 return session_id, self._runtime.disk.lock(self._lock_path(session_id), _holder())
-        raise BlockingIOError(f"other processes take every lock in {self._directory}")
+        raise BlockingIOError(f"other processes removed each new lock file in {self._directory}")
 
     def _write_row(self, session_id: int) -> int:
         lease_ms = self._now_ms() + self._timeout_ms
         self._tree.save_session(Session(session_id, lease_ms, _holder()))
         return lease_ms
 
-    def _bury_if_dead(self, other: Session) -> bool:
+    def _expire_if_dead(self, other: Session) -> bool:
         try:
             lock = self._runtime.disk.lock(self._lock_path(other.session_id), _holder())
         except BlockingIOError:
@@ -136,16 +140,16 @@ class SqliteSession:
                 return False
             return self._tree.write(lambda: self._delete(other.session_id, late_only=True))
         try:
-            buried = self._tree.write(lambda: self._delete(other.session_id))
+            expired = self._tree.write(lambda: self._delete(other.session_id))
         except sqlite3.Error:
             lock.release()
             raise
         self._release(other.session_id, lock)
-        _log.info("buried the session of %s with %s", other.holder, self._tree.path)
-        return buried
+        _log.info("expired the session of %s with %s", other.holder, self._tree.path)
+        return expired
 
     def _delete(self, session_id: int, *, late_only: bool = False) -> bool:
-        """The inside of a transaction: delete a session and its nodes, unless its lease was renewed meanwhile."""
+        """Delete a session and its nodes, unless its lease was renewed meanwhile. Needs a transaction."""
         row = self._tree.session(session_id)
         if row is None or (late_only and row.lease_ms >= self._now_ms()):
             return False
@@ -159,8 +163,8 @@ class SqliteSession:
         self._tree.record_changes(changes)
         return results
 
-    def _sweep(self) -> None:
-        """Remove lock files that no row names: their processes died between the two."""
+    def _remove_stale_locks(self) -> None:
+        """Remove lock files without a row: their processes died between creating the two."""
         known = {f"{session.session_id:016x}" for session in self._tree.sessions()}
         for name in self._runtime.disk.list(self._directory):
             if name not in known and len(name) == 16:
@@ -182,7 +186,7 @@ class SqliteSession:
         try:
             self._runtime.disk.remove(path)
         except FileNotFoundError:
-            _log.debug("the lock %s is gone already", path)
+            _log.debug("the lock file %s was already removed", path)
 
     def _lock_path(self, session_id: int) -> str:
         return f"{self._directory}/{session_id:016x}"

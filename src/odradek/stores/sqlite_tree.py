@@ -1,11 +1,11 @@
-"""The SQLite file of a tree: its tables, and transactions on it. No sessions' rules, no watches, no waiting.
+"""The SQLite file of a tree: its tables and transactions, without the rules of sessions, watches or waiting.
 
     nodes     path (key), parent, data, version, owner (session or 0), created (transaction), next_sequence
     sessions  id, lease_ms (by the machine's monotonic clock), holder (a note for people)
     changes   number (rises by 1, never used twice), path, existence; only the newest CHANGES_KEPT
 
-A file is a tree if its `application_id` is ours; `user_version` is the version of these tables. Every commit but
-that of a lease is synced, so that what the tree said before a power failure it says after it.
+A file is a tree if its `application_id` is `APPLICATION_ID`; `user_version` is the version of these tables. Every
+commit but a lease's is synced, so that it survives a power failure.
 """
 
 import os
@@ -24,7 +24,7 @@ T = TypeVar("T")
 APPLICATION_ID: Final = 0x4F445244
 SCHEMA_VERSION: Final = 1
 CHANGES_KEPT: Final = 10_000
-"""A session that has missed more than this is told that anything may have changed."""
+"""A session that has missed more changes fires all of its watches."""
 _PRUNE_EVERY: Final = 1_000
 _OPENING_TIMEOUT_S: Final = 5.0
 
@@ -44,7 +44,7 @@ _SCHEMA: Final = (
 
 
 class Session(NamedTuple):
-    """Another session: until when it need not be heard of, and who it is."""
+    """A session's row: its number, the end of its lease, and its process."""
 
     session_id: int
     lease_ms: int
@@ -52,12 +52,12 @@ class Session(NamedTuple):
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether another process is in the way, for now."""
+    """Return whether another process holds a lock that the operation needs."""
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def _why_closed(path: str, error: sqlite3.Error, *, flags: int) -> str:
-    """Why a database cannot be opened: of a file or a folder that is refused, the system says more than SQLite does."""
+def _open_error(path: str, error: sqlite3.Error, *, flags: int) -> str:
+    """Return why a database cannot be opened; the system's error for a file or directory says more than SQLite's."""
     folder = os.path.dirname(path) or "."
     try:
         os.close(os.open(path, flags | os.O_CLOEXEC))
@@ -73,16 +73,16 @@ class SqliteTree:
     """One connection. Methods raise `sqlite3.Error`; those that read or write nodes need a transaction of `write`."""
 
     def __init__(self, path: str, *, reads_only: bool = False) -> None:
-        """Open the tree, or create it; with `reads_only` it must be there, and `write` fails."""
+        """Open or create the tree; with `reads_only` it must exist, and `write` fails."""
         self.path = path
         self._identity: tuple[int, int] | None = None
         if reads_only and not os.path.exists(path):
             raise StorageError(f"there is no metadata database {path}")
         if not reads_only and os.path.exists(path):
-            for place in (path, os.path.dirname(path) or "."):  # beside the database SQLite keeps two other files
+            for place in (path, os.path.dirname(path) or "."):  # SQLite creates two other files beside the database
                 if not os.access(place, os.W_OK):
                     raise StorageError(f"can't open the metadata database {path}: this user may not write {place}")
-        # SQLite's way to say how a file is to be opened; the path of a URI is percent-encoded.
+        # The mode is a parameter of the URI, whose path is percent-encoded.
         address = f"file:{quote(path)}?mode={'ro' if reads_only else 'rwc'}"
         try:
             self._connection = sqlite3.connect(
@@ -94,7 +94,7 @@ class SqliteTree:
                 cached_statements=64,
             )
         except sqlite3.Error as error:
-            reason = _why_closed(path, error, flags=os.O_RDONLY if reads_only else os.O_RDWR)
+            reason = _open_error(path, error, flags=os.O_RDONLY if reads_only else os.O_RDWR)
             raise StorageError(f"can't open the metadata database {path}: {reason}") from None
         try:
             self._prepare(reads_only=reads_only)
@@ -107,18 +107,18 @@ class SqliteTree:
         found = os.stat(path)
         self._identity = found.st_dev, found.st_ino
 
-    def stop_waiting(self) -> None:
-        """Fail at once from now on where another process is in the way; while a store opens, SQLite waits."""
+    def disable_busy_timeout(self) -> None:
+        """Make operations fail at once on a lock of another process; while a store opens, SQLite waits for it."""
         self._connection.execute("PRAGMA busy_timeout = 0")
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    def check_place(self) -> None:
-        """Raise `FileNotFoundError` if the file is not where it was opened: what is written there, nobody else sees."""
+    def check_identity(self) -> None:
+        """Raise `FileNotFoundError` if the file was removed or replaced: other processes would not see the writes."""
         if self._identity is None:
-            return  # it is only being opened
+            return  # still opening
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
@@ -127,8 +127,8 @@ class SqliteTree:
             raise FileNotFoundError("the file was replaced by another one while it was in use")
 
     def write(self, work: Callable[[], T]) -> T:
-        """Run `work` in a transaction that is committed if it returns and undone if it raises."""
-        self.check_place()
+        """Run `work` in a transaction; commit if it returns, roll back if it raises."""
+        self.check_identity()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             result = work()
@@ -140,7 +140,7 @@ class SqliteTree:
         return result
 
     def write_unsynced(self, work: Callable[[], T]) -> T:
-        """`write` for what means nothing after a power failure: it does not wait for the disk."""
+        """Run `write` without waiting for the disk, for data that is meaningless after a power failure."""
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:
             return self.write(work)
@@ -148,29 +148,25 @@ class SqliteTree:
             self._connection.execute("PRAGMA synchronous = FULL")
 
     def find(self, path: str) -> Record | None:
-        """See `Tree`."""
         found = self._connection.execute(
             "SELECT data, version, owner, created, next_sequence FROM nodes WHERE path = ?", (path,)
         ).fetchone()
         return None if found is None else Record._make(found)
 
     def save(self, path: str, record: Record) -> None:
-        """See `Tree`."""
         self._connection.execute(
             "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?)",
             (path, "" if path == ROOT else parent(path), *record),
         )
 
     def remove(self, path: str) -> None:
-        """See `Tree`."""
         self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))
 
     def has_children(self, path: str) -> bool:
-        """See `Tree`."""
         return self._connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (path,)).fetchone() is not None
 
     def nodes(self, paths: Iterable[str]) -> list[Node | None]:
-        """Nodes as `Store.get_many` gives them, all of one moment."""
+        """Implement `Store.get_many`, reading all nodes in one snapshot."""
         self._connection.execute("BEGIN")
         try:
             records = [self.find(path) for path in paths]
@@ -179,24 +175,24 @@ class SqliteTree:
         return [None if record is None else Node(*record[:4]) for record in records]
 
     def names(self, path: str) -> list[str]:
-        """Names of a node's children, sorted; raises `NoNode`."""
+        """Return the names of a node's children, sorted. Raises `NoNode`."""
         rows = self._connection.execute("SELECT path FROM nodes WHERE parent = ? ORDER BY path", (path,)).fetchall()
         if not rows and self.find(path) is None:
             raise NoNode(path)
         return [name_of(row[0]) for row in rows]
 
     def owned(self, session: int) -> list[str]:
-        """Paths of a session's ephemeral nodes."""
+        """Return the paths of a session's ephemeral nodes."""
         rows = self._connection.execute("SELECT path FROM nodes WHERE owner = ?", (session,)).fetchall()
         return [row[0] for row in rows]
 
     def last_change(self) -> int:
-        """The number of the newest change."""
+        """Return the number of the newest change."""
         row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
         return 0 if row is None else int(row[0])
 
     def changes_since(self, number: int) -> tuple[int, list[Change] | None]:
-        """The newest number, and the changes after `number`; `None` if some of them are no longer kept."""
+        """Return the newest number and the changes after `number`, None if some of them were pruned."""
         rows = self._connection.execute(
             "SELECT number, path, existence FROM changes WHERE number > ? ORDER BY number", (number,)
         ).fetchall()
@@ -206,7 +202,7 @@ class SqliteTree:
         return rows[-1][0], changes if rows[0][0] == number + 1 else None
 
     def record_changes(self, changes: Sequence[Change]) -> None:
-        """Tell the other sessions what this transaction changed."""
+        """Record this transaction's changes for the other sessions, and prune old ones."""
         before = self.last_change()
         self._connection.executemany("INSERT INTO changes (path, existence) VALUES (?, ?)", changes)
         if before // _PRUNE_EVERY != (before + len(changes)) // _PRUNE_EVERY:
@@ -214,27 +210,27 @@ class SqliteTree:
             self._connection.execute("DELETE FROM changes WHERE number <= ?", (oldest,))
 
     def data_version(self) -> int:
-        """A number that changes when another connection has committed something."""
+        """Return a number that changes with every commit of another connection."""
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def sessions(self) -> list[Session]:
-        """All sessions, dead ones too."""
+        """Return all sessions, including dead ones."""
         rows = self._connection.execute("SELECT id, lease_ms, holder FROM sessions").fetchall()
         return [Session._make(row) for row in rows]
 
     def session(self, session_id: int) -> Session | None:
-        """One session, if it is still there."""
+        """Return a session, None if it has none."""
         row = self._connection.execute(
             "SELECT id, lease_ms, holder FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
         return None if row is None else Session._make(row)
 
     def save_session(self, session: Session) -> None:
-        """Begin a session or prolong its lease."""
+        """Write a new session's row or a renewed lease."""
         self._connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session)
 
     def remove_session(self, session_id: int) -> None:
-        """End a session; its nodes are the caller's to delete."""
+        """Delete a session's row; the caller deletes its nodes."""
         self._connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
     def _prepare(self, *, reads_only: bool) -> None:
@@ -251,16 +247,19 @@ class SqliteTree:
         self._connection.execute("PRAGMA synchronous = FULL")
 
     def _create_tables(self) -> None:
-        """Make a new file a tree, unless somebody else just did; a file with tables of others is left alone."""
+        """Create the tables in a new file, unless another process just did.
+
+        Raises `StorageError` for a foreign database.
+        """
         if self._pragma("application_id") == APPLICATION_ID:
             return
         if self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
-            raise StorageError(f"{self.path} is a SQLite database of something else, not a metadata tree")
+            raise StorageError(f"{self.path} is a SQLite database of another application, not a metadata tree")
         for statement in _SCHEMA:
             self._connection.execute(statement)
 
     def _use_write_ahead_log(self) -> None:
-        """SQLite does not wait for its busy time-out here when two processes create one file at once."""
+        """Set WAL mode, retrying: SQLite ignores its busy time-out here if two processes create the file at once."""
         if self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             return
         deadline = time.monotonic() + _OPENING_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""The watches of one session: who wants to hear of which path, and that each hears once for many changes."""
+"""The watches of one session, by path; several changes before the callback runs cause one call."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from odradek.stores.semantics import Change
 
 
 class _Watch:
-    """One callback under one path. `_due`: a call is on its way already."""
+    """One callback of one path. `_due`: a call is scheduled."""
 
     __slots__ = ("_callback", "_due", "_path", "_table")
 
@@ -20,7 +20,6 @@ class _Watch:
         table.setdefault(path, []).append(self)
 
     def cancel(self) -> None:
-        """See `Watch`."""
         if self._callback is None:
             return
         self._callback = None
@@ -30,7 +29,7 @@ class _Watch:
             del self._table[self._path]
 
     def fire(self) -> None:
-        """Call back in the loop's next turn, once."""
+        """Schedule the callback for the loop's next iteration, once."""
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._call)
@@ -49,15 +48,15 @@ class Watches:
         self._children: dict[str, list[_Watch]] = {}
 
     def add_data(self, path: str, callback: Callable[[], None]) -> _Watch:
-        """See `Store.watch_data`."""
+        """Add a callback for `Store.watch_data`."""
         return _Watch(self._data, path, callback)
 
     def add_children(self, path: str, callback: Callable[[], None]) -> _Watch:
-        """See `Store.watch_children`."""
+        """Add a callback for `Store.watch_children`."""
         return _Watch(self._children, path, callback)
 
     def fire(self, changes: Iterable[Change]) -> None:
-        """Call back whoever watches what changed."""
+        """Fire the watches of changed nodes."""
         for path, existence in changes:
             for watch in self._data.get(path, ()):
                 watch.fire()
@@ -66,35 +65,35 @@ class Watches:
                     watch.fire()
 
     def fire_children(self, path: str) -> None:
-        """Call back whoever watches the children of `path`: some came or went."""
+        """Fire the child watches of `path`."""
         for watch in self._children.get(path, ()):
             watch.fire()
 
     def has_data(self, path: str) -> bool:
-        """Whether anybody watches the data of `path`."""
+        """Return whether `path` has a data watch."""
         return path in self._data
 
     def has_children(self, path: str) -> bool:
-        """Whether anybody watches the children of `path`."""
+        """Return whether `path` has a child watch."""
         return path in self._children
 
     def data_paths(self) -> list[str]:
-        """Every path whose data is watched."""
+        """Return the paths with data watches."""
         return list(self._data)
 
     def children_paths(self) -> list[str]:
-        """Every path whose children are watched."""
+        """Return the paths with child watches."""
         return list(self._children)
 
     def fire_all(self) -> None:
-        """Call back everybody: what changed is not known."""
+        """Fire all watches, since the changes are unknown."""
         for table in (self._data, self._children):
             for watches in table.values():
                 for watch in watches:
                     watch.fire()
 
     def clear(self) -> None:
-        """Call back nobody from now on."""
+        """Cancel all watches."""
         for table in (self._data, self._children):
             for watch in [watch for watches in table.values() for watch in watches]:
                 watch.cancel()

@@ -1,14 +1,14 @@
 """The tree in a ZooKeeper ensemble, through kazoo: for clusters of several machines.
 
-kazoo keeps the connection on threads of its own; what they say is handed to the event loop, where all state of a store
-lives. A read that loses its connection is done again; a write is not, since nobody knows whether it was done.
+kazoo runs the connection on its own threads; their callbacks are passed to the event loop, which owns all state of a
+store. A read whose connection is lost is repeated; a write is not, since it may have been done.
 
-A watch is ZooKeeper's one-shot watch, set again before the callback is called, so that no change falls in between.
-There is one per path, however many callbacks there are.
+A watch uses ZooKeeper's one-shot watches: it is set again before the callback runs, so no change is missed. There is
+one per path, however many callbacks it has.
 
 ```
-connected ──► suspended ──► connected      the same session: every watch is set again, and called, for what it missed
-                        └─► expired ──► connected      another session: the same, and `on_session_lost` is called
+connected ──► suspended ──► connected      same session: every watch is set again and fired, in case it missed a change
+                        └─► expired ──► connected      new session: as above, and `on_session_lost` callbacks run
 ```
 """
 
@@ -48,17 +48,17 @@ from odradek.model import ConfigurationError, StorageError, UnavailableError
 from odradek.runtime import Runtime
 from odradek.stores.semantics import ROOT, Change, check_path
 from odradek.stores.watches import Watches
+from odradek.stores.zookeeper_connecting import drop_late_connections, limit_connect_time, retry_unexpected_errors
 from odradek.stores.zookeeper_heartbeat import Heartbeat
-from odradek.stores.zookeeper_patience import keep_connecting, limit_patience, refuse_late_connections
 
 DEFAULT_PORT: Final = 2181
-_SILENT_WAIT_S: Final = 1.0
+_WARN_AFTER_S: Final = 1.0
 _LOST_CONNECTION: Final = (kazoo.ConnectionLoss, kazoo.ConnectionClosedError, kazoo.OperationTimeoutError)
 _log = logging.getLogger("odradek.stores")
 
 
 def parse_zookeeper_url(url: str) -> tuple[str, str]:
-    """`(hosts, chroot)` of `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]`; the chroot is "" if there is none.
+    """Parse `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]` into `(hosts, chroot)`; without a chroot, that is "".
 
     Raises `ConfigurationError`.
     """
@@ -82,9 +82,9 @@ def parse_zookeeper_url(url: str) -> tuple[str, str]:
 class ZookeeperStore(SingleOperations):
     """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
 
-    It connects with its first call, and creates the chroot if it is not there, unless it `reads_only`. A call waits for
-    a connection for `connection_timeout_ms` (without one, as long as a session lasts), then raises `UnavailableError`;
-    so does a write whose connection was lost under it.
+    It connects with its first call and creates a missing chroot, unless it `reads_only`. A call waits for a connection
+    for `connection_timeout_ms` (None: the session time-out), then raises `UnavailableError`, as does a write that
+    loses its connection.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class ZookeeperStore(SingleOperations):
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=2.0, max_jitter=0.5),
             logger=_quiet_logger(),
         )
-        limit_patience(self._client)
-        keep_connecting(self._client)
-        refuse_late_connections(self._client)
+        limit_connect_time(self._client)
+        retry_unexpected_errors(self._client)
+        drop_late_connections(self._client)
         self._client.add_listener(self._state_changed)
-        self._heartbeat = Heartbeat(self._client, runtime.clock, self._tell)
+        self._heartbeat = Heartbeat(self._client, runtime.clock, self._call_soon)
         self._watches = Watches()
         self._armed_data: set[str] = set()
         self._armed_children: set[str] = set()
@@ -121,27 +121,24 @@ class ZookeeperStore(SingleOperations):
         self._session = 0
         self._is_connected = asyncio.Event()
         self._has_chroot = False
-        self._has_complained = False
+        self._has_warned = False
         self._closed = False
 
     @property
     def session_id(self) -> int:
-        """See `Store`; 0 before the first call."""
+        """The session, as in `Store`; 0 before the first call."""
         return self._session
 
     @property
     def alive_until(self) -> float:
-        """See `Store` and `Heartbeat`."""
         return self._heartbeat.alive_until
 
     # ---- operations ---------------------------------------------------------------------------------------------
 
     async def get(self, path: str) -> Node | None:
-        """See `Store`."""
         return (await self.get_many((path,)))[0]
 
     async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
-        """See `Store`."""
         wanted = [check_path(path) for path in paths]
         return list(await asyncio.gather(*(self._get(path) for path in wanted)))
 
@@ -153,7 +150,6 @@ class ZookeeperStore(SingleOperations):
         return Node(data, stat.version, stat.ephemeralOwner, stat.czxid)
 
     async def children(self, path: str) -> list[str]:
-        """See `Store`."""
         check_path(path)
         try:
             return sorted(await self._read(lambda: self._client.get_children_async(path)))
@@ -161,7 +157,6 @@ class ZookeeperStore(SingleOperations):
             raise NoNode(path) from None
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """See `Store`."""
         for operation in operations:
             check_path(operation.path)
             if isinstance(operation, Delete) and operation.path == ROOT:
@@ -175,9 +170,9 @@ class ZookeeperStore(SingleOperations):
             if isinstance(result, Exception) and not isinstance(
                 result, kazoo.RolledBackError | kazoo.RuntimeInconsistency
             ):
-                raise await self._refusal(operation, result)
+                raise await self._store_error(operation, result)
         if session == self._session:
-            self._heartbeat.proved(sent)
+            self._heartbeat.confirm(sent)
         return [self._result(operation, result) for operation, result in zip(operations, results, strict=True)]
 
     def _transaction(self, operations: Sequence[Operation]) -> Any:
@@ -207,8 +202,8 @@ class ZookeeperStore(SingleOperations):
                 return int(result.version)
         return None
 
-    async def _refusal(self, operation: Operation, error: Exception) -> Exception:
-        """What the interface calls the error of an operation."""
+    async def _store_error(self, operation: Operation, error: Exception) -> Exception:
+        """Return the interface's error for kazoo's error of an operation."""
         path = operation.path
         match error:
             case kazoo.NodeExistsError():
@@ -220,7 +215,7 @@ class ZookeeperStore(SingleOperations):
             case kazoo.NoChildrenForEphemeralsError():
                 return NoChildrenForEphemerals(parent(path))
             case kazoo.BadVersionError() if not isinstance(operation, Create):
-                # The refusal doesn't tell it: a look a moment later does, for whoever reads the message.
+                # kazoo's error lacks the actual version: read it for the message.
                 node = await self.get(path)
                 return NoNode(path) if node is None else BadVersion(path, operation.version, node.version)
         return StorageError(f"ZooKeeper refused an operation on {path}: {_describe(error)}")
@@ -228,7 +223,6 @@ class ZookeeperStore(SingleOperations):
     # ---- watches ------------------------------------------------------------------------------------------------
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """See `Store`."""
         watch = self._watches.add_data(check_path(path), callback)
         self._start()
         if self._is_connected.is_set():
@@ -236,7 +230,6 @@ class ZookeeperStore(SingleOperations):
         return watch
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """See `Store`."""
         watch = self._watches.add_children(check_path(path), callback)
         self._start()
         if self._is_connected.is_set():
@@ -244,22 +237,21 @@ class ZookeeperStore(SingleOperations):
         return watch
 
     def on_session_lost(self, callback: Callable[[], None]) -> None:
-        """See `Store`."""
         self._lost.append(callback)
 
     def _arm_data(self, path: str) -> None:
         if path not in self._armed_data:
             self._armed_data.add(path)
-            self._client.exists_async(path, watch=lambda event: self._tell(self._data_changed, path, event.type))
+            self._client.exists_async(path, watch=lambda event: self._call_soon(self._data_changed, path, event.type))
 
     def _arm_children(self, path: str) -> None:
-        """A node that is not there has no watch on its children: its creation is watched for meanwhile."""
+        """Set a child watch; a missing node cannot have one, so its creation is watched instead."""
         if path not in self._armed_children:
             self._armed_children.add(path)
             result = self._client.get_children_async(
-                path, watch=lambda event: self._tell(self._children_changed, path, event.type)
+                path, watch=lambda event: self._call_soon(self._children_changed, path, event.type)
             )
-            result.rawlink(lambda done: self._tell(self._children_armed, path, done.exception))
+            result.rawlink(lambda done: self._call_soon(self._children_armed, path, done.exception))
 
     def _data_changed(self, path: str, event_type: str) -> None:
         self._armed_data.discard(path)
@@ -277,28 +269,27 @@ class ZookeeperStore(SingleOperations):
     def _children_armed(self, path: str, error: Exception | None) -> None:
         if isinstance(error, kazoo.NoNodeError):
             result = self._client.exists_async(
-                path, watch=lambda event: self._tell(self._children_changed, path, event.type)
+                path, watch=lambda event: self._call_soon(self._children_changed, path, event.type)
             )
-            result.rawlink(lambda done: self._tell(self._creation_watched, path, done))
+            result.rawlink(lambda done: self._call_soon(self._creation_watched, path, done))
         elif error is not None:
             self._armed_children.discard(path)
 
     def _creation_watched(self, path: str, result: Any) -> None:
-        """It may have been created before that; of which nothing tells any more."""
+        """Fire if the node was created before its creation was watched."""
         if result.successful() and result.get_nowait() is not None:
             self._children_changed(path, EventType.CREATED)
 
     # ---- the session --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """See `Store`."""
         if not self._closed:
             self._end()
             if self._loop is not None:
                 await asyncio.to_thread(self._stop_client)
 
     def abandon(self) -> None:
-        """See `Store`; the ensemble buries the session when it was silent for too long."""
+        """Close without ending the session; the ensemble expires it after its time-out."""
         if self._closed:
             return
         self._end()
@@ -313,16 +304,19 @@ class ZookeeperStore(SingleOperations):
 
     def _stop_client(self) -> None:
         if not self._client.connected:
-            # Nobody is there to say farewell to, and kazoo would wait a session's time for a server that is silent.
+            # Without a connection the session cannot be ended, and kazoo would wait a session time-out for a server.
             self._drop_client()
             return
         self._client.stop()
         self._client.close()
 
     def _drop_client(self) -> None:
-        """Go without a farewell. kazoo's only way to it is to lose the connection and not look for another."""
+        """Close the connection without ending the session.
+
+        kazoo does that only if it loses the connection while reconnecting is off.
+        """
         self._client._stopped.set()
-        with suppress(OSError, AttributeError):  # there is no connection to lose
+        with suppress(OSError, AttributeError):  # there is no connection
             self._client._connection._socket.shutdown(socket.SHUT_RDWR)
         self._client._safe_close()
         self._client.close()
@@ -335,19 +329,22 @@ class ZookeeperStore(SingleOperations):
             self._client.start_async()
 
     async def _connected(self) -> None:
-        """Wait for a connection. Raises `UnavailableError`, and `SessionExpired` if it is another session's by now."""
+        """Wait for a connection.
+
+        Raises `UnavailableError`, and `SessionExpired` if a new session has begun meanwhile.
+        """
         self._start()
         session = self._session
         if not self._is_connected.is_set():
             await self._wait_for_connection()
-        self._notice_session()
+        self._update_session()
         if session not in (0, self._session):
             raise SessionExpired
         if not self._has_chroot:
             await (self._find_chroot() if self._reads_only else self._make_chroot())
 
     async def _make_chroot(self) -> None:
-        """Create the chroot and what is above it."""
+        """Create the chroot and its parents."""
         if self._chroot:
             parts = self._chroot.split("/")[1:]
             for count in range(1, len(parts) + 1):
@@ -357,9 +354,9 @@ class ZookeeperStore(SingleOperations):
         self._enter_chroot()
 
     async def _wait_for_connection(self) -> None:
-        """Wait, and say so when it takes longer than a person expects. Raises `UnavailableError`."""
+        """Wait for a connection, with a warning after `_WARN_AFTER_S`. Raises `UnavailableError`."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
-        complaint = self._loop.call_later(_SILENT_WAIT_S, self._complain)
+        warning = self._loop.call_later(_WARN_AFTER_S, self._warn)
         try:
             async with asyncio.timeout(self._connection_timeout_s):
                 while not self._is_connected.is_set():
@@ -367,23 +364,23 @@ class ZookeeperStore(SingleOperations):
         except TimeoutError:
             raise UnavailableError(f"no ZooKeeper server answers at {self._hosts}") from None
         finally:
-            complaint.cancel()
+            warning.cancel()
 
-    def _complain(self) -> None:
-        if not (self._session or self._has_complained):
-            self._has_complained = True
+    def _warn(self) -> None:
+        if not (self._session or self._has_warned):
+            self._has_warned = True
             _log.warning(
                 "no ZooKeeper server answers at %s yet; waiting for %.0f s", self._hosts, self._connection_timeout_s
             )
 
     async def _find_chroot(self) -> None:
-        """Raises `StorageError` if it is not there."""
+        """Raise `StorageError` if the chroot does not exist."""
         if self._chroot and await self._attempt(lambda: self._client.exists_async(self._chroot)) is None:
             raise StorageError(f"ZooKeeper at {self._hosts} has no node {self._chroot}")
         self._enter_chroot()
 
     def _enter_chroot(self) -> None:
-        """See nothing but what is below the chroot from now on."""
+        """Restrict the client to the chroot, and set all watches."""
         if not self._has_chroot:
             self._has_chroot = True
             self._client.chroot = self._chroot
@@ -395,25 +392,26 @@ class ZookeeperStore(SingleOperations):
             try:
                 return await self._await(start())
             except _LOST_CONNECTION:
-                # The loop is told of the lost connection right after this; then the next round waits for another.
+                # The callback of the lost connection runs right after this; the next iteration waits for a new
+                # connection.
                 await asyncio.sleep(0)
                 continue
             except kazoo.SessionExpiredError:
                 raise SessionExpired from None
 
     async def _attempt(self, start: Callable[[], Any]) -> Any:
-        """One write, done once."""
+        """Run one write, without retries."""
         try:
             return await self._await(start())
         except _LOST_CONNECTION:
             raise UnavailableError(
-                f"the connection to ZooKeeper at {self._hosts} was lost; nobody knows whether the change was made"
+                f"the connection to ZooKeeper at {self._hosts} was lost; the change may have been made or not"
             ) from None
         except kazoo.SessionExpiredError:
             raise SessionExpired from None
 
     async def _await(self, result: Any) -> Any:
-        """The outcome of one of kazoo's results, which a thread sets."""
+        """Return the outcome of a kazoo result, which one of its threads sets."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
         outcome: asyncio.Future[None] = self._loop.create_future()
 
@@ -421,19 +419,19 @@ class ZookeeperStore(SingleOperations):
             if not outcome.done():
                 outcome.set_result(None)
 
-        result.rawlink(lambda _: self._tell(finish))
+        result.rawlink(lambda _: self._call_soon(finish))
         await outcome
         return result.get_nowait()
 
-    def _tell(self, function: Callable[..., None], *arguments: object) -> None:
+    def _call_soon(self, function: Callable[..., None], *arguments: object) -> None:
         """Call `function` on the event loop; called by kazoo's threads."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
-        with suppress(RuntimeError):  # the loop has ended, and nobody is there to be told
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _state_changed(self, state: str) -> None:
-        """The listener that kazoo calls on its thread."""
-        self._tell(self._connection_changed, state == KazooState.CONNECTED)
+        """Pass on kazoo's connection state; called by kazoo on its thread."""
+        self._call_soon(self._connection_changed, state == KazooState.CONNECTED)
 
     def _connection_changed(self, is_connected: bool) -> None:  # noqa: FBT001
         if self._closed:
@@ -444,7 +442,7 @@ class ZookeeperStore(SingleOperations):
             self._is_connected.clear()
             return
         self._is_connected.set()
-        self._notice_session()
+        self._update_session()
         if not self._reads_only:
             self._heartbeat.start()
         if self._has_chroot:
@@ -452,13 +450,13 @@ class ZookeeperStore(SingleOperations):
             self._arm_all()
             self._watches.fire_all()
 
-    def _notice_session(self) -> None:
-        """Know which session the connection is of; another one than before has lost everything ephemeral."""
+    def _update_session(self) -> None:
+        """Update the session id; a new session has lost all ephemeral nodes, so fire all watches and call back."""
         client_id = self._client.client_id
         if client_id is None or client_id[0] == self._session:
             return
         before, self._session = self._session, client_id[0]
-        self._heartbeat.forget()
+        self._heartbeat.reset()
         if before:
             _log.warning("the session with ZooKeeper at %s expired; a new one has begun", self._hosts)
             self._watches.fire_all()
@@ -466,7 +464,7 @@ class ZookeeperStore(SingleOperations):
                 asyncio.get_running_loop().call_soon(callback)
 
     def _arm_all(self) -> None:
-        """Set every watch again: a lost connection takes them along."""
+        """Set every watch again: ZooKeeper drops them with the connection."""
         self._armed_data.clear()
         self._armed_children.clear()
         for path in self._watches.data_paths():
@@ -476,7 +474,7 @@ class ZookeeperStore(SingleOperations):
 
 
 def _quiet_logger() -> logging.Logger:
-    """Kazoo says a line per attempt to connect; the store says what matters of it."""
+    """Return a silent logger: kazoo logs each connection attempt; the store logs the relevant changes."""
     logger = logging.getLogger("odradek.stores.kazoo")
     logger.setLevel(logging.CRITICAL)
     return logger

@@ -1,9 +1,9 @@
-"""Until when a ZooKeeper session surely lives: what the servers do not tell a client that has lost them.
+"""A lower bound of a ZooKeeper session's lifetime, since servers cannot notify a disconnected client.
 
-A session lives for its time-out from when the leader last heard of it, so that whatever a client sent and a quorum has
-answered proves its life for the time-out from when it was *sent*. Reads and ZooKeeper's own pings prove nothing: a
-server that is cut off from its leader answers them for a while. What is sent here is therefore a write that changes
-nothing, a transaction of a check alone; it is one entry in ZooKeeper's log per third of a session time-out.
+The leader expires a session after its time-out since it last heard of it. A request that a quorum has answered
+therefore proves the session alive for the time-out from when it was *sent*. Reads and ZooKeeper's pings prove nothing:
+a server that is cut off from its leader answers them for a while. The heartbeat is a write that changes nothing, a
+transaction of a single check: one entry in ZooKeeper's log per third of a session time-out.
 """
 
 import asyncio
@@ -14,60 +14,60 @@ from kazoo.client import KazooClient
 
 from odradek.runtime import Clock
 
-_BEATS_PER_TIMEOUT: Final = 3
+_HEARTBEATS_PER_TIMEOUT: Final = 3
 _ANY_VERSION: Final = -1
 _READ_TIMEOUTS_PER_SESSION: Final = 1.5
-"""kazoo gives a connection two thirds of what the server granted, and keeps only that."""
+"""kazoo keeps only the read time-out, two thirds of the session time-out that the server granted."""
 
 
 class Heartbeat:
-    """That of `client`'s session. `tell` has the event loop call a function, from any thread.
+    """The heartbeat of `client`'s session. `call_soon` runs a function on the event loop from any thread.
 
     `alive_until` is in monotonic seconds.
     """
 
-    def __init__(self, client: KazooClient, clock: Clock, tell: Callable[..., None]) -> None:
+    def __init__(self, client: KazooClient, clock: Clock, call_soon: Callable[..., None]) -> None:
         self.alive_until = 0.0
         self._client = client
         self._clock = clock
-        self._tell = tell
+        self._call_soon = call_soon
         self._timeout_s = client._session_timeout / 1000
         self._timer: asyncio.TimerHandle | None = None
         self._connect = client._connection._connect
-        client._connection._connect = self._connect_and_learn
+        client._connection._connect = self._connect_and_store_timeout
 
     def start(self) -> None:
-        """There is a connection: prove that its session lives, now and again."""
+        """Send heartbeats; called when a connection is established."""
         self.stop()
-        self._beat()
+        self._send()
 
-    def forget(self) -> None:
-        """There is another session, of which nothing is proved."""
+    def reset(self) -> None:
+        """Reset `alive_until` for a new session."""
         self.alive_until = 0.0
 
-    def proved(self, sent: float) -> None:
-        """What was sent then has been done by a quorum."""
+    def confirm(self, sent: float) -> None:
+        """Extend `alive_until`: a quorum has processed a request that was sent at `sent`."""
         self.alive_until = max(self.alive_until, sent + self._timeout_s)
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop sending heartbeats."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _connect_and_learn(self, *server: Any) -> tuple[float, float]:
-        """Connect as kazoo does, on its thread, and keep what the server granted: it may be less than was asked for."""
+    def _connect_and_store_timeout(self, *server: Any) -> tuple[float, float]:
+        """Connect as kazoo does, on its thread, and store the granted time-out, which may be less than requested."""
         read_timeout_ms, connect_timeout_ms = self._connect(*server)
         self._timeout_s = read_timeout_ms * _READ_TIMEOUTS_PER_SESSION / 1000
         return read_timeout_ms, connect_timeout_ms
 
-    def _beat(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._timeout_s / _BEATS_PER_TIMEOUT, self._beat)
+    def _send(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_s / _HEARTBEATS_PER_TIMEOUT, self._send)
         sent, session = self._clock.monotonic(), self._client.client_id
         transaction = self._client.transaction()
         transaction.check("/", _ANY_VERSION)
-        transaction.commit_async().rawlink(lambda result: self._tell(self._answered, result, sent, session))
+        transaction.commit_async().rawlink(lambda result: self._call_soon(self._on_response, result, sent, session))
 
-    def _answered(self, result: Any, sent: float, session: object) -> None:
+    def _on_response(self, result: Any, sent: float, session: object) -> None:
         if result.successful() and result.get_nowait() == [True] and session == self._client.client_id:
-            self.proved(sent)
+            self.confirm(sent)

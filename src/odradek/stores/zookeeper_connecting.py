@@ -1,0 +1,71 @@
+"""Corrections of kazoo's way to connect: a time-out per server, endless retries, and no connection after a stop.
+
+kazoo waits a whole session time-out for one server, so the session expires when a machine is down, or when a starting
+server accepts the connection but never answers (which ZooKeeper's do at times). Here every server gets a share of the
+session time-out, so that each can be tried within it.
+"""
+
+import logging
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
+from kazoo.retry import ForceRetryError, KazooRetry
+
+_MIN_CONNECT_S: Final = 2.0
+"""Minimum, however many servers there are: a busy server takes a moment to answer."""
+_MAX_CONNECT_S: Final = 5.0
+"""Maximum, however long the session time-out is: a healthy server answers within it, others are tried again."""
+_log = logging.getLogger("odradek.stores")
+
+
+def limit_connect_time(client: KazooClient) -> None:
+    """Limit the time that `client` waits for a server to accept its connection and to answer the first request."""
+    share_s = client._session_timeout / 1000 / (len(client.hosts) + 1)
+    share_s = min(max(share_s, _MIN_CONNECT_S), _MAX_CONNECT_S)
+    create, invoke = client.handler.create_connection, client._connection._invoke
+
+    def create_connection(*arguments: Any, timeout: float, **options: Any) -> Any:
+        return create(*arguments, timeout=min(timeout, share_s), **options)
+
+    def invoke_in_time(timeout: float, *request: Any) -> Any:
+        return invoke(min(timeout, share_s), *request)
+
+    client.handler.create_connection = create_connection
+    client._connection._invoke = invoke_in_time
+
+
+def retry_unexpected_errors(client: KazooClient) -> None:
+    """Make `client` reconnect after errors that kazoo does not expect, which would end its connection thread.
+
+    An example is the error of `getaddrinfo` when the process has reached its limit of open files.
+    """
+    connect = client._connection._connect_loop
+
+    def connect_with_retries(retry: KazooRetry) -> Any:
+        try:
+            return connect(retry)
+        except ForceRetryError:
+            raise
+        except Exception as error:
+            _log.exception("the connection to ZooKeeper failed; looking for another")
+            raise ForceRetryError("Reconnecting") from error
+
+    client._connection._connect_loop = connect_with_retries
+
+
+def drop_late_connections(client: KazooClient) -> None:
+    """Make `client` drop a connection that is established after it was stopped.
+
+    Its thread would keep the connection and never end: stopping shuts the existing socket down, but a connection in
+    progress has no socket yet.
+    """
+    connect = client._connection._connect
+
+    def connect_unless_stopped(*server: Any) -> Any:
+        timeouts = connect(*server)
+        if client._stopped.is_set():
+            raise ConnectionDropped("the client has been stopped")
+        return timeouts
+
+    client._connection._connect = connect_unless_stopped

@@ -50,6 +50,7 @@ def test_a_short_file_is_enough() -> None:
     assert isinstance(pipeline, QueryPipeline)
     assert (pipeline.kind, pipeline.name, pipeline.group) == ("real_time", "delays", "delays")
     assert pipeline.checkpoint == Path("/jobs/state")
+    assert pipeline.dead_letters == Path("/jobs/state.dead_letters")
     assert pipeline.source.starting_offsets == "earliest"
     assert pipeline.trigger == Trigger(interval="0 seconds", available_now=False)
     assert pipeline.streams[0].topics == Topics(names=("flights",), pattern="")
@@ -62,6 +63,12 @@ def test_an_offline_pipeline_ends_and_takes_every_column_of_its_stream() -> None
     assert isinstance(pipeline, QueryPipeline)
     assert pipeline.trigger.available_now
     assert pipeline.sql == "SELECT * FROM flights"
+
+
+def test_dead_letters_go_where_the_file_says() -> None:
+    pipeline = parse(REAL_TIME.replace("[source]", 'dead_letters = "bad"\n[source]'))
+    assert isinstance(pipeline, QueryPipeline)
+    assert pipeline.dead_letters == Path("/jobs/bad")
 
 
 def test_a_mirror_has_topics_and_a_target() -> None:

@@ -26,6 +26,15 @@ def test_a_batch_counts_once_however_often_it_is_reported() -> None:
     assert add_reports(figures, reports, after_batch=last) == (figures, 2)
 
 
+def test_what_comes_in_by_each_stream_is_counted_too() -> None:
+    one = report(0, 10, 4)
+    one.observedMetrics["odradek.a"] = SimpleNamespace(dead_letters=2, tombstones=1)
+    one.observedMetrics["odradek.b"] = SimpleNamespace(dead_letters=1, tombstones=0)
+    one.observedMetrics["mine"] = SimpleNamespace(rows=7)
+    figures, _ = add_reports(Figures(), [one], after_batch=-1)
+    assert figures == Figures(records_in=10, records_out=4, batches=1, dead_letters=3, tombstones=1)
+
+
 def test_offsets_of_all_sources_come_together_and_the_slower_one_counts() -> None:
     first = '{"@": "anchor", "a": {"0": 5, "1": 7}}'
     found = offsets_of(report(1, 0, None, (), first, '{"a": {"1": 3}, "b": {"0": 1}}', None, "null"))

@@ -202,6 +202,31 @@ def test_a_pipeline_goes_on_where_its_checkpoint_ends(
     assert lag(admin, job.group, topic) == 0
 
 
+def test_values_that_do_not_fit_are_counted_and_kept_as_they_came(
+    spark: Any, source: ServedBroker, producer: Any, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    publish(topic, 0, 6)
+    for value in (b"", b'{"number":1} rest', b"\xff", None, None):
+        producer.produce(topic, value, key=b"k", partition=1, timestamp=START_MS)
+    assert producer.flush(30) == 0
+    real_time = OFFLINE.replace('"offline"', '"real_time"').replace("archive", "live")
+    real_time = real_time.replace("[sink]", "[trigger]\navailable_now = true\n[sink]")
+    names = {"topic": topic, "source": source.bootstrap_servers}
+    statuses = run_pipelines(spark, [pipeline(tmp_path, text, **names) for text in (OFFLINE, real_time)])
+    for status, folder in zip(statuses, ("archive", "live"), strict=True):
+        figures = status.figures
+        assert (figures.records_in, figures.records_out) == (11, 8)
+        assert (figures.dead_letters, figures.tombstones) == (3, 2)
+        rows = ds.dataset(tmp_path / folder, format="parquet", partitioning="hive").to_table().to_pylist()
+        assert sorted(row["number"] for row in rows if row["number"] is not None) == list(range(6))
+        letters = ds.dataset(tmp_path / f"{folder}.state.dead_letters", format="parquet").to_table().to_pylist()
+        assert [(each["topic"], each["partition"], each["offset"], each["value"]) for each in letters] == [
+            (topic, 1, 2, b""),
+            (topic, 1, 3, b'{"number":1} rest'),
+            (topic, 1, 4, b"\xff"),
+        ]
+
+
 def test_results_may_go_to_a_topic(
     spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
 ) -> None:

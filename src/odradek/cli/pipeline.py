@@ -113,8 +113,10 @@ def _keep(latest: "list[Status]", live: "Live | None") -> "Callable[[Sequence[St
 def _line(status: "Status") -> str:
     figures = status.figures
     late = f", {figures.records_late:,} too late" if figures.records_late else ""
+    dead = f", {figures.dead_letters:,} dead letters" if figures.dead_letters else ""
+    tombstones = f", {figures.tombstones:,} tombstones" if figures.tombstones else ""
     return (
-        f"{status.name}: {figures.records_in:,} records in, {figures.records_out:,} out{late}, "
+        f"{status.name}: {figures.records_in:,} records in, {figures.records_out:,} out{late}{dead}{tombstones}, "
         f"{figures.batches:,} batches, {status.seconds:.1f} s, {'running' if status.active else 'done'}"
     )
 
@@ -127,6 +129,8 @@ def _fields(status: "Status") -> dict[str, object]:
         "records_in": figures.records_in,
         "records_out": figures.records_out,
         "records_late": figures.records_late,
+        "dead_letters": figures.dead_letters,
+        "tombstones": figures.tombstones,
         "batches": figures.batches,
         "seconds": round(status.seconds, 3),
     }

@@ -17,11 +17,14 @@ All kinds
     available_now                   true: end with what is there
 
 real_time and offline
+    dead_letters                    a directory for records whose values are not JSON objects of the fields below:
+                                    Parquet, as they came, with a reason; the checkpoint's path and ".dead_letters" by
+                                    default
     sql                             a query over the streams; offline: all columns of its one stream by default
     [streams.NAME]                  a view of that name: columns key, topic, partition, offset, timestamp, and
     topics or pattern               … the records of these topics, or of those that match whole
     value                           … the fields of their JSON values, as Spark's DDL: "carrier STRING, delay DOUBLE";
-                                    without it a column value, the text
+                                    without it a column value, the text; a tombstone (a null value) is a row of nulls
     headers                         … a column headers too (default: false)
     watermark                       real_time: how much later than others a record may come, such as "1 hour"
     event_time                      the column that the watermark is about; timestamp (the record's) by default
@@ -138,6 +141,7 @@ class QueryPipeline(Pipeline):
     streams: tuple[Stream, ...]
     sql: str
     sink: Sink
+    dead_letters: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +192,10 @@ def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: 
         pipeline: AnyPipeline = MirrorPipeline(**common, source=source, target=target)
     else:
         common["source"] = _source(source_table, kind)
+        dead_letters = top.optional_text("dead_letters")
+        common["dead_letters"] = (
+            Path(f"{common['checkpoint']}.dead_letters") if dead_letters is None else directory / dead_letters
+        )
         common["streams"] = streams = _streams(top, kind)
         common["sink"] = _sink(top.table("sink"), kind, directory)
         default_sql = f"SELECT * FROM {streams[0].name}" if kind == "offline" and len(streams) == 1 else None

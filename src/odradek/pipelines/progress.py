@@ -18,7 +18,7 @@ from odradek.spark.planning import decode_offset
 from odradek.spark.settings import ScanSettings, client_settings
 
 OBSERVED: Final = "odradek"
-"""The name under which a query counts the rows that leave it."""
+"""The name under which a query counts the rows that leave it; `odradek.STREAM` counts what comes in by a stream."""
 
 _log = logging.getLogger("odradek.pipelines")
 
@@ -32,6 +32,10 @@ class Figures:
     records_late: int = 0
     """Dropped because they came later than the watermark allows."""
     batches: int = 0
+    dead_letters: int = 0
+    """Records whose values are not JSON objects of their stream's fields."""
+    tombstones: int = 0
+    """Records without a value, of streams whose values have fields."""
 
 
 def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -> tuple[Figures, int]:
@@ -41,6 +45,7 @@ def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -
     """
     records_in, records_out = figures.records_in, figures.records_out
     late, batches = figures.records_late, figures.batches
+    dead_letters, tombstones = figures.dead_letters, figures.tombstones
     for report in reports:
         if report.batchId <= after_batch:
             continue
@@ -48,9 +53,21 @@ def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -
         records_in += report.numInputRows
         observed = report.observedMetrics.get(OBSERVED)
         records_out += observed.rows if observed is not None else 0
+        for name, counted in report.observedMetrics.items():
+            if name.startswith(f"{OBSERVED}."):
+                dead_letters += counted.dead_letters
+                tombstones += counted.tombstones
         late += sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators)
         batches += 1
-    return Figures(records_in=records_in, records_out=records_out, records_late=late, batches=batches), after_batch
+    figures = Figures(
+        records_in=records_in,
+        records_out=records_out,
+        records_late=late,
+        batches=batches,
+        dead_letters=dead_letters,
+        tombstones=tombstones,
+    )
+    return figures, after_batch
 
 
 def offsets_of(report: Any) -> dict[TopicPartition, int]:

@@ -4,7 +4,6 @@ from typing import Any
 
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import (
-    VIEW_COLUMNS,
     MirrorPipeline,
     Pipeline,
     QueryPipeline,
@@ -14,13 +13,14 @@ from odradek.pipelines.config import (
     Trigger,
 )
 from odradek.pipelines.progress import OBSERVED
+from odradek.pipelines.values import parse_values
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
     """A started query. Raises `ConfigurationError` for a name that is taken twice, Spark's errors for wrong SQL."""
     session = _session(spark)
     for stream in pipeline.streams:
-        _view(session, pipeline.source, stream).createOrReplaceTempView(stream.name)
+        _view(session, pipeline, stream).createOrReplaceTempView(stream.name)
     writer = (
         _counted(session.sql(pipeline.sql))
         .writeStream.format(pipeline.sink.format)
@@ -105,23 +105,18 @@ def _records(session: Any, source: Source, topics: Topics, *, headers: bool) -> 
     return session.readStream.format("odradek").options(**options).load()
 
 
-def _view(session: Any, source: Source, stream: Stream) -> Any:
+def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     """The stream's records with keys as text and values as text or, with a schema, as columns."""
     from pyspark.sql import functions
 
     columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]
     if stream.headers:
         columns.append("headers")
-    text = functions.col("value").cast("string")
-    records = _records(session, source, stream.topics, headers=stream.headers)
+    records = _records(session, pipeline.source, stream.topics, headers=stream.headers)
     if stream.value is None:
-        view = records.select(*columns, text.alias("value"))
+        view = records.select(*columns, functions.col("value").cast("string"))
     else:
-        parsed = records.select(*columns, functions.from_json(text, stream.value).alias("value"))
-        taken = [name for name in parsed.schema["value"].dataType.fieldNames() if name.lower() in VIEW_COLUMNS]
-        if taken:
-            raise ConfigurationError(f"streams.{stream.name}.value has a field {taken[0]}, as every record has")
-        view = parsed.select(*columns, "value.*")
+        view = parse_values(records, stream, columns, pipeline.dead_letters)
     if stream.watermark is None:
         return view
     if stream.event_time not in view.columns:

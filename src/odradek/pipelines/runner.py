@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from odradek.model import OdradekError
 from odradek.model.values import dataclass
-from odradek.pipelines.config import AnyPipeline, MirrorPipeline
+from odradek.pipelines.config import AnyPipeline, MirrorPipeline, QueryPipeline
 from odradek.pipelines.mirror import MirrorTopics
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
 from odradek.pipelines.queries import start_mirror, start_query
@@ -69,7 +69,14 @@ class PipelineRun:
         if self._ended_at is None:
             # Asked after `isActive`, so that the last report of a query that has ended is not missed.
             reports = self._query.recentProgress
+            before = self._figures
             self._figures, self._last_batch = add_reports(self._figures, reports, after_batch=self._last_batch)
+            if self._figures.dead_letters and not before.dead_letters and isinstance(self.pipeline, QueryPipeline):
+                _log.warning(
+                    "%s: some values are not JSON objects of their stream's fields; these records are in %s",
+                    self.pipeline.name,
+                    self.pipeline.dead_letters,
+                )
             if reports:
                 self._progress.commit(offsets_of(reports[-1]))
             if active:

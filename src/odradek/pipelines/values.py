@@ -1,0 +1,117 @@
+"""The values of a stream: JSON objects to columns, and records whose values are not such objects to the dead letters.
+
+Spark's `from_json` alone ignores what follows the first JSON value, and makes rows of nulls of values that it cannot
+parse. So a value is parsed inside of a list, before an element that ends it:
+
+    {"value":[ THE VALUE ,{"__odradek_end":true}]}
+
+A value is one JSON object exactly if this text parses, and has two elements of which the second is that end. Tombstones
+(null values) are not parsed: they are rows of nulls, with their keys, and are counted.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+from odradek.model import ConfigurationError
+from odradek.pipelines.config import VIEW_COLUMNS, Stream
+from odradek.pipelines.progress import OBSERVED
+from odradek.spark.dead_letters import without_dead_letters
+
+_END: Final = "__odradek_end"
+_CORRUPT: Final = "_corrupt_record"
+"""Where `from_json` puts a text that it cannot parse."""
+
+
+def parse_values(records: Any, stream: Stream, columns: list[Any], dead_letters: Path) -> Any:
+    """Return the records with `columns` and the fields of their values; records with other values are dead letters.
+
+    Raises `ConfigurationError` for fields that a view cannot have.
+    """
+    from pyspark.sql import functions as sql
+
+    fields = _fields(records, stream)
+    options = {"columnNameOfCorruptRecord": _CORRUPT}
+    parsed = records.select(
+        *columns,
+        sql.col("key").alias("_key"),
+        sql.col("value").alias("_value"),
+        sql.from_json(_delimited("value"), _delimited_schema(fields), options).alias("_parsed"),
+    )
+    checked = parsed.withColumn("_reason", _reason()).observe(
+        f"{OBSERVED}.{stream.name}",
+        sql.count("_reason").alias("dead_letters"),
+        sql.count_if(sql.col("_value").isNull()).alias("tombstones"),
+    )
+    letter = sql.struct(
+        sql.lit(stream.name).alias("stream"),
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        sql.col("_key").alias("key"),
+        sql.col("_value").alias("value"),
+        sql.col("_reason").alias("reason"),
+    )
+    kept = without_dead_letters(checked, sql.when(sql.col("_reason").isNotNull(), letter), dead_letters)
+    value = sql.col("_parsed.value").getItem(0)
+    shown = records.select(*columns).columns
+    return kept.select(*shown, *(value.getField(field.name).alias(field.name) for field in fields))
+
+
+def _fields(records: Any, stream: Stream) -> list[Any]:
+    """The fields of the values, as Spark understands the stream's DDL."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import StructType
+
+    kind = records.select(sql.from_json(sql.lit("{}"), stream.value).alias("value")).schema["value"].dataType
+    if not isinstance(kind, StructType):
+        raise ConfigurationError(
+            f"streams.{stream.name}.value names fields, such as 'id INT', not {kind.simpleString()}"
+        )
+    taken = [name for name in kind.fieldNames() if name.lower() in VIEW_COLUMNS]
+    if taken:
+        raise ConfigurationError(f"streams.{stream.name}.value has a field {taken[0]}, as every record has")
+    if _CORRUPT in kind.fieldNames():
+        raise ConfigurationError(
+            f"streams.{stream.name}.value has a field {_CORRUPT}: records that cannot be parsed are in the dead letters"
+        )
+    return list(kind.fields)
+
+
+def _delimited(column: str) -> Any:
+    """The text that is parsed; see the module."""
+    from pyspark.sql import functions as sql
+
+    return sql.concat(sql.lit('{"value":['), sql.col(column).cast("string"), sql.lit(f',{{"{_END}":true}}]}}'))
+
+
+def _delimited_schema(fields: list[Any]) -> Any:
+    from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+
+    element = StructType([*fields, StructField(_END, BooleanType())])
+    return StructType([StructField("value", ArrayType(element)), StructField(_CORRUPT, StringType())])
+
+
+def _reason() -> Any:
+    """Why a value is not one JSON object of the stream's fields; null if it is one, or a tombstone."""
+    from pyspark.sql import functions as sql
+
+    value, parsed = sql.col("_value"), sql.col("_parsed.value")
+    text = value.cast("string")
+    is_one_object = (
+        (sql.size(parsed) == 2)
+        & parsed.getItem(0).isNotNull()
+        & sql.coalesce(parsed.getItem(1).getField(_END), sql.lit(False))
+    )
+    return (
+        sql.when(value.isNull(), None)
+        .when(sql.length(sql.btrim(text, sql.lit(" \t\r\n"))) == 0, "the value is empty")
+        .when(~sql.is_valid_utf8(text), "the value is not UTF-8")
+        .when(
+            sql.col(f"_parsed.{_CORRUPT}").isNotNull(),
+            sql.when(sql.try_parse_json(_delimited("_value")).isNull(), "the value is not JSON").otherwise(
+                "the value does not fit the schema"
+            ),
+        )
+        .when(~sql.coalesce(is_one_object, sql.lit(False)), "the value is not one JSON object")
+    )

@@ -1,0 +1,124 @@
+"""Values of a stream: which are JSON objects of its fields, which are tombstones, and which become dead letters."""
+
+import datetime
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from odradek.model import ConfigurationError
+from odradek.pipelines.config import QueryPipeline, Stream, parse_pipeline
+from odradek.pipelines.values import parse_values
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
+
+GOOD: list[tuple[bytes | None, tuple[int | None, str | None]]] = [
+    (None, (None, None)),
+    (b"{}", (None, None)),
+    (b'{"n":1,"c":"x"}', (1, "x")),
+    (b' {"n":1}\n', (1, None)),
+    (b'{"other":[1,{}],"n":2}', (2, None)),
+    (b'{"n":1,"n":2}', (2, None)),
+    ('{"c":"ü"}'.encode(), (None, "ü")),
+    (b'{"n":null,"c":"}]"}', (None, "}]")),
+]
+
+BAD: list[tuple[bytes, str]] = [
+    (b"", "the value is empty"),
+    (b" \n ", "the value is empty"),
+    (b'{"n":1', "the value is not JSON"),
+    (b"not json", "the value is not JSON"),
+    (b'{"n":1} xyz', "the value is not JSON"),
+    (b'{"n":1}{"n":2}', "the value is not JSON"),
+    (b'{"n":1},', "the value is not JSON"),
+    (b'{"n":1,}', "the value is not JSON"),
+    (b'{"n":NaN}', "the value is not JSON"),
+    (b'{"n":1}]', "the value is not JSON"),
+    (b'{"n":1}]} xyz', "the value is not one JSON object"),
+    (b'{"n":1},{"n":2}', "the value is not one JSON object"),
+    (b"null", "the value is not one JSON object"),
+    (b'[{"n":1}]', "the value does not fit the schema"),
+    (b"5", "the value does not fit the schema"),
+    (b'"text"', "the value does not fit the schema"),
+    (b'{"n":"abc"}', "the value does not fit the schema"),
+    (b'{"n":99999999999}', "the value does not fit the schema"),
+    (b'{"c":"\xff\xfe"}', "the value is not UTF-8"),
+]
+
+
+def stream(value: str) -> Stream:
+    text = f"""
+kind = "offline"
+checkpoint = "state"
+[source]
+bootstrap_servers = "localhost:9092"
+[streams.orders]
+topics = ["orders"]
+value = '{value}'
+[sink]
+path = "out"
+"""
+    pipeline = parse_pipeline(tomllib.loads(text), directory=Path("/jobs"), default_name="job")
+    assert isinstance(pipeline, QueryPipeline)
+    return pipeline.streams[0]
+
+
+def records(spark: Any, values: list[bytes | None]) -> Any:
+    """One partition of a topic, in one task."""
+    at = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    rows = [
+        (b"k%d" % offset, None if value is None else bytearray(value), "orders", 3, offset, at)
+        for offset, value in enumerate(values)
+    ]
+    schema = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    return spark.createDataFrame(rows, schema).coalesce(1)
+
+
+def test_every_value_is_a_row_or_a_dead_letter(spark: Any, tmp_path: Path) -> None:
+    orders = stream("n INT, c STRING")
+    values = [value for value, _ in GOOD] + [value for value, _ in BAD]
+    frame = parse_values(records(spark, values), orders, ["topic", "offset"], tmp_path / "dead")
+    assert frame.columns == ["topic", "offset", "n", "c"]
+    kept = {row.offset: (row.n, row.c) for row in frame.collect()}
+    assert kept == {offset: fields for offset, (_, fields) in enumerate(GOOD)}
+
+    (file,) = (tmp_path / "dead").iterdir()
+    assert file.name == f"dead-orders-orders-3-{len(GOOD):020d}.parquet"
+    letters = ds.dataset(tmp_path / "dead", format="parquet").to_table().to_pylist()
+    assert [(each["value"], each["reason"]) for each in letters] == BAD
+    first = letters[0]
+    assert first == {
+        "stream": "orders",
+        "topic": "orders",
+        "partition": 3,
+        "offset": len(GOOD),
+        "timestamp": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
+        "key": b"k%d" % len(GOOD),
+        "value": b"",
+        "reason": "the value is empty",
+    }
+
+
+def test_a_condition_of_the_query_hides_no_dead_letter(spark: Any, tmp_path: Path) -> None:
+    orders = stream("n INT")
+    frame = parse_values(records(spark, [b"{}", b"x", b'{"n":1}']), orders, ["offset"], tmp_path / "dead")
+    assert [row.offset for row in frame.where("offset = 2 AND n = 1").select("offset").collect()] == [2]
+    letters = ds.dataset(tmp_path / "dead", format="parquet").to_table().to_pylist()
+    assert [each["offset"] for each in letters] == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("topic INT", "streams.orders.value has a field topic, as every record has"),
+        ("n INT, _corrupt_record STRING", "records that cannot be parsed are in the dead letters"),
+        ("ARRAY<INT>", "streams.orders.value names fields, such as 'id INT', not array<int>"),
+    ],
+)
+def test_fields_that_a_view_cannot_have_are_refused(spark: Any, tmp_path: Path, value: str, sentence: str) -> None:
+    orders = stream(value)
+    with pytest.raises(ConfigurationError) as caught:
+        parse_values(records(spark, []), orders, ["offset"], tmp_path)
+    assert sentence in str(caught.value)

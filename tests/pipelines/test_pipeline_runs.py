@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from odradek.pipelines.config import AnyPipeline, parse_pipeline
 from odradek.pipelines.runner import PipelineError, PipelineRun, Status, run_pipelines
-from odradek.runtime import SystemClock
+from odradek.runtime import system_runtime
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
 
@@ -227,6 +228,27 @@ def test_values_that_do_not_fit_are_counted_and_kept_as_they_came(
         ]
 
 
+def test_files_of_a_killed_attempt_are_removed_at_the_next_start(
+    spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = pipeline(tmp_path, OFFLINE, topic=topic, source=source.bootstrap_servers)
+    publish(topic, 0, 6)
+    run_pipelines(spark, [job])
+    # As kill -9 leaves it: one file empty, one with the rows of a batch that is not in the sink's commit log.
+    done = next((tmp_path / "archive" / "partition=0").glob("part-*.parquet"))
+    name = re.sub("[0-9a-f]{12}([.-]c000)", r"000000000000\1", done.name)
+    empty, whole = done.with_name(name), done.parent.with_name("partition=1") / name.replace("part-00000", "part-00009")
+    empty.touch()
+    whole.write_bytes(done.read_bytes())
+    publish(topic, 6, 3)
+    run_pipelines(spark, [job])
+    assert not empty.exists()
+    assert not whole.exists()
+    archive = ds.dataset(tmp_path / "archive", format="parquet", partitioning="hive").to_table().to_pylist()
+    assert sorted(row["number"] for row in archive) == list(range(9))
+    assert any("removed 2 uncommitted files" in line for line in caplog.messages)
+
+
 def test_results_may_go_to_a_topic(
     spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
@@ -247,7 +269,7 @@ def test_a_continuous_pipeline_runs_until_it_is_stopped(
     spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
     text = REAL_TIME.replace("available_now = true", 'interval = "100 milliseconds"')
-    run = PipelineRun(spark, pipeline(tmp_path, text, topic=topic, source=source.bootstrap_servers), SystemClock())
+    run = PipelineRun(spark, pipeline(tmp_path, text, topic=topic, source=source.bootstrap_servers), system_runtime())
     try:
         publish(topic, 0, 9)
         eventually(lambda: run.poll().figures.records_in == 9, within_s=120, what="nine records")

@@ -12,7 +12,8 @@ from odradek.pipelines.config import AnyPipeline, MirrorPipeline, QueryPipeline
 from odradek.pipelines.mirror import MirrorTopics
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
 from odradek.pipelines.queries import start_mirror, start_query
-from odradek.runtime import Clock, SystemClock
+from odradek.pipelines.sink_files import lock_checkpoint, prepare_directory
+from odradek.runtime import DiskLock, Runtime, system_runtime
 from odradek.spark.session import deferred_interrupts
 
 POLL_SECONDS: Final = 0.25
@@ -43,21 +44,24 @@ class Status:
 class PipelineRun:
     """A pipeline that was started. For one thread."""
 
-    def __init__(self, spark: Any, pipeline: AnyPipeline, clock: Clock) -> None:
+    def __init__(self, spark: Any, pipeline: AnyPipeline, runtime: Runtime) -> None:
         self.pipeline = pipeline
-        self._clock = clock
+        self._clock = clock = runtime.clock
         self._started_at = clock.monotonic()
         self._ended_at: float | None = None
         self._figures, self._last_batch = Figures(), -1
         self._topics: MirrorTopics | None = None
         self._topics_at = self._started_at
         self._progress = GroupProgress(pipeline.source.bootstrap_servers, pipeline.source.kafka, pipeline.group)
+        self._lock: DiskLock | None = None
         try:
+            self._lock = lock_checkpoint(runtime.disk, str(pipeline.checkpoint))
             if isinstance(pipeline, MirrorPipeline):
                 self._topics = MirrorTopics(pipeline)
                 self._topics.ensure()
                 self._query = start_mirror(spark, pipeline)
             else:
+                _prepare_sink(pipeline, runtime)
                 self._query = start_query(spark, pipeline)
         except BaseException:
             self._close()
@@ -129,6 +133,9 @@ class PipelineRun:
         self._progress.close()
         if self._topics is not None:
             self._topics.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 def run_pipelines(
@@ -136,19 +143,19 @@ def run_pipelines(
     pipelines: Sequence[AnyPipeline],
     *,
     on_status: Callable[[Sequence[Status]], None] = lambda statuses: None,
-    clock: Clock | None = None,
+    runtime: Runtime | None = None,
 ) -> list[Status]:
     """Run until all have ended; one that fails ends the others. `on_status` sees them every `POLL_SECONDS`.
 
     Raises `PipelineError`, one sentence. Whatever ends it, also Ctrl-C, no query is left running.
     """
     runs: list[PipelineRun] = []
-    clock = clock or SystemClock()
+    runtime = runtime or system_runtime()
     with deferred_interrupts() as check:
         try:
             for pipeline in pipelines:
                 check()
-                runs.append(_start(spark, pipeline, clock))
+                runs.append(_start(spark, pipeline, runtime))
             while True:
                 check()
                 statuses = [run.poll() for run in runs]
@@ -163,16 +170,29 @@ def run_pipelines(
             on_status([run.poll() for run in runs])
 
 
-def _start(spark: Any, pipeline: AnyPipeline, clock: Clock) -> PipelineRun:
+def _start(spark: Any, pipeline: AnyPipeline, runtime: Runtime) -> PipelineRun:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
-        return PipelineRun(spark, pipeline, clock)
+        return PipelineRun(spark, pipeline, runtime)
     except OdradekError as error:
         raise PipelineError(f"{pipeline.name}: {error}") from error
     except (PySparkException, Py4JJavaError) as error:
         raise PipelineError(f"{pipeline.name}: {sentence_of(str(error))}") from error
+
+
+def _prepare_sink(pipeline: QueryPipeline, runtime: Runtime) -> None:
+    directory = pipeline.sink.options.get("path")
+    if directory is not None:
+        prepare_directory(
+            runtime.disk,
+            runtime.entropy,
+            str(pipeline.checkpoint),
+            directory,
+            pipeline.sink.options,
+            name=pipeline.name,
+        )
 
 
 def _stop(run: PipelineRun) -> None:

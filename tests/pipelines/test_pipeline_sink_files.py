@@ -1,0 +1,157 @@
+"""The directory of a sink of files: whose it is, and what is removed from it after a process was killed."""
+
+import json
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from odradek.model import ConfigurationError, StorageError
+from odradek.pipelines.sink_files import lock_checkpoint, prepare_directory
+from odradek.testing.disk import MemoryDisk
+
+
+def data_file(number: int, ending: str = ".c000.snappy.parquet") -> str:
+    """A name as Spark gives them."""
+    return f"part-00000-00000000-0000-4000-8000-{number:012x}{ending}"
+
+
+class Place:
+    """A checkpoint and a sink's directory, as Spark writes them."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.entropy = random.Random(1)
+        for folder in ("state/commits", "out/_spark_metadata", "out/day=1"):
+            self.disk.make_directories(folder)
+
+    def write(self, path: str, text: str = "") -> None:
+        self.disk.replace_file(path, text.encode())
+
+    def commit(self, batch: int, *files: str, name: str | None = None, version: str = "v1") -> None:
+        entries = [json.dumps({"path": f"file:///anywhere/out/{file}", "action": "add"}) for file in files]
+        self.write(f"out/_spark_metadata/{name or batch}", "\n".join([version, *entries]))
+        self.write(f"state/commits/{batch}", "v1\n{}")
+
+    def start(self, checkpoint: str = "state", options: Mapping[str, str] = {}) -> list[str]:
+        """Prepare the directory; the files that are in it then."""
+        prepare_directory(self.disk, self.entropy, checkpoint, "out", options, name="job")
+        return self.files()
+
+    def files(self) -> list[str]:
+        names = [name for name in self.disk.list("out") if name.startswith((".", "part"))]
+        return sorted(names + [f"day=1/{name}" for name in self.disk.list("out/day=1")])
+
+
+@pytest.fixture
+def place() -> Place:
+    """A pipeline that was started once, and has committed one batch."""
+    place = Place()
+    place.start()
+    place.write(f"out/{data_file(1)}", "rows")
+    place.commit(0, data_file(1))
+    return place
+
+
+def test_files_that_no_batch_lists_are_removed_and_named_in_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.write(f"out/{data_file(2)}")
+    place.write(f"out/.{data_file(2)}.crc")
+    place.write(f"out/day=1/{data_file(3)}", "rows that come again")
+    assert place.start() == [data_file(1)]
+    assert caplog.messages == [
+        f"job: removed 2 uncommitted files from out: {data_file(2)}, {data_file(3)}",
+    ]
+
+
+def test_after_an_orderly_end_nothing_is_removed_or_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    assert place.start() == [data_file(1)]
+    assert caplog.messages == []
+
+
+def test_files_of_a_first_batch_that_never_ended_are_removed() -> None:
+    place = Place()
+    place.start()
+    place.write(f"out/{data_file(1)}")
+    assert place.start() == []
+
+
+def test_a_batch_that_the_sink_has_committed_and_the_checkpoint_has_not_is_kept(place: Place) -> None:
+    place.write(f"out/{data_file(2)}", "rows")
+    place.commit(1, data_file(2))
+    place.disk.remove("state/commits/1")
+    assert place.start() == [data_file(1), data_file(2)]
+
+
+def test_files_that_were_there_before_the_pipeline_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place()
+    place.write(f"out/{data_file(7)}", "of a batch job")
+    assert place.start() == [data_file(7)]
+    assert caplog.messages == ["job: 1 files in out were there first, and are kept"]
+    place.write(f"out/{data_file(8)}")
+    assert place.start() == [data_file(7)]
+
+
+def test_files_with_names_of_others_are_kept(place: Place) -> None:
+    others = ["part-1.parquet", "partition.txt", "part-00000-nobody.c000.parquet"]
+    for name in others:
+        place.write(f"out/{name}")
+    assert place.start() == sorted([data_file(1), *others])
+
+
+def test_a_compacted_commit_log_lists_all_before_it(place: Place) -> None:
+    place.write(f"out/{data_file(2)}", "rows")
+    place.write(f"out/{data_file(3)}", "rows")
+    place.commit(9, data_file(1), data_file(2), name="9.compact")
+    place.commit(10, data_file(3))
+    place.disk.remove("out/_spark_metadata/0")
+    place.write(f"out/{data_file(4)}")
+    assert place.start() == [data_file(1), data_file(2), data_file(3)]
+
+
+@pytest.mark.parametrize("fault", ["no log", "end missing", "middle missing", "version", "retention"])
+def test_where_the_commit_log_cannot_tell_nothing_is_removed(place: Place, fault: str) -> None:
+    for batch in (1, 2):
+        place.write(f"out/{data_file(batch + 1)}", "rows")
+        place.commit(batch, data_file(batch + 1))
+    before = place.files()
+    missing = {"no log": (0, 1, 2), "end missing": (2,), "middle missing": (1,), "retention": (0,)}
+    for batch in missing.get(fault, ()):
+        place.disk.remove(f"out/_spark_metadata/{batch}")
+    if fault == "version":
+        place.commit(2, data_file(3), version="v2")
+    if fault == "retention":
+        place.commit(1, name="1.compact")
+    assert place.start(options={"Retention": "1d"} if fault == "retention" else {}) == before
+
+
+def test_a_directory_of_another_checkpoint_is_refused(place: Place) -> None:
+    place.disk.make_directories("other")
+    with pytest.raises(ConfigurationError, match=r"sink\.path out has the results of another checkpoint than other"):
+        place.start("other")
+
+
+def test_a_directory_whose_checkpoint_was_deleted_is_refused(place: Place) -> None:
+    """Spark would take the first batches of the new checkpoint for the committed ones, and skip them."""
+    place.disk.remove("state/odradek_sink")
+    with pytest.raises(ConfigurationError, match="give it a new path, or the checkpoint that belongs to it"):
+        place.start()
+
+
+def test_a_first_start_that_died_between_its_two_notes_is_begun_again() -> None:
+    place = Place()
+    place.start()
+    place.disk.remove("out/_odradek")
+    assert place.start() == []
+    place.write(f"out/{data_file(1)}")
+    assert place.start() == []
+
+
+def test_a_checkpoint_is_one_processs_at_a_time() -> None:
+    disk = MemoryDisk()
+    lock = lock_checkpoint(disk, "state")
+    with pytest.raises(StorageError, match=r"the checkpoint state is in use by .*: stop that pipeline first"):
+        lock_checkpoint(disk, "state")
+    lock.release()
+    lock_checkpoint(disk, "state").release()

@@ -9,7 +9,7 @@ from ears import HearingShell
 
 from odradek.broker.controlling import partition_jobs
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import ElectionType, IsrWish, NewTopic, StateChange, change_isr
+from odradek.controller import AlterPartitionItem, ElectionType, NewTopic, StateChange, alter_partition
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.reading import BrokenNodes, read_topics
 from odradek.metadata.store import NoNode, Operation, Result
@@ -107,7 +107,7 @@ class Brokers:
             lambda controller: partition_jobs.elect_leaders(controller, shell.view, wanted, election_type)
         )
 
-    async def wish(self, path: str, *partitions: Any) -> None:
+    async def request(self, path: str, *partitions: Any) -> None:
         """Write a node as tools do: (topic, partition) or (topic, partition, replicas)."""
         names = ("topic", "partition", "replicas")
         entries = [dict(zip(names, each, strict=False)) for each in partitions]
@@ -155,15 +155,15 @@ class Brokers:
     async def _join(self, shell: HearingShell, key: TopicPartition, partition: PartitionImage) -> None:
         live = shell.image.brokers.keys() - self.lagging
         for joining in [each for each in partition.replicas if each in live and each not in partition.isr]:
-            wish = IsrWish(
+            request = AlterPartitionItem(
                 isr=dict.fromkeys((*partition.isr, joining), -1),
                 leader_epoch=partition.leader_epoch,
                 partition_epoch=partition.state_version,
             )
 
-            async def ask(controller: Any, wish: IsrWish = wish) -> None:
-                change = change_isr(
-                    shell.image, key, partition.leader, wish, shutting_down=(), controller_epoch=controller.epoch
+            async def ask(controller: Any, request: AlterPartitionItem = request) -> None:
+                change = alter_partition(
+                    shell.image, key, partition.leader, request, shutting_down=(), controller_epoch=controller.number
                 )
                 if isinstance(change, StateChange):
                     shell.view.follower.mark(topics=(key.topic,))

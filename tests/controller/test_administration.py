@@ -33,7 +33,7 @@ def play(seed: int) -> Callable[..., None]:
 
 
 async def by_node(world: Brokers, *target: int) -> None:
-    await world.wish(REASSIGN, ("t", 0, target))
+    await world.request(REASSIGN, ("t", 0, target))
 
 
 async def by_request(world: Brokers, *target: int) -> None:
@@ -68,7 +68,7 @@ def test_the_node_s_entries_stay_until_they_are_done_and_progress_is_told(play):
     async def scenario(world: Brokers) -> None:
         await world.create((0, 1), (0, 1))
         world.lagging = {3}
-        await world.wish(REASSIGN, ("t", 0, (0, 3)), ("t", 1, (0, 2)))
+        await world.request(REASSIGN, ("t", 0, (0, 3)), ("t", 1, (0, 2)))
         await world.until(lambda: world.controller.image.partition(TopicPartition("t", 1)).replicas == (0, 2))
         await asyncio.sleep(1)
         assert await world.node(REASSIGN) == {
@@ -111,7 +111,7 @@ def test_entries_that_can_t_be_are_named_in_the_log_and_dropped_and_the_others_a
     async def scenario(world: Brokers) -> None:
         await world.create((0, 1), (0, 1), (0, 1))
         wishes = [("t", 0, (0, 77)), ("none", 0, (0,)), ("t", 1, ()), ("t", 2, (2, 2)), ("t", 2, (2, 3))]
-        await world.wish(REASSIGN, *wishes)
+        await world.request(REASSIGN, *wishes)
         await world.until_gone(REASSIGN)
         assert [each.replicas for each in world.controller.image.topics["t"].partitions.values()] == [
             (0, 1),
@@ -135,7 +135,7 @@ def test_a_request_overrides_what_the_node_says(play):
     async def scenario(world: Brokers) -> None:
         await world.create((0, 1), (0, 1))
         world.lagging = {3}
-        await world.wish(REASSIGN, ("t", 0, (0, 3)), ("t", 1, (1, 3)))
+        await world.request(REASSIGN, ("t", 0, (0, 3)), ("t", 1, (1, 3)))
         await world.until(lambda: len(reassignments(world.controller.image)) == 2)
         await by_request(world, 1, 2)
         assert [each["partition"] for each in (await world.node(REASSIGN))["partitions"]] == [1]
@@ -226,7 +226,7 @@ def test_the_preferred_replica_leads_again_however_it_is_asked_for(play, way, ca
         await world.start(1)
         await world.until(lambda: 1 in world.now.isr)
         if way == "node":
-            await world.wish(ELECT, ("t", 0), ("t", 1), ("none", 5))
+            await world.request(ELECT, ("t", 0), ("t", 1), ("none", 5))
             await world.until_gone(ELECT)
             assert caplog.text.count("is not held") == 1
             assert "there is no partition none-5" in caplog.text

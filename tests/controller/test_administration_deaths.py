@@ -75,7 +75,7 @@ def test_a_reassignment_is_finished_by_the_next_controller(seed, way):
 
         async def reassign() -> None:
             if way == "node":
-                await world.wish(REASSIGN, ("t", 0, (2, 3)))
+                await world.request(REASSIGN, ("t", 0, (2, 3)))
             else:
                 await world.reassign({KEY: (2, 3)})
             await world.until_reassigned(2, 3)
@@ -105,7 +105,7 @@ def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller
     async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
         await world.create((1, 2))
         world.lagging = {3}
-        await world.wish(REASSIGN, ("t", 0, (CONTROLLER, 3)))
+        await world.request(REASSIGN, ("t", 0, (CONTROLLER, 3)))
         await world.until(lambda: reassignments(world.controller.image))
 
         async def give_up() -> None:
@@ -129,13 +129,13 @@ def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller
 
     answers = lives(seed, scenario)
     assert answers[0] == "True False"
-    assert answers[1] == "False False", "the wish goes first, else it would be granted again"
+    assert answers[1] == "False False", "the request goes first, else it would be granted again"
     assert "False True" in answers
 
 
 def test_elections_that_a_node_asks_for_are_finished_by_the_next_controller(seed, monkeypatch):
     """M9, M10."""
-    monkeypatch.setattr("odradek.broker.controlling.active_controller.STEP_OPERATIONS", 1)
+    monkeypatch.setattr("odradek.broker.controlling.controller_epoch.STEP_OPERATIONS", 1)
 
     async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
         await world.create((1, 2), (1, 3), (1, 2))
@@ -146,7 +146,7 @@ def test_elections_that_a_node_asks_for_are_finished_by_the_next_controller(seed
         await world.until(lambda: all(1 in each.isr for each in leaders(world)))
 
         async def elect() -> None:
-            await world.wish(ELECT, *(("t", number) for number in partitions))
+            await world.request(ELECT, *(("t", number) for number in partitions))
             await world.until_gone(ELECT)
 
         died = await die_of(elect())

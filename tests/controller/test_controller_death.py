@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ears import HearingShell
 
-from odradek.broker.controlling import active_controller
+from odradek.broker.controlling import controller_epoch as active_controller
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewPartitions, NewTopic
 from odradek.metadata.image import ClusterImage

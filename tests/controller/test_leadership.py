@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 from partition_world import CONTROLLER_EPOCH, image, partition, topic, written
 
-from odradek.controller import ElectionType, StateChange, elect_on_demand, grant_elections, rebalance, shut_down
+from odradek.controller import (
+    ElectionType,
+    StateChange,
+    balance_preferred_leaders,
+    elect_on_demand,
+    plan_preferred_elections,
+    shut_down,
+)
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER, PreferredReplicaElectionNode
 from odradek.metadata.store import Delete
@@ -87,7 +94,9 @@ def test_the_node_asks_for_preferred_leaders_and_goes_last():
     cluster = image({1, 2}, topic(partition(1, 2, leader=2), partition(1, 2, isr=(2,))))
     data = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"t","partition":1}]}'
     node = PreferredReplicaElectionNode.decode("", data)
-    changes, errors, last = grant_elections(cluster, node, 6, shutting_down=(), controller_epoch=CONTROLLER_EPOCH)
+    changes, errors, last = plan_preferred_elections(
+        cluster, node, 6, shutting_down=(), controller_epoch=CONTROLLER_EPOCH
+    )
     assert [outcome(each) for each in changes] == [(1, (1, 2))]
     assert changes[0].state.leader_epoch == 6
     assert [each.code for each in errors] == [ErrorCode.preferred_leader_not_available]
@@ -138,7 +147,9 @@ def test_leaders_are_balanced_where_more_than_so_many_percent_are_elsewhere():
     cluster = image({1, 2}, topic(away, *(home for _ in range(9))))
 
     def balanced(percentage, cluster=cluster, shutting_down=()):
-        found = rebalance(cluster, percentage, shutting_down=shutting_down, controller_epoch=CONTROLLER_EPOCH)
+        found = balance_preferred_leaders(
+            cluster, percentage, shutting_down=shutting_down, controller_epoch=CONTROLLER_EPOCH
+        )
         return [(each.partition.partition, *outcome(each)) for each in found]
 
     assert balanced(10) == []
@@ -147,4 +158,7 @@ def test_leaders_are_balanced_where_more_than_so_many_percent_are_elsewhere():
     assert balanced(0, replace(cluster, brokers=image({2}).brokers)) == []
     assert balanced(0, image({1, 2}, topic(partition(1, 2, isr=(2,))))) == []
     assert balanced(0, shutting_down={1}) == []
-    assert all(isinstance(each, StateChange) for each in rebalance(cluster, 0, shutting_down=(), controller_epoch=9))
+    assert all(
+        isinstance(each, StateChange)
+        for each in balance_preferred_leaders(cluster, 0, shutting_down=(), controller_epoch=9)
+    )

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_world import CONTROLLER_EPOCH, image, partition, topic, with_live, written
 
-from odradek.controller import IsrWish, advance, change_isr, plan_reassignments, reassignments
+from odradek.controller import AlterPartitionItem, advance, alter_partition, plan_reassignments, reassignments
 from odradek.model import KafkaError, TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -64,12 +64,12 @@ class World:
         """The leader asks for an ISR whose members have all that is committed."""
         if not self.leads or any(self.records[each] < self.committed for each in isr):
             return
-        wish = IsrWish(
+        request = AlterPartitionItem(
             isr=dict.fromkeys(isr, -1), leader_epoch=self.now.leader_epoch, partition_epoch=self.now.state_version
         )
         try:
-            change = change_isr(
-                self.cluster, KEY, self.now.leader, wish, shutting_down=(), controller_epoch=CONTROLLER_EPOCH
+            change = alter_partition(
+                self.cluster, KEY, self.now.leader, request, shutting_down=(), controller_epoch=CONTROLLER_EPOCH
             )
         except KafkaError:
             return

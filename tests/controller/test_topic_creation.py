@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.controller import MAX_PARTITIONS, ClusterLoad, NewTopic, TakenNames, plan_topic
+from odradek.controller import MAX_PARTITIONS, ClusterLoad, ExistingTopicNames, NewTopic, plan_topic
 from odradek.metadata.image import BrokerImage
 from odradek.metadata.store import Create, SetData
 from odradek.model import ErrorCode, KafkaError
@@ -19,7 +19,7 @@ def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None
     return plan_topic(
         wanted,
         topic_id=UUID(int=7),
-        existing=TakenNames(existing),
+        existing=ExistingTopicNames(existing),
         brokers=brokers,
         away=away,
         load=ClusterLoad(),

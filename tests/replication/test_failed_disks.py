@@ -7,7 +7,7 @@ import logging
 import pytest
 from world import World, until
 
-from odradek.broker.cluster.failed_logs import FailedLogs
+from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.clients import Admin
 from odradek.log.names import parent_of
 from odradek.metadata import paths
@@ -222,7 +222,7 @@ def test_what_the_tree_did_not_take_is_told_again() -> None:
                 raise refusal
             return await create_node(path, data, ephemeral=ephemeral, sequence=sequence)
 
-        failed = FailedLogs(store, broken)
+        failed = LogDirEvents(store, broken)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "create", reluctant)
             failed.notice()

@@ -126,9 +126,9 @@ def test_whoever_waits_for_a_connection_that_is_given_up_is_told_so(seed: int) -
         listener = await simulation.runtime("silent").network.listen(asyncio.Protocol, "silent", 9092)
         peers = Peers(runtime, 1)
         silent = BrokerImage(broker_id=2, endpoints=(ListenerAddress(name="PLAINTEXT", host="silent", port=9092),))
-        asking = asyncio.create_task(peers.request({2: silent}, 2, ApiKey.ALTER_PARTITION, {}, lane="a"))
+        asking = asyncio.create_task(peers.request({2: silent}, 2, ApiKey.ALTER_PARTITION, {}, purpose="a"))
         await asyncio.sleep(1)
-        peers.close_lane(2, "a")
+        peers.close_purpose(2, "a")
         with pytest.raises(UnavailableError):
             await asking
         listener.close()

@@ -23,12 +23,12 @@ from odradek.broker.cluster.controlled_shutdown import ControlledShutdown
 from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.counted_store import CountedStore
 from odradek.broker.cluster.directories import check_directories, settle_twins
-from odradek.broker.cluster.failed_logs import FailedLogs
 from odradek.broker.cluster.fencing import Fence
+from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.broker.cluster.membership import prepare_tree
 from odradek.broker.cluster.peers import Peers
-from odradek.broker.cluster.readmission import until_out_of_sync
 from odradek.broker.cluster.registration import in_live_session
+from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
 from odradek.broker.controlling.controller_shell import ControllerShell
 from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.on_demand import TopicsOnDemand
@@ -101,7 +101,7 @@ class Broker:
             most_partitions=config.most_session_partitions,
             entropy=runtime.entropy,
         )
-        self.failed_logs = FailedLogs(self.tree, config.broker_id)
+        self.log_dir_events = LogDirEvents(self.tree, config.broker_id)
         self.logs = LogManager(
             runtime.disk,
             config.log_dirs,
@@ -110,7 +110,7 @@ class Broker:
             config_for=lambda topic: self.partitions.log_config(topic),
             max_open_files=max(runtime.disk.open_files_limit() // 2, _FEWEST_OPEN_FILES),
             note=note,
-            when_log_stopped=self.failed_logs.notice,
+            when_log_stopped=self.log_dir_events.notify,
             when_directory_failed=self._notice_failed_directory,
             when_segment_suspected=lambda key, log, segment: self.partitions.damaged.suspect(key, log, segment),
         )
@@ -124,7 +124,7 @@ class Broker:
             self.logs,
             in_sync_sets=self.in_sync_sets,
             fetchers=self.fetchers,
-            when_logs_change=self.failed_logs.notice,
+            when_logs_change=self.log_dir_events.notify,
         )
         self.fence = Fence(store, runtime.clock)
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
@@ -235,7 +235,7 @@ class Broker:
             )
             self.logs.name_directories()
         if not (self.logs.were_closed and self._has_its_directories):
-            await in_live_session(lambda: until_out_of_sync(self.store, self.broker_id, patience_s=patience_s))
+            await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, patience_s=patience_s))
 
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""
@@ -248,7 +248,7 @@ class Broker:
         await self.groups.stop()
         await self.cleaning.stop()
         self.fetchers.stop()
-        self.failed_logs.stop()
+        self.log_dir_events.stop()
         self.strays.stop()
         self.in_sync_sets.stop()
         await self.partitions.stop()
@@ -270,7 +270,7 @@ class Broker:
         self.groups.kill()
         self.cleaning.kill()
         self.fetchers.stop()
-        self.failed_logs.stop()
+        self.log_dir_events.stop()
         self.strays.stop()
         self.in_sync_sets.stop()
         self.partitions.kill()
@@ -287,7 +287,7 @@ class Broker:
         """Have others lead what was in it, and stop if it was the last one (KIP-112)."""
         if self.phase in (Phase.STARTING, Phase.RUNNING):
             self.partitions.logs_failed(partitions, reason)
-            self.failed_logs.notice()
+            self.log_dir_events.notify()
             if self.logs.has_failed:
                 self.failed.set()
 

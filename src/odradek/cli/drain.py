@@ -11,7 +11,7 @@ from odradek.cli.partition_lists import Assignment, ids
 from odradek.clients import Admin
 from odradek.clients.metadata import NO_LEADER
 from odradek.clients.reassignments import RefusedPartitionsError
-from odradek.controller import evacuate
+from odradek.controller import plan_drain
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass, field
 
@@ -142,7 +142,7 @@ class _Draining:
             key: moving[key].target if key in moving else self.begun.get(key, each.replicas)
             for key, each in described.items()
         }
-        plan = evacuate(self.broker_id, assigned, racks)
+        plan = plan_drain(self.broker_id, assigned, racks)
         if plan.stuck:
             message = (
                 f"there is no other broker that {_some(plan.stuck)} could be on; start one, or take a replica away"

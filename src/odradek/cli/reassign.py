@@ -18,7 +18,7 @@ from odradek.cli.partition_lists import (
 )
 from odradek.clients import Admin
 from odradek.clients.reassignments import PartitionReassignment, RefusedPartitionsError
-from odradek.controller import spread
+from odradek.controller import generate_assignment
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 
@@ -195,7 +195,7 @@ async def _generate(client: Admin, options: _Options) -> bool:
             message = f"{key.topic}-{key.partition} has {len(replicas)} replicas, and there are {len(chosen)} brokers"
             raise KafkaError(ErrorCode.invalid_replication_factor, message)
     topics = {name: {key: some for key, some in before.items() if key.topic == name} for name in options.topics}
-    plan = spread(assigned | dict(before), topics, {broker: alive[broker] for broker in chosen})
+    plan = generate_assignment(assigned | dict(before), topics, {broker: alive[broker] for broker in chosen})
     click.echo(assignment_json(before), err=True)
     click.echo(assignment_json(plan))
     return True

@@ -6,31 +6,21 @@ with a check that it still is the controller; every decision is made from the tr
 controller left half done the next one finishes.
 """
 
-from odradek.controller.creation import (
-    MAX_PARTITIONS,
-    NewTopic,
-    RequestRoom,
-    TakenNames,
-    TopicCreation,
-    TopicPlan,
-    plan_topic,
-)
-from odradek.controller.deletion import TopicDeletion, deletion_operations
+from odradek.controller.alter_partition import AlterPartitionItem, alter_partition, check_broker_epoch, topic_name
 from odradek.controller.elections import elect, elections
-from odradek.controller.expansion import NewPartitions, plan_partitions
 from odradek.controller.initialization import initial_operations, needs_initialization
-from odradek.controller.isr_changes import IsrWish, change_isr, check_broker_epoch, topic_of
 from odradek.controller.leadership import (
-    ControlledShutdown,
+    ControlledShutdownPlan,
     ElectionType,
+    balance_preferred_leaders,
     elect_on_demand,
-    grant_elections,
-    rebalance,
+    plan_preferred_elections,
     shut_down,
 )
-from odradek.controller.moves import Evacuation, evacuate, spread
+from odradek.controller.partition_creation import NewPartitions, plan_partitions
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE, next_producer_id_block
+from odradek.controller.reassign_partitions_request import ReassignPartitionsRequest
 from odradek.controller.reassignment import (
     STEP_PARTITIONS,
     Assignment,
@@ -41,51 +31,61 @@ from odradek.controller.reassignment import (
     plan_reassignments,
     reassignments,
 )
-from odradek.controller.reassignment_wishes import ReassignmentWishes
+from odradek.controller.reassignment_proposals import DrainPlan, generate_assignment, plan_drain
 from odradek.controller.state_change import StateChange
+from odradek.controller.topic_creation import (
+    MAX_PARTITIONS,
+    ExistingTopicNames,
+    NewTopic,
+    PartitionLimit,
+    TopicCreation,
+    TopicPlan,
+    plan_topic,
+)
+from odradek.controller.topic_deletion import TopicDeletion, deletion_operations
 
 __all__ = [
     "MAX_PARTITIONS",
     "PRODUCER_ID_BLOCK_SIZE",
     "STEP_PARTITIONS",
+    "AlterPartitionItem",
     "Assignment",
     "ClusterLoad",
-    "ControlledShutdown",
+    "ControlledShutdownPlan",
+    "DrainPlan",
     "ElectionType",
-    "Evacuation",
-    "IsrWish",
+    "ExistingTopicNames",
     "NewPartitions",
     "NewTopic",
+    "PartitionLimit",
+    "ReassignPartitionsRequest",
     "ReassignmentPlan",
     "ReassignmentStep",
-    "ReassignmentWishes",
     "Replicas",
-    "RequestRoom",
     "StateChange",
     "StopReplicas",
-    "TakenNames",
     "TopicCreation",
     "TopicDeletion",
     "TopicPlan",
     "advance",
-    "change_isr",
+    "alter_partition",
+    "balance_preferred_leaders",
     "check_broker_epoch",
     "deletion_operations",
     "elect",
     "elect_on_demand",
     "elections",
-    "evacuate",
-    "grant_elections",
+    "generate_assignment",
     "initial_operations",
     "needs_initialization",
     "next_producer_id_block",
     "place",
+    "plan_drain",
     "plan_partitions",
+    "plan_preferred_elections",
     "plan_reassignments",
     "plan_topic",
     "reassignments",
-    "rebalance",
     "shut_down",
-    "spread",
-    "topic_of",
+    "topic_name",
 ]

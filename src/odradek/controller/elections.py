@@ -30,7 +30,7 @@ def elect(
     """The leader and the ISR that `partition` should have, or `None` if they are what it has.
 
     A member that is registered, though its log can't be used, would keep out one that returns after a crash, which
-    waits until it is in sync with nobody who lives (see `broker.cluster.readmission`).
+    waits until it is in sync with nobody who lives (see `broker.cluster.unclean_registration`).
     """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:

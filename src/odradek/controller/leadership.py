@@ -13,8 +13,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
+from odradek.controller.alter_partition import ANY_EPOCH
 from odradek.controller.elections import elect
-from odradek.controller.isr_changes import ANY_EPOCH
 from odradek.controller.state_change import StateChange, new_leadership
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, PartitionImage
@@ -36,7 +36,7 @@ class ElectionType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledShutdown:
+class ControlledShutdownPlan:
     """How a broker gets out of the way: `changes` are written first.
 
     Then the broker is told to stop following, without deleting, what is in `stop`. It still leads `remaining`.
@@ -80,7 +80,7 @@ def elect_on_demand(
     return decided
 
 
-def grant_elections(
+def plan_preferred_elections(
     image: ClusterImage,
     node: PreferredReplicaElectionNode,
     version: int,
@@ -118,7 +118,7 @@ def shut_down(
     shutting_down: Collection[int],
     offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
-) -> ControlledShutdown:
+) -> ControlledShutdownPlan:
     """What lets a broker stop without harm; `shutting_down` are those that asked before. Asked again, it goes on.
 
     Partitions with one replica are left alone: nobody else could lead them. Raises `KafkaError` STALE_BROKER_EPOCH for
@@ -152,10 +152,10 @@ def shut_down(
         stop.append(key)
         if (leader, isr) != (partition.leader, partition.isr):
             changes.append(new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch))
-    return ControlledShutdown(changes=tuple(changes), stop=tuple(stop), remaining=tuple(remaining))
+    return ControlledShutdownPlan(changes=tuple(changes), stop=tuple(stop), remaining=tuple(remaining))
 
 
-def rebalance(
+def balance_preferred_leaders(
     image: ClusterImage,
     imbalance_percentage: int,
     *,

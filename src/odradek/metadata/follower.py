@@ -2,8 +2,8 @@
 
 A watch is set before what it watches is read, so no change is missed. The controller follows the whole tree
 (`TreeFollower`); the states of partitions it reads after writing and needs no watches on them: a broker that writes one
-before it is registered (`broker.cluster.readmission`) writes its topic's node with it. Every other broker learns of
-topics by commands, and follows only what no command tells (`MemberFollower`).
+before it is registered (`broker.cluster.unclean_registration`) writes its topic's node with it. Every other broker
+learns of topics by commands, and follows only what no command tells (`MemberFollower`).
 """
 
 import asyncio

@@ -11,7 +11,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from odradek.broker.cluster.connecting import ask, encode
+from odradek.broker.cluster.inter_broker_requests import encode, send
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
@@ -50,7 +50,7 @@ class ControlledShutdown:
                         await self._changed.wait()
             self._changed.clear()
             try:
-                remaining = await self._ask()
+                remaining = await self._request()
             except (KafkaError, UnavailableError) as error:
                 problem = str(error)
                 continue
@@ -65,7 +65,7 @@ class ControlledShutdown:
         others = broker.image.brokers.keys() - {broker.broker_id}
         return bool(others - broker.controller.shutting_down)
 
-    async def _ask(self) -> int:
+    async def _request(self) -> int:
         """Ask the controller once; how many partitions the broker still leads."""
         broker = self._broker
         if broker.controller.is_controller:
@@ -73,7 +73,7 @@ class ControlledShutdown:
         api_key = ApiKey.CONTROLLED_SHUTDOWN
         connection = await broker.controller_requests.connection(api_key)
         message = {"broker_id": broker.broker_id, "broker_epoch": broker.controller.broker_epoch}
-        answer = await ask(connection, api_key, encode(api_key, message), timeout_ms=_REQUEST_TIMEOUT_MS)
+        answer = await send(connection, api_key, encode(api_key, message), timeout_ms=_REQUEST_TIMEOUT_MS)
         if answer.error_code is not ErrorCode.none:
             code: ErrorCode = answer.error_code
             raise KafkaError(code, f"the controller answered {code.name.upper()}")

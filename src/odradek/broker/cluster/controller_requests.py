@@ -2,7 +2,7 @@
 
 A controller that stands still, or whose network is gone, neither answers nor closes its connections. When its session
 has ended and another broker is elected, what it owes is given up, and can be asked of the other. Each kind of request
-has a lane, since the controller answers those that create topics when the other brokers know of them.
+has a purpose, since the controller answers those that create topics when the other brokers know of them.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class ControllerRequests:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._changed = asyncio.Event()
-        self._lanes: set[str] = set()
+        self._purposes: set[str] = set()
 
     async def ask(self, api_key: ApiKey, message: Message) -> Any:
         """The controller's answer.
@@ -43,9 +43,9 @@ class ControllerRequests:
         image = self._broker.image
         if image.controller_id == NO_CONTROLLER:
             raise UnavailableError("there is no controller")
-        lane = f"controller-{api_key.name}"
-        self._lanes.add(lane)
-        return await self._broker.peers.connection(image.brokers, image.controller_id, lane=lane)
+        purpose = f"controller-{api_key.name}"
+        self._purposes.add(purpose)
+        return await self._broker.peers.connection(image.brokers, image.controller_id, purpose=purpose)
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but not past the moment when the controller is another."""
@@ -57,8 +57,8 @@ class ControllerRequests:
         """The broker has another image."""
         if _controller(old) == _controller(new):
             return
-        for lane in self._lanes:
-            self._broker.peers.close_lane(old.controller_id, lane)
+        for purpose in self._purposes:
+            self._broker.peers.close_purpose(old.controller_id, purpose)
         self._changed.set()
         self._changed.clear()
 

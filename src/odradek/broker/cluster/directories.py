@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.broker.cluster.readmission import leave_in_sync_sets
 from odradek.broker.cluster.registration import in_live_session
+from odradek.broker.cluster.unclean_registration import leave_isrs
 from odradek.log.errors import CheckpointError
 from odradek.log.manager import LogManager
 from odradek.metadata import paths
@@ -74,7 +74,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
         own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
         superseded = frozenset[TopicPartition]().union(*older.values()) if lost or offline else frozenset()
         if stale := ((superseded | short) & own.in_sync) - own.alone:
-            await in_live_session(lambda: leave_in_sync_sets(store, broker_id, stale, patience_s=patience_s))
+            await in_live_session(lambda: leave_isrs(store, broker_id, stale, patience_s=patience_s))
             own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
         accepted -= _settle_shortfalls(broker_id, logs, own, accepted)
         others = {key for key in own.led if own.ids[key] != UNNAMED and logs.topic_id(key) not in (None, own.ids[key])}

@@ -45,7 +45,7 @@ class Fence:
         self._wake: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._alive_again = asyncio.Event()
-        self._has_told = True
+        self._has_notified = True
         self._has_stopped = False
 
     def on_change(self, *, closed: Callable[[], None], opened: Callable[[], None] | None = None) -> None:
@@ -89,7 +89,7 @@ class Fence:
         """Act no more until the fence is opened again."""
         if self._is_closed:
             return
-        self._is_closed, self._has_told, self._sure_until = True, False, -math.inf
+        self._is_closed, self._has_notified, self._sure_until = True, False, -math.inf
         self.closures += 1
         _log.warning("the session with the metadata tree may be over: leading nothing until one is alive")
         for closed in self._on_closed:
@@ -108,7 +108,7 @@ class Fence:
         if not self._is_closed or self._has_stopped:
             return
         if not was_alive or not self.is_alive(session):
-            self.tell_again()
+            self.notify_again()
             return
         self._session, self._is_closed = session, False
         self._alive_again.clear()
@@ -119,9 +119,9 @@ class Fence:
             opened()
         self._look_in(self._store.alive_until - self._clock.monotonic())
 
-    def tell_again(self) -> None:
+    def notify_again(self) -> None:
         """Say that whoever was told that a session is alive has found it late; it is told when it is alive again."""
-        self._has_told = False
+        self._has_notified = False
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but not past the moment when a session is alive again."""
@@ -136,10 +136,10 @@ class Fence:
             self._look_in(self._store.alive_until - self._clock.monotonic())
             return
         is_alive = self.is_alive(self._store.session_id)
-        if is_alive and not self._has_told and self._wake is not None:
+        if is_alive and not self._has_notified and self._wake is not None:
             self._alive_again.set()
             self._wake()
-        self._has_told = is_alive
+        self._has_notified = is_alive
         self._look_in(_LOOK_AGAIN_S)
 
     def _look_in(self, delay_s: float) -> None:

@@ -2,7 +2,7 @@
 
 A peer is found by the image, at its first listener. A connection that was lost, or that leads to where the peer no
 longer is, is made anew with the next request; whether to ask again is the caller's business. Since a broker answers a
-connection's requests in order, whoever has requests that wait long has a lane, a connection of its own.
+connection's requests in order, whoever has requests that wait long has a purpose, a connection of its own.
 """
 
 import asyncio
@@ -37,34 +37,34 @@ class Peers:
         api_key: ApiKey,
         message: Message,
         *,
-        lane: str = "",
+        purpose: str = "",
     ) -> Any:
         """The answer of a broker to `message`, in the highest version that both know.
 
         Raises `UnavailableError` if it is not in the cluster, cannot be reached, or does not answer.
         """
-        connection = await self.connection(brokers, broker_id, lane=lane)
+        connection = await self.connection(brokers, broker_id, purpose=purpose)
         return await connection.request(api_key, message)
 
-    async def connection(self, brokers: Mapping[int, BrokerImage], broker_id: int, *, lane: str = "") -> Connection:
-        """An open connection to a broker, the same one for every request of a lane. Raises `UnavailableError`."""
+    async def connection(self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = "") -> Connection:
+        """An open connection to a broker, the same one for every request of a purpose. Raises `UnavailableError`."""
         peer = brokers.get(broker_id)
         if peer is None:
             raise UnavailableError(f"broker {broker_id} is not in the cluster")
         address = peer.endpoints[0]
-        known = self._open.get((broker_id, lane))
+        known = self._open.get((broker_id, purpose))
         if known is not None:
             where, opening = known
             if where == address and not (opening.done() and _is_lost(opening)):
                 return await _opened(opening)
             _close(opening)
         opening = asyncio.get_running_loop().create_task(self._connect(address), name=f"connecting to {address}")
-        self._open[broker_id, lane] = address, opening
+        self._open[broker_id, purpose] = address, opening
         return await _opened(opening)
 
-    def close_lane(self, broker_id: int, lane: str) -> None:
+    def close_purpose(self, broker_id: int, purpose: str) -> None:
         """Nobody has requests for it any more; those that wait for an answer get `UnavailableError`."""
-        known = self._open.pop((broker_id, lane), None)
+        known = self._open.pop((broker_id, purpose), None)
         if known is not None:
             _close(known[1])
 

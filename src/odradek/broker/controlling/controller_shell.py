@@ -18,22 +18,23 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from odradek.broker.cluster.cluster_view import ClusterView, OnImage
-from odradek.broker.cluster.commands import OwnReplicas
+from odradek.broker.cluster.controller_command_handler import ControllerCommandHandler
+from odradek.broker.cluster.controller_commands import LocalReplicas
 from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.membership import Membership, prepare_tree
-from odradek.broker.cluster.obedience import Obedience
 from odradek.broker.cluster.registration import Prepare, prepare_nothing, unregister
 from odradek.broker.config_changes import ConfigChange, write_changes
-from odradek.broker.controlling import isr_jobs, topic_jobs
-from odradek.broker.controlling.active_controller import ActiveController, DeposedError, claim_controller
-from odradek.broker.controlling.commands.commander import Commander
+from odradek.broker.controlling import alter_partition_jobs as isr_jobs
+from odradek.broker.controlling import topic_jobs
+from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
+from odradek.broker.controlling.controller_epoch import ControllerEpoch, ControllerMovedError, register_controller
 from odradek.broker.controlling.job_queue import JobQueue, as_kafka_error
 from odradek.broker.controlling.term import Term
 from odradek.broker.replication.isr_requests import IsrResult
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import (
-    ControlledShutdown,
-    IsrWish,
+    AlterPartitionItem,
+    ControlledShutdownPlan,
     NewPartitions,
     NewTopic,
     TopicCreation,
@@ -81,7 +82,7 @@ class ControllerShell:
         *,
         fence: Fence | None = None,
         on_image: OnImage,
-        replicas: OwnReplicas,
+        replicas: LocalReplicas,
     ) -> None:
         self.broker_id = broker_id
         self._store = store
@@ -95,7 +96,7 @@ class ControllerShell:
         self._jobs = JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
         self._replicas = replicas
-        self.obedience = Obedience(self.view, self._membership, replicas, wake=wake)
+        self.command_handler = ControllerCommandHandler(self.view, self._membership, replicas, wake=wake)
         self._joined = asyncio.Event()
 
     @property
@@ -169,13 +170,13 @@ class ControllerShell:
 
     # ---- what is asked for --------------------------------------------------------------------------------------
 
-    async def do(self, work: Callable[[ActiveController], Awaitable[T]]) -> T:
+    async def do(self, work: Callable[[ControllerEpoch], Awaitable[T]]) -> T:
         """Have the task do `work` in its turn, as the controller, and return when what it marked is in `image`.
 
         Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """
 
-        def controller() -> ActiveController:
+        def controller() -> ControllerEpoch:
             if self._term is None or not self._fence.check():
                 raise KafkaError(ErrorCode.not_controller, "this broker is not the controller")
             return self._term.controller
@@ -236,17 +237,19 @@ class ControllerShell:
         if self._term is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TELLING_S):
-                    await self._term.controller.commands.told()
+                    await self._term.controller.channels.all_acknowledged()
 
-    async def change_isrs(
-        self, broker_id: int, broker_epoch: int, wishes: Mapping[TopicPartition, IsrWish]
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
     ) -> dict[TopicPartition, IsrResult]:
-        """Change in-sync sets as the leader `broker_id` wishes, each or not at all; they are in `image` then.
+        """Change in-sync sets as the leader `broker_id` items, each or not at all; they are in `image` then.
 
         Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """
         view = self.view
-        return await self.do(lambda controller: isr_jobs.change_isrs(controller, view, broker_id, broker_epoch, wishes))
+        return await self.do(
+            lambda controller: isr_jobs.alter_partitions(controller, view, broker_id, broker_epoch, items)
+        )
 
     async def change_configs(self, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
         """Change configurations, each or not at all; when this returns they are in `image`. Any broker does it.
@@ -270,22 +273,22 @@ class ControllerShell:
         """
         view = self.view
 
-        async def work(controller: ActiveController) -> tuple[ControlledShutdown, ActiveController]:
+        async def work(controller: ControllerEpoch) -> tuple[ControlledShutdownPlan, ControllerEpoch]:
             plan = shut_down(
                 view.image,
                 broker_id,
                 broker_epoch,
                 shutting_down=controller.shutting_down,
                 offline=controller.offline,
-                controller_epoch=controller.epoch,
+                controller_epoch=controller.number,
             )
-            controller.commands.availability.stops(view.image.brokers[broker_id])
+            controller.channels.context.add_shutting_down(view.image.brokers[broker_id])
             view.follower.mark(topics={change.partition.topic for change in plan.changes})
             await controller.change_states(plan.changes)
             return plan, controller
 
         plan, controller = await self.do(work)
-        controller.commands.stop_following(broker_id, plan.stop)
+        controller.channels.stop_following(broker_id, plan.stop)
         return plan.remaining
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
@@ -347,7 +350,7 @@ class ControllerShell:
 
         if self._task is None or self._task.done():
             raise KafkaError(ErrorCode.not_controller)
-        return await self._jobs.ask(job)
+        return await self._jobs.submit(job)
 
     # ---- the task -----------------------------------------------------------------------------------------------
 
@@ -359,7 +362,7 @@ class ControllerShell:
             self._wake.clear()
             try:
                 await self._settle()
-                await self._jobs.do_all(deposed=self._step_down)
+                await self._jobs.run_all(deposed=self._step_down)
                 delay_s = _FIRST_RETRY_S
                 continue
             except OdradekError as error:
@@ -376,9 +379,9 @@ class ControllerShell:
         while True:
             try:
                 await self._look()
-                if self._term is None or not self._fence.check() or not await self._term.perform():
+                if self._term is None or not self._fence.check() or not await self._term.run():
                     return
-            except (DeposedError, SessionExpired) as error:
+            except (ControllerMovedError, SessionExpired) as error:
                 _log.warning("broker %d: %s", self.broker_id, error)
                 self._step_down()
 
@@ -391,7 +394,7 @@ class ControllerShell:
         session = self._membership.session
         is_alive = self._fence.is_alive(session)
         if not is_alive:
-            self._fence.tell_again()
+            self._fence.notify_again()
         elif view.is_election_due:
             view.is_election_due = False
             await self._elect()
@@ -399,7 +402,7 @@ class ControllerShell:
         await view.refresh()
         if self._term is not None:
             self._term.notice(old, view.image)
-        if self._term is not None or self.obedience.informed:
+        if self._term is not None or self.command_handler.is_initialized:
             self._fence.open_for(session, was_alive=is_alive)
             self._joined.set()
 
@@ -414,7 +417,7 @@ class ControllerShell:
                 await self._store.delete(paths.CONTROLLER, node.version)
         claimed = None
         with suppress(BrokenNodeError):  # nobody is elected until the epoch can be read; `follower` names it in the log
-            claimed = await claim_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
+            claimed = await register_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
         self._end_term()
         # The tree is read anew by whoever is elected again: another controller may have been there, and states of
         # partitions, which only a controller writes, are not watched.
@@ -422,9 +425,11 @@ class ControllerShell:
         if claimed is not None:
             epoch, version = claimed
             _log.info("broker %d is the controller of epoch %d", self.broker_id, epoch)
-            commands = Commander(self.view, self._replicas, self._runtime, epoch=epoch, heed=self._wake.set)
-            controller = ActiveController(
-                self._store, self._runtime.entropy, commands, epoch=epoch, epoch_version=version
+            channels = ControllerChannelManager(
+                self.view, self._replicas, self._runtime, epoch=epoch, on_response=self._wake.set
+            )
+            controller = ControllerEpoch(
+                self._store, self._runtime.entropy, channels, epoch=epoch, epoch_version=version
             )
             self.view.follow_tree(enabled=True)
             self._term = Term(controller, self.view)

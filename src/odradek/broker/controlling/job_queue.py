@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from odradek.broker.controlling.active_controller import DeposedError
+from odradek.broker.controlling.controller_epoch import ControllerMovedError
 from odradek.metadata.store import SessionExpired
 from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
 
@@ -19,7 +19,7 @@ class JobQueue:
         self._jobs: deque[tuple[Callable[[], Awaitable[None]], Callable[[KafkaError], None]]] = deque()
         self._wake = wake
 
-    async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def submit(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have `work` done in its turn. Raises `KafkaError`, whatever it was that went wrong."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -36,7 +36,7 @@ class JobQueue:
         self._wake()
         return await answer
 
-    async def do_all(self, *, deposed: Callable[[], None]) -> None:
+    async def run_all(self, *, deposed: Callable[[], None]) -> None:
         """Do what was asked for. An error that is not the job's own is raised, when its asker has been told.
 
         `deposed` is called when a job found out that this broker is not the controller any more.
@@ -47,7 +47,7 @@ class JobQueue:
                 await job()
             except OdradekError as error:
                 fail(as_kafka_error(error))
-                if isinstance(error, DeposedError):
+                if isinstance(error, ControllerMovedError):
                     deposed()
                 if not isinstance(error, KafkaError):
                     raise
@@ -69,7 +69,7 @@ def as_kafka_error(error: OdradekError) -> KafkaError:
     """What a client is told when the tree did not do its part."""
     if isinstance(error, KafkaError):
         return error
-    if isinstance(error, DeposedError | SessionExpired):
+    if isinstance(error, ControllerMovedError | SessionExpired):
         return KafkaError(ErrorCode.not_controller, str(error))
     if isinstance(error, UnavailableError):
         return KafkaError(ErrorCode.request_timed_out, str(error))

@@ -6,11 +6,11 @@ The shell brings the image up to date when a job is done, and only then is the c
 from collections.abc import Collection, Iterable, Mapping
 
 from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.controlling.active_controller import ActiveController
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.controller import (
     Assignment,
     ElectionType,
-    ReassignmentWishes,
+    ReassignPartitionsRequest,
     Replicas,
     StateChange,
     elect_on_demand,
@@ -24,7 +24,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
 async def alter_reassignments(
-    controller: ActiveController,
+    epoch: ControllerEpoch,
     view: ClusterView,
     targets: Mapping[TopicPartition, Replicas | None],
     *,
@@ -37,16 +37,16 @@ async def alter_reassignments(
     plan = plan_reassignments(
         view.image,
         targets,
-        controller_epoch=controller.epoch,
+        controller_epoch=epoch.number,
         allow_replication_factor_change=allow_replication_factor_change,
     )
     view.follower.mark(topics={step.topic for step in plan.steps})
     try:
-        await _override_wishes(controller, view, targets.keys() - plan.errors.keys())
+        await _remove_overridden_entries(epoch, view, targets.keys() - plan.errors.keys())
         for step in plan.steps:
-            await controller.write(step.operations)
+            await epoch.write(step.operations)
     except (BadVersion, NoNode):
-        raise _disturbed(view, targets) from None
+        raise _concurrent_change(view, targets) from None
     return dict(plan.errors)
 
 
@@ -58,7 +58,7 @@ async def list_reassignments(
 
 
 async def elect_leaders(
-    controller: ActiveController,
+    epoch: ControllerEpoch,
     view: ClusterView,
     wanted: Iterable[TopicPartition] | None,
     election_type: ElectionType,
@@ -71,33 +71,35 @@ async def elect_leaders(
         view.image,
         wanted,
         election_type,
-        shutting_down=controller.shutting_down,
-        offline=controller.offline,
-        controller_epoch=controller.epoch,
+        shutting_down=epoch.shutting_down,
+        offline=epoch.offline,
+        controller_epoch=epoch.number,
     )
     changes = [each for each in decided.values() if isinstance(each, StateChange)]
     view.follower.mark(topics={change.partition.topic for change in changes})
     try:
-        await controller.change_states(changes)
+        await epoch.change_states(changes)
     except (BadVersion, NoNode):
-        raise _disturbed(view, decided) from None
+        raise _concurrent_change(view, decided) from None
     return {key: each if isinstance(each, KafkaError) else None for key, each in decided.items()}
 
 
-async def _override_wishes(controller: ActiveController, view: ClusterView, keys: Collection[TopicPartition]) -> None:
+async def _remove_overridden_entries(
+    epoch: ControllerEpoch, view: ClusterView, keys: Collection[TopicPartition]
+) -> None:
     node = await view.store.get(paths.REASSIGN_PARTITIONS)
     if node is None:
         return
     try:
-        wished = ReassignPartitionsNode.decode(paths.REASSIGN_PARTITIONS, node.data)
+        requested = ReassignPartitionsNode.decode(paths.REASSIGN_PARTITIONS, node.data)
     except BrokenNodeError:
         return  # the duty names it in the log
-    gone = ReassignmentWishes(node=wished, version=node.version).without(keys)
+    gone = ReassignPartitionsRequest(node=requested, version=node.version).without(keys)
     if gone is not None:
-        await controller.write([gone])
+        await epoch.write([gone])
 
 
-def _disturbed(view: ClusterView, keys: Iterable[TopicPartition]) -> KafkaError:
+def _concurrent_change(view: ClusterView, keys: Iterable[TopicPartition]) -> KafkaError:
     """Not all was written; what was goes on. Clients ask again, of a controller that has read what is there now."""
     view.follower.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
     return KafkaError(ErrorCode.request_timed_out, "somebody else changed the metadata tree meanwhile; ask again")

@@ -1,4 +1,4 @@
-"""What clients ask of the controller about topics: decided here, written by `ActiveController`, each one or not at all.
+"""What clients ask of the controller about topics: decided here, written by `ControllerEpoch`, each one or not at all.
 
 The shell brings the image up to date when a job is done, and only then is the client answered.
 """
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence, Set
 from uuid import UUID
 
 from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.controlling.active_controller import ActiveController
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.turns import in_turns
 from odradek.controller import (
+    ExistingTopicNames,
     NewPartitions,
     NewTopic,
-    RequestRoom,
-    TakenNames,
+    PartitionLimit,
     TopicCreation,
     TopicDeletion,
     TopicPlan,
@@ -27,7 +27,7 @@ from odradek.runtime import Entropy, new_id
 
 
 async def create_topics(
-    controller: ActiveController,
+    epoch: ControllerEpoch,
     view: ClusterView,
     wanted: Sequence[NewTopic],
     entropy: Entropy,
@@ -36,9 +36,9 @@ async def create_topics(
 ) -> list[TopicCreation]:
     """Create topics, in the order of `wanted`."""
     image, load = view.image, view.load.copy()
-    brokers, away = await _registered_brokers(controller, view)
-    taken = TakenNames((*image.topics, *image.deleting))
-    room = RequestRoom()
+    brokers, away = await _registered_brokers(epoch, view)
+    taken = ExistingTopicNames((*image.topics, *image.deleting))
+    room = PartitionLimit()
     results = []
     async for topic in in_turns(wanted):
         plan: TopicPlan | None = None
@@ -54,7 +54,7 @@ async def create_topics(
             )
             room.take(len(plan.replicas))
             if not validate_only:
-                await controller.create_topic(plan)
+                await epoch.create_topic(plan)
                 view.follower.mark(topics=(topic.name,), names=True)
         except KafkaError as error:
             results.append(TopicCreation(name=topic.name, error=error))
@@ -65,19 +65,19 @@ async def create_topics(
 
 
 async def create_partitions(
-    controller: ActiveController, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
+    epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
 ) -> list[KafkaError | None]:
     """Give topics more partitions, in the order of `wanted`."""
     image, load = view.image, view.load.copy()
-    brokers, away = await _registered_brokers(controller, view)
-    room = RequestRoom()
+    brokers, away = await _registered_brokers(epoch, view)
+    room = PartitionLimit()
     results: list[KafkaError | None] = []
     async for each in in_turns(wanted):
         try:
             added = plan_partitions(each, image.topics.get(each.topic), brokers=brokers, away=away, load=load)
             room.take(len(added))
             if not validate_only:
-                await controller.add_partitions(each.topic, added)
+                await epoch.add_partitions(each.topic, added)
             results.append(None)
         except KafkaError as error:
             results.append(error)
@@ -85,21 +85,17 @@ async def create_partitions(
     return results
 
 
-async def _registered_brokers(
-    controller: ActiveController, view: ClusterView
-) -> tuple[Mapping[int, BrokerImage], Set[int]]:
+async def _registered_brokers(epoch: ControllerEpoch, view: ClusterView) -> tuple[Mapping[int, BrokerImage], Set[int]]:
     """All brokers that partitions may be placed on, and those of them that can't lead: away, or about to stop."""
     live = view.image.brokers
     brokers = {**await read_registrations(view.store, BrokenNodes()), **live}
-    return brokers, brokers.keys() - controller.able_to_lead(view.image)
+    return brokers, brokers.keys() - epoch.eligible_leaders(view.image)
 
 
-async def delete_topics(
-    controller: ActiveController, view: ClusterView, wanted: Sequence[str | UUID]
-) -> list[TopicDeletion]:
+async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
     """Write down that topics, by name or id, are to be deleted; the duty does it."""
     results = [_find(view, name_or_id) async for name_or_id in in_turns(wanted)]
-    await controller.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
+    await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
     view.follower.mark(names=True)
     return results
 

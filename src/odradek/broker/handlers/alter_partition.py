@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.replication.isr_requests import WrittenIsr
 from odradek.broker.serving.context import RequestContext
-from odradek.controller import IsrWish
-from odradek.controller.isr_changes import ANY_EPOCH
+from odradek.controller import AlterPartitionItem
+from odradek.controller.alter_partition import ANY_EPOCH
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """NOT_CONTROLLER, STALE_BROKER_EPOCH for all; each partition has its own answer (see `controller.isr_changes`)."""
+    """NOT_CONTROLLER, STALE_BROKER_EPOCH for all; each partition has its own answer."""
     names = broker.image.topic_names
     wishes = {
         TopicPartition(names[topic.topic_id], each.partition_index): _wish(context.api_version, each)
@@ -26,7 +26,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         for each in topic.partitions
     }
     try:
-        results = await broker.controller.change_isrs(message.broker_id, message.broker_epoch, wishes)
+        results = await broker.controller.alter_partitions(message.broker_id, message.broker_epoch, wishes)
     except KafkaError as error:
         return {"error_code": error.code, "topics": []}
     topics = []
@@ -44,12 +44,12 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return {"error_code": ErrorCode.none, "topics": topics}
 
 
-def _wish(version: int, each: Any) -> IsrWish:
+def _wish(version: int, each: Any) -> AlterPartitionItem:
     if version >= 3:
         isr = {member.broker_id: member.broker_epoch for member in each.new_isr_with_epochs}
     else:
         isr = dict.fromkeys(each.new_isr, ANY_EPOCH)
-    return IsrWish(
+    return AlterPartitionItem(
         isr=isr,
         leader_epoch=each.leader_epoch,
         partition_epoch=each.partition_epoch,

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.controlling import partition_jobs
-from odradek.broker.controlling.active_controller import ActiveController
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import ElectionType
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -42,7 +42,7 @@ async def _elect(broker: "Broker", wanted: list[TopicPartition] | None, election
     shell, loop = broker.controller, asyncio.get_running_loop()
     held: asyncio.Future[Results] = loop.create_future()
 
-    async def hold(controller: ActiveController) -> Results:
+    async def hold(controller: ControllerEpoch) -> Results:
         results = await partition_jobs.elect_leaders(controller, shell.view, wanted, ElectionType(election_type))
         if not held.done():
             held.set_result(results)

@@ -1,4 +1,4 @@
-"""StopReplica: the controller says which replicas this broker has no more. See `cluster.obedience`."""
+"""StopReplica: the controller says which replicas this broker has no more. See `cluster.command_handler`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """FENCED_LEADER_EPOCH for a replica of which the broker knows a newer leader: that is not stopped (KIP-570)."""
     del context
-    return await broker.controller.obedience.stop_replica(message)
+    return await broker.controller.command_handler.stop_replica(message)

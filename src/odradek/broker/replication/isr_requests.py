@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.controller import IsrWish
+from odradek.controller import AlterPartitionItem
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import RECOVERED
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -41,7 +41,7 @@ class IsrRequests:
         broker = self._broker
         image = broker.image
         wishes = {
-            key: IsrWish(
+            key: AlterPartitionItem(
                 isr=dict(zip(change.isr, change.broker_epochs, strict=True)),
                 leader_epoch=change.leader_epoch,
                 partition_epoch=change.partition_epoch,
@@ -52,7 +52,7 @@ class IsrRequests:
         if not wishes:
             return {}
         if broker.controller.is_controller:
-            return await broker.controller.change_isrs(broker.broker_id, broker.broker_epoch, wishes)
+            return await broker.controller.alter_partitions(broker.broker_id, broker.broker_epoch, wishes)
         message = {
             "broker_id": broker.broker_id,
             "broker_epoch": broker.broker_epoch,
@@ -64,7 +64,7 @@ class IsrRequests:
         return _decode(image, answer)
 
 
-def _encode(image: ClusterImage, wishes: Mapping[TopicPartition, IsrWish]) -> list[dict[str, Any]]:
+def _encode(image: ClusterImage, wishes: Mapping[TopicPartition, AlterPartitionItem]) -> list[dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
     for key, wish in wishes.items():
         topic = topics.setdefault(key.topic, {"topic_id": image.topics[key.topic].topic_id, "partitions": []})

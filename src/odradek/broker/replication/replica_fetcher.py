@@ -142,7 +142,7 @@ class ReplicaFetcher:
     def stop(self) -> None:
         """End the task."""
         self._task.cancel()
-        self._broker.peers.close_lane(self._leader, self._lane)
+        self._broker.peers.close_purpose(self._leader, self._lane)
 
     async def _run(self) -> None:
         """The task. What fails is tried again, slower each time."""
@@ -207,7 +207,7 @@ class ReplicaFetcher:
     async def _fetch(self, wanted: dict[TopicPartition, FetchPosition]) -> None:
         broker = self._broker
         await self._settle(wanted)
-        connection = await broker.peers.connection(broker.image.brokers, self._leader, lane=self._lane)
+        connection = await broker.peers.connection(broker.image.brokers, self._leader, purpose=self._lane)
         asked = [(wanted, *self._send(connection, wanted))]
         try:
             while asked:
@@ -394,7 +394,7 @@ class ReplicaFetcher:
             "topics": [{"name": key.topic, "partitions": [wanted]}],
         }
         answer = await broker.peers.request(
-            broker.image.brokers, self._leader, ApiKey.LIST_OFFSETS, message, lane=self._lane
+            broker.image.brokers, self._leader, ApiKey.LIST_OFFSETS, message, purpose=self._lane
         )
         (found,) = answer.topics[0].partitions
         if found.error_code is not ErrorCode.none:

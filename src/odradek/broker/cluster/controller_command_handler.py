@@ -1,0 +1,148 @@
+"""What a broker does with commands: believes those of the controller, of its present epoch, to its own registration.
+
+Nobody proves who he is here, so the tree is asked: who commands must be who `/controller` says, in the epoch that
+`/controller_epoch` says, and know the epoch of this broker's registration, which no client is told.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller_commands import FULL, LocalReplicas
+from odradek.broker.cluster.image_updates import (
+    apply_leader_and_isr,
+    apply_update_metadata,
+    local_topics,
+    replicas_to_stop,
+    without_replicas,
+)
+from odradek.broker.cluster.membership import Membership
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+
+_BROKER_EPOCH: Final = slice(9, 17)
+"""Where it is in all three commands, behind the controller's id and epoch."""
+
+
+class ControllerCommandHandler:
+    """One broker's. `wake` is called when the controller has sent everything."""
+
+    def __init__(
+        self, view: ClusterView, membership: Membership, replicas: LocalReplicas, *, wake: Callable[[], None]
+    ) -> None:
+        self._view = view
+        self._membership = membership
+        self._replicas = replicas
+        self._wake = wake
+        self._full_metadata_from = self._full_leadership_from = -1, -1
+        """The registration, and the controller's epoch, in which all metadata were sent, and all that is to be led."""
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether the controller that is known has sent everything once to this registration of the broker."""
+        return self._full_leadership_from == (self._membership.epoch, self._known_controller[1])
+
+    def is_addressed_here(self, body: bytes) -> bool:
+        """Whether the undecoded body of a command names the registration of this broker, which no client is told."""
+        return body[_BROKER_EPOCH] == self._membership.epoch.to_bytes(8, "big", signed=True)
+
+    async def update_metadata(self, message: Any) -> ErrorCode:
+        """What clients are to be told."""
+        view = self._view
+        try:
+            await self._validate_controller(message)
+            await self._publish(lambda: apply_update_metadata(view.image, message, view.member.configs), message)
+        except KafkaError as error:
+            return error.code
+        if message.type == FULL:
+            self._full_metadata_from = message.broker_epoch, message.controller_epoch
+        return ErrorCode.none
+
+    async def leader_and_isr(self, message: Any) -> dict[str, Any]:
+        """What to lead and to follow. The answer says which logs can't be used."""
+        view = self._view
+        try:
+            await self._validate_controller(message)
+            await self._publish(lambda: apply_leader_and_isr(view.image, message, view.member.configs), message)
+        except KafkaError as error:
+            return {"error_code": error.code, "topics": []}
+        await self._replicas.settled()
+        sent = message.broker_epoch, message.controller_epoch
+        if message.type == FULL and self._full_metadata_from == sent:
+            self._full_leadership_from = sent
+            self._wake()
+        return {"topics": [self._errors(topic) for topic in message.topic_states]}
+
+    async def stop_replica(self, message: Any) -> dict[str, Any]:
+        """What to have no more."""
+        view = self._view
+        try:
+            await self._validate_controller(message)
+        except KafkaError as error:
+            return {"error_code": error.code, "partition_errors": []}
+        stops = list(replicas_to_stop(view.image, message))
+        stopped = {key for key, is_stopped, _ in stops if is_stopped}
+        view.publish(without_replicas(view.image, stopped, view.broker_id))
+        for key, is_stopped, delete in stops:
+            if is_stopped:
+                self._replicas.stop_replica(key, delete=delete)
+        return {
+            "partition_errors": [
+                {
+                    "topic_name": key.topic,
+                    "partition_index": key.partition,
+                    "error_code": ErrorCode.none if is_stopped else ErrorCode.fenced_leader_epoch,
+                }
+                for key, is_stopped, _ in stops
+            ]
+        }
+
+    async def _validate_controller(self, message: Any) -> None:
+        """Raises `KafkaError` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, and what the tree did not do."""
+        sender = message.controller_id, message.controller_epoch
+        if sender != self._known_controller and message.controller_epoch >= self._known_controller[1]:
+            try:
+                await self._view.read_controller()
+            except OdradekError as error:
+                raise KafkaError(ErrorCode.stale_controller_epoch, str(error)) from error
+        self._check_epochs(message)
+
+    @property
+    def _known_controller(self) -> tuple[int, int]:
+        image = self._view.image
+        return image.controller_id, image.controller_epoch
+
+    def _check_epochs(self, message: Any) -> None:
+        """The same, by what is known."""
+        sender = message.controller_id, message.controller_epoch
+        if sender != self._known_controller or message.controller_id == self._view.broker_id:
+            raise KafkaError(ErrorCode.stale_controller_epoch)
+        if message.broker_epoch != self._membership.epoch:
+            raise KafkaError(ErrorCode.stale_broker_epoch)
+
+    async def _publish(self, update: Any, message: Any) -> None:
+        """Publish an image, when what is set for the topics that this broker has replicas of is known."""
+        view = self._view
+        image: ClusterImage = update()
+        while missing := local_topics(image, view.broker_id) - view.member.configs.keys():
+            try:
+                await view.member.read_configs(missing)
+            except OdradekError as error:
+                raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
+            self._check_epochs(message)
+            image = update()
+        view.member.follow_only(local_topics(image, view.broker_id))
+        view.publish(image)
+
+    def _errors(self, topic: Any) -> dict[str, Any]:
+        return {
+            "topic_id": topic.topic_id,
+            "partition_errors": [
+                {"partition_index": each.partition_index, "error_code": self._error(topic.topic_name, each)}
+                for each in topic.partition_states
+            ],
+        }
+
+    def _error(self, topic: str, state: Any) -> ErrorCode:
+        offline = self._replicas.is_offline(TopicPartition(topic, state.partition_index))
+        return ErrorCode.kafka_storage_error if offline else ErrorCode.none

@@ -1,0 +1,162 @@
+"""From an image and a command to the next image.
+
+A state of a partition that is older than the one that is known is passed over: leader epochs never fall, and neither
+does the version of a state's node within one. A topic of another id is another topic. What is set for a topic is not in
+commands: `configs` has it for those topics that this broker has replicas of.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from odradek.broker.cluster.controller_commands import EPOCH_DURING_DELETE, FULL, LEADER_DURING_DELETE
+from odradek.config import ListenerAddress
+from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.nodes import RECOVERED
+from odradek.model import TopicPartition
+
+Configs = Mapping[str, Mapping[str, str] | None]
+
+
+def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
+    """The image after an UpdateMetadata."""
+    brokers = {
+        each.id: BrokerImage(
+            broker_id=each.id,
+            endpoints=tuple(ListenerAddress(there.listener, there.host, there.port) for there in each.endpoints),
+            rack=each.rack,
+            epoch=each.epoch,
+        )
+        for each in message.live_brokers
+    }
+    if brokers != image.brokers:
+        image = replace(image, brokers=brokers)
+    changed: dict[str, TopicImage | None] = {}
+    for state in message.topic_states:
+        name = state.topic_name
+        known = _same_topic(image, state)
+        if any(each.leader == LEADER_DURING_DELETE for each in state.partition_states):
+            if known is not None:
+                changed[name] = None
+            continue
+        partitions = {each.partition_index: _from_update_metadata(each, known) for each in state.partition_states}
+        changed[name] = _topic(state, known, partitions, configs)
+    if message.type == FULL:
+        named = {state.topic_name for state in message.topic_states}
+        changed.update(dict.fromkeys(name for name in image.topics if name not in named))
+    return image.with_topics(changed) if changed else image
+
+
+def apply_leader_and_isr(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
+    """The image after a LeaderAndIsr."""
+    changed: dict[str, TopicImage | None] = {}
+    for state in message.topic_states:
+        known = _same_topic(image, state)
+        partitions = {each.partition_index: _from_leader_and_isr(each, known) for each in state.partition_states}
+        changed[state.topic_name] = _topic(state, known, partitions, configs)
+    return image.with_topics(changed) if changed else image
+
+
+def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicPartition, bool, bool]]:
+    """Of a StopReplica: each replica, whether it is to be stopped, and whether it is deleted then (KIP-570)."""
+    for topic in message.topic_states:
+        for state in topic.partition_states:
+            key = TopicPartition(topic.topic_name, state.partition_index)
+            known = image.partition(key)
+            fresh = (
+                known is None or state.leader_epoch == EPOCH_DURING_DELETE or state.leader_epoch >= known.leader_epoch
+            )
+            yield key, fresh, bool(state.delete_partition)
+
+
+def without_replicas(image: ClusterImage, stopped: set[TopicPartition], broker_id: int) -> ClusterImage:
+    """The image in which the broker has no replicas of these partitions."""
+    changed: dict[str, TopicImage | None] = {}
+    for key in stopped:
+        topic = changed.get(key.topic) or image.topics.get(key.topic)
+        partition = None if topic is None else topic.partitions.get(key.partition)
+        if topic is None or partition is None or broker_id not in partition.replicas:
+            continue
+        rest = replace(
+            partition,
+            leader=-1 if partition.leader == broker_id else partition.leader,
+            replicas=tuple(replica for replica in partition.replicas if replica != broker_id),
+        )
+        changed[key.topic] = replace(topic, partitions={**topic.partitions, key.partition: rest})
+    return image.with_topics(changed) if changed else image
+
+
+def local_topics(image: ClusterImage, broker_id: int) -> set[str]:
+    """Names of the topics of which the broker has replicas."""
+    return {
+        name
+        for name, topic in image.topics.items()
+        if any(broker_id in partition.replicas for partition in topic.partitions.values())
+    }
+
+
+def _same_topic(image: ClusterImage, state: Any) -> TopicImage | None:
+    known = image.topics.get(state.topic_name)
+    return known if known is not None and known.topic_id == (state.topic_id or UNNAMED) else None
+
+
+def _topic(
+    state: Any, known: TopicImage | None, partitions: Mapping[int, PartitionImage], configs: Configs
+) -> TopicImage:
+    name = state.topic_name
+    before = {} if known is None else known.partitions
+    topic = TopicImage(name=name, topic_id=state.topic_id or UNNAMED, partitions={**before, **partitions})
+    if name in configs:
+        config = configs[name]
+        return replace(topic, config=config or {}, is_config_known=config is not None)
+    if known is not None:
+        return replace(topic, config=known.config, is_config_known=known.is_config_known)
+    return topic
+
+
+def _from_update_metadata(state: Any, topic: TopicImage | None) -> PartitionImage:
+    known = None if topic is None else topic.partitions.get(state.partition_index)
+    replicas = tuple(state.replicas)
+    same = known is not None and known.replicas == replicas
+    received = PartitionImage(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        replicas=replicas,
+        isr=tuple(state.isr),
+        controller_epoch=state.controller_epoch,
+        state_version=state.zk_version,
+        adding_replicas=known.adding_replicas if known is not None and same else (),
+        removing_replicas=known.removing_replicas if known is not None and same else (),
+        leader_recovery_state=_known_recovery_state(state, known),
+    )
+    return _newer(known, received)
+
+
+def _from_leader_and_isr(state: Any, topic: TopicImage | None) -> PartitionImage:
+    known = None if topic is None else topic.partitions.get(state.partition_index)
+    received = PartitionImage(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        replicas=tuple(state.replicas),
+        isr=tuple(state.isr),
+        controller_epoch=state.controller_epoch,
+        state_version=state.partition_epoch,
+        adding_replicas=tuple(state.adding_replicas),
+        removing_replicas=tuple(state.removing_replicas),
+        leader_recovery_state=state.leader_recovery_state,
+    )
+    return _newer(known, received)
+
+
+def _known_recovery_state(state: Any, known: PartitionImage | None) -> int:
+    """What a LeaderAndIsr has said: UpdateMetadata does not."""
+    is_same = known is not None and (known.leader_epoch, known.state_version) == (state.leader_epoch, state.zk_version)
+    return known.leader_recovery_state if known is not None and is_same else RECOVERED
+
+
+def _newer(known: PartitionImage | None, received: PartitionImage) -> PartitionImage:
+    if known is None:
+        return received
+    if (received.leader_epoch, received.state_version) < (known.leader_epoch, known.state_version):
+        return known
+    return known if known == received else received

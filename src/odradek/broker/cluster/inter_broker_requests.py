@@ -1,0 +1,39 @@
+"""Requests between the brokers of a cluster that clients know nothing of: in the one version that there is."""
+
+from typing import Any, Final
+
+from odradek.metadata.image import BrokerImage
+from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
+from odradek.protocol.messages import encode_request
+from odradek.protocol.schemas import Message
+from odradek.runtime import Runtime
+from odradek.wire.outgoing import Connection, open_connection
+
+_SETUP_TIMEOUT_MS: Final = 10_000
+_MOST_RESPONSE_BYTES: Final = 128 << 20
+
+
+async def connect(runtime: Runtime, broker: BrokerImage, client_id: str, *, request_timeout_ms: int) -> Connection:
+    """A connection to a broker on which no versions are negotiated. Raises `UnavailableError`."""
+    address = broker.endpoints[0]
+    return await open_connection(
+        runtime,
+        address.host,
+        address.port,
+        client_id=client_id,
+        request_timeout_ms=request_timeout_ms,
+        setup_timeout_ms=_SETUP_TIMEOUT_MS,
+        max_response_bytes=_MOST_RESPONSE_BYTES,
+        negotiate=False,
+    )
+
+
+def encode(api_key: ApiKey, message: Message) -> bytes:
+    """A request's body."""
+    return encode_request(api_key, CONTROLLER_VERSIONS[api_key], message)
+
+
+async def send(connection: Connection, api_key: ApiKey, body: bytes, *, timeout_ms: int | None = None) -> Any:
+    """The answer to a request, which may take as long as any on the connection. Raises `UnavailableError`."""
+    reply = await connection.exchange(api_key, CONTROLLER_VERSIONS[api_key], (body,), timeout_ms=timeout_ms)
+    return connection.decode(api_key, reply)

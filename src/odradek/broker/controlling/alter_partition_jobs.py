@@ -1,0 +1,54 @@
+"""What leaders ask of the controller about in-sync sets: decided by `controller.alter_partition`, and written."""
+
+from collections.abc import Mapping
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.replication.isr_requests import IsrResult, WrittenIsr
+from odradek.controller import AlterPartitionItem, StateChange, alter_partition, check_broker_epoch
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+
+async def alter_partitions(
+    epoch: ControllerEpoch,
+    view: ClusterView,
+    broker_id: int,
+    broker_epoch: int,
+    items: Mapping[TopicPartition, AlterPartitionItem],
+) -> dict[TopicPartition, IsrResult]:
+    """Each partition's in-sync set as it is then, or why it is not what was asked for.
+
+    Raises `KafkaError` STALE_BROKER_EPOCH.
+    """
+    image = view.image
+    check_broker_epoch(image, broker_id, broker_epoch)
+    results: dict[TopicPartition, IsrResult] = {}
+    changes: list[StateChange] = []
+    for key, item in items.items():
+        try:
+            change = alter_partition(
+                image,
+                key,
+                broker_id,
+                item,
+                shutting_down=epoch.shutting_down,
+                controller_epoch=epoch.number,
+            )
+        except KafkaError as error:
+            results[key] = error
+            continue
+        if change is not None:
+            changes.append(change)
+            state, version = change.state, change.version + 1
+            results[key] = WrittenIsr(
+                state.leader, state.leader_epoch, tuple(state.isr), version, state.leader_recovery_state
+            )
+        else:
+            known = image.topics[key.topic].partitions[key.partition]
+            results[key] = WrittenIsr(
+                known.leader, known.leader_epoch, known.isr, known.state_version, known.leader_recovery_state
+            )
+    for key in await epoch.try_change_states(changes):
+        results[key] = KafkaError(ErrorCode.invalid_update_version, "somebody else just changed the state")
+    view.follower.mark(topics={change.partition.topic for change in changes})
+    return results

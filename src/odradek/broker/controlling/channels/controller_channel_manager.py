@@ -1,0 +1,221 @@
+"""The controller's voice: whatever it publishes, every other live broker is told.
+
+A broker that registers is told everything, and so is everybody when the controller is new. A broker that is slow or
+can't be reached is told as long as it is registered, and then in the last state; one that is not registered is not told
+anything.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller_commands import LocalReplicas
+from odradek.broker.controlling.channels.pending_updates import Change, Stop, compute_changes
+from odradek.broker.controlling.channels.request_sender import RequestSender
+from odradek.broker.controlling.channels.requests import ControllerIdentity, partitions_of
+from odradek.broker.controlling.controller_context import ControllerContext
+from odradek.broker.turns import in_turns
+from odradek.controller import StopReplicas
+from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.model import ErrorCode, TopicPartition
+from odradek.runtime import Runtime
+
+_log = logging.getLogger("odradek.broker")
+
+
+class ControllerChannelManager:
+    """One term's; `notice` is called with every image that is published, from the first of the term on.
+
+    `on_response` is called when brokers answered something that duties may act upon.
+    """
+
+    def __init__(
+        self,
+        view: ClusterView,
+        replicas: LocalReplicas,
+        runtime: Runtime,
+        *,
+        epoch: int,
+        on_response: Callable[[], None],
+    ) -> None:
+        self.identity = ControllerIdentity(broker_id=view.broker_id, epoch=epoch)
+        self.context = ControllerContext()
+        self._view = view
+        self._replicas = replicas
+        self._runtime = runtime
+        self._on_response = on_response
+        self._senders: dict[int, RequestSender] = {}
+        self._check_task: asyncio.Task[None] | None = None
+        self._unchecked_topics: set[str] = set()
+        """Topics of which the controller's own logs are to be looked at."""
+        self._stopped: dict[tuple[int, int], dict[TopicPartition, Stop]] = {}
+        """What brokers have stopped, by their ids and epochs."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as it is now."""
+        return self._view.image
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Tell everybody what changed."""
+        self.context.brokers_changed(new.brokers)
+        change = compute_changes(old, new)
+        for broker_id in [each for each in self._senders if not self._is_current(each, new)]:
+            self._senders.pop(broker_id).close()
+        for sender in self._senders.values():
+            if change:
+                self._send(sender, change)
+        for broker_id, broker in new.brokers.items():
+            if broker_id != self.identity.broker_id and broker_id not in self._senders:
+                self._senders[broker_id] = RequestSender(self, broker, self._runtime)
+        self._check_local_logs_later(change.partitions)
+
+    async def request_log_states(self, broker_id: int) -> None:
+        """Have a broker say of all its replicas which logs can't be used; nobody is asked if it is not registered."""
+        replicas: dict[str, frozenset[int]] = {}
+        async for topic in in_turns(tuple(self.image.topics.values())):
+            own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
+            if own:
+                replicas[topic.name] = own
+        if broker_id == self.identity.broker_id:
+            self._check_local_logs_later(replicas)
+        elif (sender := self._senders.get(broker_id)) is not None:
+            self._send(sender, Change(brokers=False, partitions=replicas, deleted={}))
+
+    def _send(self, sender: RequestSender, change: Change) -> None:
+        """Who is told of a partition again follows it again, if it is a replica still: it has not stopped."""
+        sender.pending.add(change)
+        sender.wake()
+        answers = self._stopped_by(sender.broker)
+        for key in [key for key in answers if key.partition in change.partitions.get(key.topic, ())]:
+            del answers[key]
+
+    def _check_local_logs_later(self, topics: Iterable[str]) -> None:
+        self._unchecked_topics.update(topics)
+        if self._unchecked_topics and self._check_task is None:
+            name = "checking the controller's own logs"
+            self._check_task = asyncio.get_running_loop().create_task(self._check_local_logs(), name=name)
+
+    async def _check_local_logs(self) -> None:
+        """What others say in their answers the controller's own broker is asked."""
+        while self._unchecked_topics:
+            await self._replicas.settled()
+            names, self._unchecked_topics = self._unchecked_topics, set()
+            me, is_news = self.identity.broker_id, False
+            async for name in in_turns(names):
+                topic, broker = self.image.topics.get(name), self.image.brokers.get(me)
+                if topic is None or broker is None:
+                    continue
+                own = {TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas}
+                broken = {key for key in own if self._replicas.is_offline(key)}
+                is_news |= self._update_offline(broker, broken, own - broken)
+            if is_news:
+                self._on_response()
+        self._check_task = None
+
+    def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
+        """Whether the broker is in the registration that its sender is for."""
+        return image.brokers.get(broker_id) == self._senders[broker_id].broker
+
+    async def all_acknowledged(self) -> None:
+        """Return when everybody has been told what is known by now; not for ever, if somebody does not answer."""
+        for sender in tuple(self._senders.values()):
+            await sender.acknowledged.wait()
+
+    def close(self) -> None:
+        """Somebody else commands now."""
+        for sender in self._senders.values():
+            sender.close()
+        self._senders.clear()
+        if self._check_task is not None:
+            self._check_task.cancel()
+
+    # ---- stopping replicas --------------------------------------------------------------------------------------
+
+    def ensure_stopped(self, stops: Iterable[StopReplicas]) -> bool:
+        """Whether all brokers that live have deleted these replicas.
+
+        If not they are told to, and duties are called again when one of them has answered or died. To be asked right
+        before the tree forgets the replicas: what was answered is forgotten when all have.
+        """
+        wanted = [(broker_id, each) for each in stops for broker_id in each.brokers]
+        missing = [(broker_id, each) for broker_id, each in wanted if not self._has_stopped(broker_id, each)]
+        for broker_id, each in missing:
+            self._senders[broker_id].stop(each.partition, Stop(leader_epoch=each.leader_epoch, delete=True))
+        if missing:
+            return False
+        for broker_id, each in wanted:
+            if broker_id == self.identity.broker_id:
+                self._replicas.stop_replica(each.partition, delete=True)
+            elif broker_id in self._senders:
+                self._stopped_by(self._senders[broker_id].broker).pop(each.partition, None)
+        return True
+
+    def unregistered(self, brokers: Iterable[int]) -> list[int]:
+        """Return the brokers that are not registered, and so cannot be told anything."""
+        return sorted(each for each in brokers if each != self.identity.broker_id and each not in self._senders)
+
+    def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """Have a broker that is about to stop follow these no more, and keep them."""
+        sender = self._senders.get(broker_id)
+        if sender is not None:
+            for key in partitions:
+                partition = self.image.partition(key)
+                epoch = -1 if partition is None else partition.leader_epoch
+                sender.stop(key, Stop(leader_epoch=epoch, delete=False))
+
+    def _has_stopped(self, broker_id: int, wanted: StopReplicas) -> bool:
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            return True
+        done = self._stopped_by(sender.broker).get(wanted.partition)
+        return done is not None and done.delete and done.leader_epoch == wanted.leader_epoch
+
+    def _stopped_by(self, broker: BrokerImage) -> dict[TopicPartition, Stop]:
+        return self._stopped.setdefault((broker.broker_id, broker.epoch), {})
+
+    # ---- what channels tell -------------------------------------------------------------------------------------
+
+    def on_refused(self, error: ErrorCode) -> None:
+        """A broker did not believe a command: if it knows a newer controller, this one should know, too."""
+        if error is ErrorCode.stale_controller_epoch:
+            self._view.mark_controller()
+
+    def on_leader_and_isr_response(
+        self, broker: BrokerImage, image: ClusterImage, message: Mapping[str, Any], answer: Any
+    ) -> None:
+        """A broker has answered a LeaderAndIsr; the log of a partition that went wrong can't be used."""
+        broken = {
+            TopicPartition(name, each.partition_index)
+            for topic in answer.topics
+            if (name := image.topic_names.get(topic.topic_id)) is not None
+            for each in topic.partition_errors
+            if each.error_code is ErrorCode.kafka_storage_error
+        }
+        if self._update_offline(broker, broken, partitions_of(message) - broken):
+            self._on_response()
+
+    def _update_offline(
+        self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]
+    ) -> bool:
+        """Know what a broker says of its logs; whether that is news."""
+        is_news = self.context.update_offline(broker, broken, sound)
+        if is_news:
+            count = len(self.context.offline.get(broker.broker_id, ()))
+            if count:
+                _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, count)
+            else:
+                _log.info("broker %d can use all its logs again", broker.broker_id)
+        return is_news
+
+    def on_stop_replica_response(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:
+        """A broker has answered a StopReplica: what it does not delete, as it knows better, is not its any more."""
+        del answer
+        sender = self._senders.get(broker.broker_id)
+        updated_again = {} if sender is None else sender.pending.partitions
+        self._stopped_by(broker).update(
+            {key: each for key, each in stops.items() if key.partition not in updated_again.get(key.topic, ())}
+        )
+        self._on_response()

@@ -1,0 +1,119 @@
+"""The controller's connection to one broker, in one of its registrations: one request in flight, each until answered.
+
+A connection of its own, because a broker serves the requests of one connection one after the other.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.cluster.inter_broker_requests import connect, encode, send
+from odradek.broker.controlling.channels import requests as messages
+from odradek.broker.controlling.channels.pending_updates import PendingUpdates, Stop
+from odradek.metadata.image import BrokerImage
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.runtime import Runtime
+from odradek.wire.outgoing import Connection
+
+if TYPE_CHECKING:
+    from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
+
+_FIRST_RETRY_S: Final = 0.02
+_LONGEST_RETRY_S: Final = 1.0
+_REQUEST_TIMEOUT_MS: Final = 30_000
+"""Kafka's `controller.socket.timeout.ms`: a broker may have thousands of logs to open before it answers."""
+_log = logging.getLogger("odradek.broker")
+
+
+class RequestSender:
+    """From its making until `end`. What is put into `pending` is told after `wake`."""
+
+    def __init__(self, manager: "ControllerChannelManager", broker: BrokerImage, runtime: Runtime) -> None:
+        self.broker = broker
+        self.pending = PendingUpdates(everything=True)
+        self._in_flight = PendingUpdates()
+        self._manager = manager
+        self._runtime = runtime
+        self.acknowledged = asyncio.Event()
+        """Set while the broker has been told everything."""
+        self._wakeup = asyncio.Event()
+        self._wakeup.set()
+        self._connection: Connection | None = None
+        name = f"commands to broker {broker.broker_id}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def stop(self, topic_partition: TopicPartition, stop: Stop) -> None:
+        """Have a replica stopped, unless the broker is just being told that."""
+        if self._in_flight.stops.get(topic_partition) != stop:
+            self.pending.stops[topic_partition] = stop
+            self.wake()
+
+    def wake(self) -> None:
+        """There is something to tell."""
+        self.acknowledged.clear()
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """Tell the broker nothing more."""
+        self.acknowledged.set()
+        self._task.cancel()
+        if self._connection is not None:
+            self._connection.close("the controller has no more to say")
+
+    async def _run(self) -> None:
+        delay_s = _FIRST_RETRY_S
+        while True:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            if not self.pending:
+                self.acknowledged.set()
+                continue
+            batch = self._in_flight = self.pending.take()
+            try:
+                await self._send(batch)
+                self._in_flight = PendingUpdates()
+                delay_s = _FIRST_RETRY_S
+                self._wakeup.set()
+                continue
+            except (KafkaError, UnavailableError) as error:
+                level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
+                _log.log(level, "broker %d has not heard the controller: %s", self.broker.broker_id, error)
+            except Exception:
+                # A broker that is told nothing any more would be worse than one that is told it again.
+                _log.exception("telling broker %d failed", self.broker.broker_id)
+            self.pending.restore(batch)
+            self._in_flight = PendingUpdates()
+            self._wakeup.set()
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
+
+    async def _send(self, batch: PendingUpdates) -> None:
+        """Say all of it, by the image of this moment. Raises `KafkaError` or `UnavailableError` if that fails."""
+        manager, broker = self._manager, self.broker
+        image, identity = manager.image, manager.identity
+        metadata = messages.update_metadata(identity, broker, image, batch)
+        if metadata is not None:
+            await self._request(ApiKey.UPDATE_METADATA, metadata)
+        leadership = messages.leader_and_isr(identity, broker, image, batch)
+        if leadership is not None:
+            answer = await self._request(ApiKey.LEADER_AND_ISR, leadership)
+            manager.on_leader_and_isr_response(broker, image, leadership, answer)
+        stops = messages.stop_replica(identity, broker, batch)
+        if stops is not None:
+            answer = await self._request(ApiKey.STOP_REPLICA, stops)
+            manager.on_stop_replica_response(broker, batch.stops, answer)
+
+    async def _request(self, api_key: ApiKey, message: dict[str, Any]) -> Any:
+        if self._connection is None or self._connection.closed:
+            name = f"controller-{self._manager.identity.broker_id}"
+            self._connection = await connect(self._runtime, self.broker, name, request_timeout_ms=_REQUEST_TIMEOUT_MS)
+        # To build and to encode 10,000 partitions takes 20 ms each: others have their turn in between.
+        await asyncio.sleep(0)
+        body = encode(api_key, message)
+        await asyncio.sleep(0)
+        answer = await send(self._connection, api_key, body)
+        if answer.error_code is not ErrorCode.none:
+            self._manager.on_refused(answer.error_code)
+            raise KafkaError(answer.error_code, f"it refused {api_key.name} with {answer.error_code.name.upper()}")
+        return answer

@@ -1,0 +1,209 @@
+"""The controller's hand on the tree: decisions of `odradek.controller`, written while this broker is the controller.
+
+Every write carries a check of `/controller_epoch`; after another election it fails with `ControllerMovedError` and
+changes nothing. Work on many nodes is done in steps of `STEP_OPERATIONS`, and may stop after any of them.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
+from odradek.broker.turns import in_turns
+from odradek.config import BrokerConfig
+from odradek.controller import Replicas, StateChange, TopicPlan, deletion_operations, elections, initial_operations
+from odradek.metadata import paths
+from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
+from odradek.metadata.nodes import ControllerNode, TopicNode, decode_integer, encode_integer
+from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
+from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.runtime import Entropy, new_id
+
+STEP_OPERATIONS: Final = 500
+"""Far below ZooKeeper's limit of 1 MiB for one transaction, and a few milliseconds of SQLite's time."""
+_log = logging.getLogger("odradek.broker")
+
+
+class ControllerMovedError(OdradekError):
+    """Another broker is the controller now; nothing was written."""
+
+    retriable = True
+
+
+async def register_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[int, int] | None":
+    """Become the controller: the new epoch and its node's version, or `None` if somebody else is.
+
+    `/controller` is created and the epoch raised in one transaction, so that there are never two of one epoch.
+    """
+    while await store.get(paths.CONTROLLER) is None:
+        node = await store.get(paths.CONTROLLER_EPOCH)
+        epoch = 1 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data) + 1
+        data = encode_integer(epoch)
+        claim = ControllerNode(broker_id=broker_id, timestamp_ms=now_ms).encode()
+        epoch_operation = (
+            Create(path=paths.CONTROLLER_EPOCH, data=data)
+            if node is None
+            else SetData(path=paths.CONTROLLER_EPOCH, data=data, version=node.version)
+        )
+        try:
+            await store.multi([Create(path=paths.CONTROLLER, data=claim, ephemeral=True), epoch_operation])
+        except (NodeExists, BadVersion):
+            continue
+        return epoch, 0 if node is None else node.version + 1
+    return None
+
+
+class ControllerEpoch:
+    """One term as controller. Methods raise `ControllerMovedError` when it is over, and the store's errors."""
+
+    def __init__(
+        self, store: Store, entropy: Entropy, channels: ControllerChannelManager, *, epoch: int, epoch_version: int
+    ) -> None:
+        self.number = epoch
+        self.channels = channels
+        """How the brokers are told."""
+        self._store = store
+        self._entropy = entropy
+        self._fence = Check(path=paths.CONTROLLER_EPOCH, version=epoch_version)
+
+    @property
+    def shutting_down(self) -> Set[int]:
+        """Brokers that asked to stop: they become leaders of nothing."""
+        return self.channels.context.shutting_down
+
+    @property
+    def offline(self) -> Mapping[int, Collection[TopicPartition]]:
+        """Replicas whose logs can't be used, by broker: nobody elects them."""
+        return self.channels.context.offline
+
+    def eligible_leaders(self, image: ClusterImage) -> Set[int]:
+        """The live brokers that are not about to stop; if all are, all."""
+        return image.brokers.keys() - self.shutting_down or image.brokers.keys()
+
+    async def create_topic(self, plan: TopicPlan) -> None:
+        """Write a new topic and its configuration. Raises `KafkaError` if somebody else just created it."""
+        config = await self._store.get(paths.topic_config(plan.name))
+        try:
+            await self.write(plan.operations(config_exists=config is not None))
+        except NodeExists:
+            raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
+
+    async def add_partitions(self, name: str, added: Mapping[int, Replicas]) -> None:
+        """Write new partitions into a topic's node. Raises `KafkaError` if somebody else just changed the topic."""
+        path = paths.topic(name)
+        node = await self._store.get(path)
+        if node is None:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+        topic = TopicNode.decode(path, node.data)
+        changed = KafkaError(ErrorCode.invalid_partitions, f"somebody else just changed the topic {name}")
+        if topic.replicas.keys() & added.keys():
+            raise changed
+        data = replace(topic, replicas={**topic.replicas, **added}).encode()
+        try:
+            await self.write([SetData(path=path, data=data, version=node.version)])
+        except (BadVersion, NoNode):
+            raise changed from None
+
+    async def initialize(self, topic: TopicImage, image: ClusterImage, *, topic_id: UUID | None = None) -> None:
+        """Give the topic an id if it has none, this or a new one, and every partition without a state its first one."""
+        existing = frozenset(await read_subtree(self._store, paths.topic(topic.name)))
+        if topic.topic_id == UNNAMED:
+            await self._set_topic_id(topic.name, topic_id or new_id(self._entropy))
+        await self._write_steps(initial_operations(topic, self.eligible_leaders(image), self.number, existing))
+
+    async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
+        """Elect leaders where brokers came or went, and return the names of the topics that changed."""
+        context = self.channels.context
+        decided: list[StateChange] = []
+        async for topic in in_turns(topics):
+            decided += elections(
+                image, [topic], self.number, config, shutting_down=context.shutting_down, offline=context.offline
+            )
+        await self.change_states(decided)
+        if decided:
+            _log.info("elected leaders of %d partitions", len(decided))
+        for election in decided:
+            _log.debug("%s: leader %d, isr %s", election.partition, election.state.leader, election.state.isr)
+        return sorted({election.partition.topic for election in decided})
+
+    async def change_states(self, changes: Iterable[StateChange]) -> None:
+        """Write decisions about partitions. Raises `BadVersion` if somebody else changed one of them."""
+        await self._write_steps([change.operation()] for change in changes)
+
+    async def try_change_states(self, changes: Iterable[StateChange]) -> list[TopicPartition]:
+        """Write decisions about partitions, but those that somebody else has changed meanwhile: these it returns."""
+        left = {paths.partition_state(change.partition): change for change in changes}
+        lost = []
+        while left:
+            step = dict(list(left.items())[:STEP_OPERATIONS])
+            try:
+                await self.write([change.operation() for change in step.values()])
+            except (BadVersion, NoNode) as error:
+                lost.append(left.pop(error.path).partition)
+            else:
+                for path in step:
+                    del left[path]
+        return lost
+
+    async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
+        """Write down the wish to delete topics; `listed_version`: the parent's data listed them, and is cleared."""
+        known = set(await self._store.children(paths.DELETE_TOPICS))
+        operations: list[Operation] = [Create(path=paths.delete_topic(name)) for name in names if name not in known]
+        if listed_version is not None:
+            operations.append(SetData(path=paths.DELETE_TOPICS, data=b"", version=listed_version))
+        await self.write(operations)
+
+    async def refuse_deletions(self, names: Iterable[str]) -> None:
+        """Remove wishes that the configuration forbids."""
+        await self.write([Delete(path=paths.delete_topic(name)) for name in names])
+
+    async def delete_topic(self, name: str) -> None:
+        """Remove what is left of a topic, and last the wish. Its replicas are gone already."""
+        topic = (await read_topics(self._store, [name], BrokenNodes())).get(name)
+        replicas = () if topic is None else (each.replicas for each in topic.partitions.values())
+        away = self.channels.unregistered({broker_id for some in replicas for broker_id in some})
+        topic_id = UNNAMED if topic is None else topic.topic_id
+        existing = await read_subtree(self._store, paths.topic(name))
+        others = [paths.topic_config(name), paths.delete_topic(name)]
+        others += [paths.deleted_replica(each, topic_id) for each in away]
+        found = await self._store.get_many(others)
+        existing += [path for path, node in zip(others, found, strict=True) if node is not None]
+        await self._write_steps(deletion_operations(name, frozenset(existing), topic_id=topic_id, away=away))
+        _log.info("deleted the topic %s", name)
+
+    async def _set_topic_id(self, name: str, topic_id: UUID) -> None:
+        path = paths.topic(name)
+        node = await self._store.get(path)
+        if node is not None:
+            topic = replace(TopicNode.decode(path, node.data), topic_id=topic_id)
+            await self.write([SetData(path=path, data=topic.encode(), version=node.version)])
+
+    async def _write_steps(self, groups: Iterable[list[Operation]]) -> None:
+        for step in _steps(groups):
+            await self.write(step)
+
+    async def write(self, operations: Sequence[Operation]) -> None:
+        """All of it, or nothing if this is not the controller any more."""
+        if not operations:
+            return
+        try:
+            await self._store.multi([self._fence, *operations])
+        except BadVersion as error:
+            if error.path == paths.CONTROLLER_EPOCH:
+                raise ControllerMovedError(f"the controller epoch {self.number} is over") from None
+            raise
+
+
+def _steps(groups: Iterable[list[Operation]]) -> Iterator[list[Operation]]:
+    """Groups joined up to `STEP_OPERATIONS`; a group is not divided."""
+    step: list[Operation] = []
+    for group in groups:
+        if step and len(step) + len(group) > STEP_OPERATIONS:
+            yield step
+            step = []
+        step += group
+    if step:
+        yield step

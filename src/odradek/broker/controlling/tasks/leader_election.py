@@ -1,0 +1,53 @@
+"""First states for new partitions, and leaders for those whose brokers came or went.
+
+An old tool that changes a topic writes its node without the id (KAFKA-14190): it gets the one back that it had, or the
+brokers would take their logs for another topic's.
+"""
+
+from uuid import UUID
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.controlling.tasks import ControllerTask
+from odradek.controller import needs_initialization
+from odradek.metadata.image import UNNAMED, ClusterImage
+
+
+class LeaderElectionTask(ControllerTask):
+    """Looks at topics that changed, and at all of them when brokers or the configuration did."""
+
+    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
+        super().__init__(epoch, view)
+        self._unchecked = set(view.image.topics)
+        self._config = view.config
+        self._ids: dict[str, UUID] = {}
+        """Of topics whose nodes have none any more."""
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """See `ControllerTask`."""
+        changed = list(new.changed_topics(old))
+        self._unchecked.update(new.topics if new.brokers != old.brokers else changed)
+        for name in changed:
+            before, topic = old.topics.get(name), new.topics.get(name)
+            if before is None or topic is None or topic.topic_id != UNNAMED or before.topic_id == UNNAMED:
+                continue
+            if any(partition.is_readable for partition in topic.partitions.values()):
+                self._ids[name] = before.topic_id
+
+    async def run(self) -> bool:
+        """See `ControllerTask`."""
+        view, image = self.view, self.view.image
+        if view.config is not self._config:
+            self._config = view.config
+            self._unchecked.update(image.topics)
+        self._unchecked |= self.epoch.channels.context.take_changed()
+        topics = [image.topics[name] for name in sorted(self._unchecked) if name in image.topics]
+        changed = [topic.name for topic in topics if needs_initialization(topic)]
+        for name in changed:
+            await self.epoch.initialize(image.topics[name], image, topic_id=self._ids.get(name))
+        changed += await self.epoch.elect_leaders(image, topics, self._config)
+        self._unchecked.clear()
+        self._ids.clear()
+        if changed:
+            view.follower.mark(topics=changed)
+        return bool(changed)

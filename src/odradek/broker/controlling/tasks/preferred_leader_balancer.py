@@ -1,0 +1,58 @@
+"""Leaders go back to the preferred replicas by themselves, when brokers lead too little of what they should."""
+
+import asyncio
+import logging
+from typing import Final
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.controlling.tasks import ControllerTask
+from odradek.controller import balance_preferred_leaders
+
+_FIRST_S: Final = 5
+"""After an election of a controller, as in Kafka: brokers that start together are all there by then."""
+_log = logging.getLogger("odradek.broker")
+
+
+class PreferredLeaderBalancer(ControllerTask):
+    """`auto.leader.rebalance.enable`, looked after every `leader.imbalance.check.interval.seconds`."""
+
+    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
+        super().__init__(epoch, view)
+        self._is_due = False
+        self._timer = self._after(_FIRST_S)
+
+    async def run(self) -> bool:
+        """See `ControllerTask`."""
+        if not self._is_due:
+            return False
+        self._is_due = False
+        view, config = self.view, self.view.config
+        self._timer = self._after(config.leader_imbalance_check_interval_seconds)
+        if not config.auto_leader_rebalance_enable:
+            return False
+        changes = list(
+            balance_preferred_leaders(
+                view.image,
+                config.leader_imbalance_per_broker_percentage,
+                shutting_down=self.epoch.shutting_down,
+                offline=self.epoch.offline,
+                controller_epoch=self.epoch.number,
+            )
+        )
+        if changes:
+            _log.info("%d partitions are led by their preferred replicas again", len(changes))
+        view.follower.mark(topics={change.partition.topic for change in changes})
+        await self.epoch.change_states(changes)
+        return bool(changes)
+
+    def close(self) -> None:
+        """See `ControllerTask`."""
+        self._timer.cancel()
+
+    def _after(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self._set_due)
+
+    def _set_due(self) -> None:
+        self._is_due = True
+        self.view.wake()

@@ -1,0 +1,46 @@
+"""Preferred elections that tools ask for in `/admin/preferred_replica_election`."""
+
+import logging
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.controlling.tasks import ControllerTask
+from odradek.broker.controlling.tasks.request_node import RequestNode
+from odradek.controller import plan_preferred_elections
+from odradek.metadata import paths
+from odradek.metadata.nodes import PreferredReplicaElectionNode
+
+_log = logging.getLogger("odradek.broker")
+
+
+class PreferredReplicaElectionTask(ControllerTask):
+    """Holds the elections, then removes the node: a controller that dies in between leaves it to the next one."""
+
+    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
+        super().__init__(epoch, view)
+        self._node = RequestNode(view, paths.PREFERRED_REPLICA_ELECTION, PreferredReplicaElectionNode.decode)
+
+    async def run(self) -> bool:
+        """See `ControllerTask`."""
+        requested = await self._node.read()
+        if requested is None:
+            return False
+        node, version = requested
+        changes, errors, end = plan_preferred_elections(
+            self.view.image,
+            node,
+            version,
+            shutting_down=self.epoch.shutting_down,
+            offline=self.epoch.offline,
+            controller_epoch=self.epoch.number,
+        )
+        for error in errors:
+            _log.warning("an election that %s asks for is not held: %s", paths.PREFERRED_REPLICA_ELECTION, error)
+        self.view.follower.mark(topics={change.partition.topic for change in changes})
+        await self.epoch.change_states(changes)
+        await self._node.write(self.epoch, end)
+        return True
+
+    def close(self) -> None:
+        """See `ControllerTask`."""
+        self._node.close()

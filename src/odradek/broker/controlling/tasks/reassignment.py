@@ -1,0 +1,70 @@
+"""Reassignments, from the request in `/admin/reassign_partitions` or a request to the end, step by step."""
+
+import logging
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.controlling.tasks import ControllerTask
+from odradek.broker.controlling.tasks.request_node import RequestNode
+from odradek.controller import ReassignPartitionsRequest, advance, plan_reassignments
+from odradek.metadata import paths
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.nodes import ReassignPartitionsNode
+
+_log = logging.getLogger("odradek.broker")
+
+
+class ReassignmentTask(ControllerTask):
+    """Looks at topics that changed, and at all of them when brokers did; leaders of dead brokers are elected before."""
+
+    def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
+        super().__init__(epoch, view)
+        self._unchecked = set(view.image.topics)
+        self._node = RequestNode(view, paths.REASSIGN_PARTITIONS, ReassignPartitionsNode.decode)
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """See `ControllerTask`."""
+        self._unchecked.update(new.topics if new.brokers != old.brokers else new.changed_topics(old))
+
+    async def run(self) -> bool:
+        """See `ControllerTask`."""
+        return await self._begin_requested() or await self._advance()
+
+    def close(self) -> None:
+        """See `ControllerTask`."""
+        self._node.close()
+
+    async def _begin_requested(self) -> bool:
+        """Begin what the node asks for, and take away its entries that are done or can't be."""
+        requested = await self._node.read()
+        if requested is None:
+            return False
+        node, version = requested
+        items, image = ReassignPartitionsRequest(node=node, version=version), self.view.image
+        plan = plan_reassignments(image, items.to_begin(image), controller_epoch=self.epoch.number)
+        for step in plan.steps:
+            self.view.follower.mark(topics=(step.topic,))
+            await self.epoch.write(step.operations)
+        for error in plan.errors.values():
+            _log.error("an entry of %s is dropped: %s", paths.REASSIGN_PARTITIONS, error)
+        gone = items.without((*plan.errors, *items.completed(image)))
+        if gone is not None:
+            await self._node.write(self.epoch, gone)
+        return bool(plan.steps) or gone is not None
+
+    async def _advance(self) -> bool:
+        """Take the next step of each topic; who loses a replica deletes it before the tree forgets that."""
+        view, epoch = self.view, self.epoch
+        live = view.image.brokers.keys() - epoch.shutting_down
+        is_changed = False
+        for name in sorted(self._unchecked):
+            topic = view.image.topics.get(name)
+            step = None if topic is None else advance(topic, live, epoch.number)
+            if step is not None and not epoch.channels.ensure_stopped(step.stop):
+                continue
+            if step is not None:
+                view.follower.mark(topics=(name,))
+                await epoch.write(step.operations)
+                is_changed = True
+            self._unchecked.discard(name)
+        return is_changed

@@ -1,0 +1,74 @@
+"""More partitions for a topic: is the wish valid, and where do the new ones go.
+
+The topic's node gets their replicas in one write; that is the expansion. The states of the new partitions come after
+(`initialization`), in the same way for partitions that an operator's tool wrote there. Topics that keep records by the
+hash of a name are refused, which Kafka does not do: with another number of partitions nobody would find those again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from odradek.controller.placement import ClusterLoad, Replicas, place
+from odradek.controller.topic_creation import MAX_PARTITIONS, check_replicas, check_replication_factor
+from odradek.metadata.image import BrokerImage, TopicImage
+from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
+
+_FIXED = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPartitions:
+    """A topic that somebody wants to have `count` partitions; `assignment` places the new ones by hand, in order."""
+
+    topic: str
+    count: int
+    assignment: Sequence[Replicas] | None = None
+
+
+def plan_partitions(
+    wanted: NewPartitions,
+    topic: TopicImage | None,
+    *,
+    brokers: Mapping[int, BrokerImage],
+    away: Collection[int] = (),
+    load: ClusterLoad,
+) -> dict[int, Replicas]:
+    """The replicas of each new partition, or a `KafkaError` that says why there is none. `load` is counted on.
+
+    New partitions have as many replicas as the topic's first one has, or will have after its reassignment. `brokers`
+    are all that are registered, and `away` those of them that can't lead now.
+    """
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")
+    if topic.name in _FIXED:
+        message = f"{topic.name} keeps its number of partitions: what is in them is found by a hash of names"
+        raise KafkaError(ErrorCode.invalid_partitions, message)
+    first_new = max(topic.partitions, default=-1) + 1
+    added = wanted.count - first_new
+    if added <= 0:
+        problem = "has as many" if not added else "would lose some"
+        message = f"the topic {topic.name} has {first_new} partitions; with {wanted.count} it {problem}"
+        raise KafkaError(ErrorCode.invalid_partitions, message)
+    if added > MAX_PARTITIONS:
+        message = f"a topic gets at most {MAX_PARTITIONS:,} partitions more at once, not {added:,}"
+        raise KafkaError(ErrorCode.policy_violation, message)
+    existing = [replicas for number in sorted(topic.partitions) if (replicas := _final_replicas(topic, number))]
+    replication_factor = len(existing[0]) if existing else 1
+    if wanted.assignment is not None:
+        if len(wanted.assignment) != added:
+            message = f"{added} partitions are added, and {len(wanted.assignment)} are assigned"
+            raise KafkaError(ErrorCode.invalid_replica_assignment, message)
+        assignment = {first_new + place: tuple(replicas) for place, replicas in enumerate(wanted.assignment)}
+        for number, replicas in assignment.items():
+            check_replicas(number, replicas, replication_factor, brokers, away)
+        load.add(assignment.values())
+        return assignment
+    check_replication_factor(replication_factor, brokers)
+    racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
+    placed = place(racks, load, partitions=added, replication_factor=replication_factor, existing=existing, away=away)
+    return {first_new + number: replicas for number, replicas in placed.items()}
+
+
+def _final_replicas(topic: TopicImage, number: int) -> Replicas:
+    partition = topic.partitions[number]
+    return tuple(replica for replica in partition.replicas if replica not in partition.removing_replicas)

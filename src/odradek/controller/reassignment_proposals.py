@@ -1,0 +1,94 @@
+"""Where partitions may move when an administrator wants them elsewhere: on other brokers, or off one.
+
+A plan is only a proposal: whoever made it asks for it with `plan_reassignments`, over the wire. Both use the rule of
+`placement`; `plan_drain` moves nothing that need not move.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from odradek.controller.placement import ClusterLoad, Replicas, place
+from odradek.model import TopicPartition
+from odradek.model.values import dataclass
+
+Assignments = Mapping[TopicPartition, Replicas]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainPlan:
+    """What takes a broker's replicas off it: new replicas by partition, and partitions for which no broker is left."""
+
+    targets: Assignments
+    stuck: tuple[TopicPartition, ...]
+
+
+def generate_assignment(
+    assigned: Assignments, topics: Mapping[str, Assignments], racks: Mapping[int, str | None]
+) -> Assignments:
+    """New replicas for all partitions of `topics` on the brokers of `racks`, as if the topics were created now.
+
+    `assigned` is what the cluster has, these topics included; partitions keep their numbers of replicas, which are not
+    more than there are brokers. The caller has checked.
+    """
+    load = ClusterLoad()
+    load.add(replicas for key, replicas in assigned.items() if key.topic not in topics)
+    planned: dict[TopicPartition, Replicas] = {}
+    for partitions in topics.values():
+        by_factor: dict[int, list[TopicPartition]] = {}
+        for key in sorted(partitions):
+            by_factor.setdefault(len(partitions[key]), []).append(key)
+        placed: list[Replicas] = []
+        for factor, keys in sorted(by_factor.items(), reverse=True):
+            found = place(racks, load, partitions=len(keys), replication_factor=factor, existing=placed)
+            placed += found.values()
+            planned |= zip(keys, found.values(), strict=True)
+    return planned
+
+
+def plan_drain(broker_id: int, assigned: Assignments, racks: Mapping[int, str | None]) -> DrainPlan:
+    """Replicas for every partition that `broker_id` has, without it; the other replicas stay.
+
+    `assigned` is what the cluster's partitions have or are getting, `racks` the brokers that are alive. In its place
+    comes a broker of a rack that the partition has not got, then one with the fewest replicas of the topic, then of the
+    cluster. If it was the preferred leader, the replica that is preferred for the fewest others takes that on.
+    """
+    candidates = {broker: rack for broker, rack in racks.items() if broker != broker_id}
+    load = ClusterLoad()
+    load.add(assigned.values())
+    per_topic: dict[str, ClusterLoad] = {}
+    for key, replicas in assigned.items():
+        per_topic.setdefault(key.topic, ClusterLoad()).add((replicas,))
+    targets: dict[TopicPartition, Replicas] = {}
+    stuck = []
+    for key in sorted(key for key, replicas in assigned.items() if broker_id in replicas):
+        before = assigned[key]
+        topic = per_topic[key.topic]
+        others = tuple(replica for replica in before if replica != broker_id)
+        successor = _successor(others, candidates, topic.replicas, load.replicas)
+        if successor is None:
+            stuck.append(key)
+            continue
+        after = tuple(successor if replica == broker_id else replica for replica in before)
+        if before[0] == broker_id:
+            leader = min(
+                (*others, successor),
+                key=lambda replica: (replica not in racks, topic.leaders[replica], load.leaders[replica]),
+            )
+            after = (leader, *(replica for replica in after if replica != leader))
+        for each in (load, topic):
+            each.remove((before,))
+            each.add((after,))
+        targets[key] = after
+    return DrainPlan(targets=targets, stuck=tuple(stuck))
+
+
+def _successor(
+    others: Replicas, candidates: Mapping[int, str | None], of_topic: Counter[int], of_cluster: Counter[int]
+) -> int | None:
+    taken = {candidates.get(other) for other in others} - {None}
+    free = (broker for broker in candidates if broker not in others)
+    return min(
+        free,
+        key=lambda broker: (candidates[broker] in taken, of_topic[broker], of_cluster[broker], broker),
+        default=None,
+    )

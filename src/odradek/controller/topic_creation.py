@@ -1,0 +1,200 @@
+"""Creating a topic: is the wish valid, where do its replicas go, and what is written.
+
+The topic's node and its configuration are written together; that is the creation. The states of its partitions come
+after (`initialization`), in the same way for a topic whose node an operator's tool wrote.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
+
+from odradek.config import BrokerConfig, validate_topic_overrides
+from odradek.controller.placement import ClusterLoad, Replicas, place
+from odradek.metadata import paths
+from odradek.metadata.image import BrokerImage
+from odradek.metadata.nodes import ConfigNode, TopicNode
+from odradek.metadata.store import Create, Operation, SetData
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
+from odradek.model.values import dataclass, field
+
+DEFAULT = -1
+MAX_PARTITIONS = 10_000
+"""Partitions of one request: more would hold the controller, and everybody's metadata, for seconds (as in Kafka)."""
+
+
+class PartitionLimit:
+    """What is left of the partitions that one request may create."""
+
+    def __init__(self) -> None:
+        self._left = MAX_PARTITIONS
+
+    def take(self, partitions: int) -> None:
+        """Raise `KafkaError` POLICY_VIOLATION if the request has no room for so many more."""
+        if partitions > self._left:
+            message = f"a request creates at most {MAX_PARTITIONS:,} partitions"
+            raise KafkaError(ErrorCode.policy_violation, message)
+        self._left -= partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic that somebody wants: with so many partitions and replicas (-1: the default), or placed by hand."""
+
+    name: str
+    num_partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignment: Mapping[int, Replicas] = field(default_factory=dict)
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A topic as it will be."""
+
+    name: str
+    topic_id: UUID
+    replicas: Mapping[int, Replicas]
+    config: Mapping[str, str]
+
+    def operations(self, *, config_exists: bool) -> list[Operation]:
+        """What creates the topic. `config_exists`: a node for its configuration was left there by somebody."""
+        path, data = paths.topic_config(self.name), ConfigNode(config=self.config).encode()
+        return [
+            SetData(path=path, data=data) if config_exists else Create(path=path, data=data),
+            Create(
+                path=paths.topic(self.name), data=TopicNode(replicas=self.replicas, topic_id=self.topic_id).encode()
+            ),
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreation:
+    """What became of a `NewTopic`: `plan` if it was created, or would be; `error` if not."""
+
+    name: str
+    plan: TopicPlan | None = None
+    error: KafkaError | None = None
+
+
+class ExistingTopicNames:
+    """Names of topics, which a new one may neither have nor differ from only in `.` and `_`: metrics write one as both.
+
+    Asked in constant time, since a request may bring any number of names.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names: set[str] = set()
+        self._flat: dict[str, list[str]] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """One name more."""
+        if name not in self._names:
+            self._names.add(name)
+            self._flat.setdefault(name.replace(".", "_"), []).append(name)
+
+    def check(self, name: str) -> None:
+        """Raise `KafkaError` if the name breaks Kafka's rule, is taken, or collides with another."""
+        validate_topic_name(name)
+        if name in self._names:
+            raise KafkaError(ErrorCode.topic_already_exists, f"the topic {name} exists")
+        if collisions := self._flat.get(name.replace(".", "_")):
+            others = ", ".join(sorted(collisions))
+            message = f"the topic {name} would collide with {others}: '.' and '_' count as one here"
+            raise KafkaError(ErrorCode.invalid_topic_exception, message)
+
+
+def plan_topic(
+    wanted: NewTopic,
+    *,
+    topic_id: UUID,
+    existing: ExistingTopicNames,
+    brokers: Mapping[int, BrokerImage],
+    away: Collection[int] = (),
+    load: ClusterLoad,
+    config: BrokerConfig,
+) -> TopicPlan:
+    """Where `wanted` goes, or a `KafkaError` that says why nowhere. `load` is counted on if it goes somewhere.
+
+    `existing` are all names that are taken, those of topics being deleted too; `brokers` all that are registered, and
+    `away` those of them that can't lead now.
+    """
+    existing.check(wanted.name)
+    if wanted.assignment:
+        if (wanted.num_partitions, wanted.replication_factor) != (DEFAULT, DEFAULT):
+            message = "a topic has replicas given by hand, or numbers of partitions and replicas, not both"
+            raise KafkaError(ErrorCode.invalid_request, message)
+        replicas: Mapping[int, Replicas] = _check_assignment(wanted.assignment, brokers, away)
+        overrides = _check_config(wanted, config)
+        load.add(replicas.values())
+    else:
+        partitions, replication_factor = _check_numbers(wanted, brokers, config)
+        overrides = _check_config(wanted, config)
+        racks = {broker_id: broker.rack for broker_id, broker in sorted(brokers.items())}
+        replicas = place(racks, load, partitions=partitions, replication_factor=replication_factor, away=away)
+    return TopicPlan(name=wanted.name, topic_id=topic_id, replicas=replicas, config=overrides)
+
+
+def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config: BrokerConfig) -> tuple[int, int]:
+    partitions = config.num_partitions if wanted.num_partitions == DEFAULT else wanted.num_partitions
+    if partitions < 1:
+        raise KafkaError(ErrorCode.invalid_partitions, f"a topic has at least 1 partition, not {partitions}")
+    if partitions > MAX_PARTITIONS:
+        message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {partitions:,}"
+        raise KafkaError(ErrorCode.policy_violation, message)
+    default = wanted.replication_factor == DEFAULT
+    replication_factor = config.default_replication_factor if default else wanted.replication_factor
+    if replication_factor < 1:
+        message = f"the replication factor is at least 1, not {replication_factor}"
+        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+    check_replication_factor(replication_factor, brokers)
+    return partitions, replication_factor
+
+
+def check_replication_factor(replication_factor: int, brokers: Collection[int]) -> None:
+    """Raise `KafkaError` INVALID_REPLICATION_FACTOR unless there are so many registered brokers, alive or not."""
+    if replication_factor > len(brokers):
+        registered = f"the {len(brokers)} that are registered"
+        message = f"the replication factor {replication_factor} needs more brokers than {registered}"
+        raise KafkaError(ErrorCode.invalid_replication_factor, message)
+
+
+def _check_assignment(
+    assignment: Mapping[int, Replicas], brokers: Collection[int], away: Collection[int]
+) -> Mapping[int, Replicas]:
+    if len(assignment) > MAX_PARTITIONS:
+        message = f"a topic is created with at most {MAX_PARTITIONS:,} partitions, not {len(assignment):,}"
+        raise KafkaError(ErrorCode.policy_violation, message)
+    if sorted(assignment) != list(range(len(assignment))):
+        raise _bad_assignment("partitions are numbered from 0 without a gap")
+    for partition, replicas in assignment.items():
+        check_replicas(partition, replicas, len(assignment[0]), brokers, away)
+    return {partition: tuple(assignment[partition]) for partition in sorted(assignment)}
+
+
+def check_replicas(
+    partition: int, replicas: Replicas, replication_factor: int, brokers: Collection[int], away: Collection[int]
+) -> None:
+    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless these are so many different brokers, and one is not away."""
+    if not replicas:
+        raise _bad_assignment(f"partition {partition} has no replicas")
+    if len(set(replicas)) != len(replicas):
+        raise _bad_assignment(f"partition {partition} names a broker twice: {list(replicas)}")
+    if len(replicas) != replication_factor:
+        raise _bad_assignment(f"partition {partition} has another number of replicas than partition 0")
+    unknown = [broker for broker in replicas if broker not in brokers]
+    if unknown:
+        raise _bad_assignment(f"partition {partition} names brokers that are not registered: {unknown}")
+    if all(broker in away for broker in replicas):
+        raise _bad_assignment(f"partition {partition} names no broker that could lead it: {list(replicas)} are away")
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_replica_assignment, message)
+
+
+def _check_config(wanted: NewTopic, config: BrokerConfig) -> dict[str, str]:
+    try:
+        return validate_topic_overrides(config, wanted.config)
+    except ConfigurationError as error:
+        raise KafkaError(ErrorCode.invalid_config, str(error)) from None

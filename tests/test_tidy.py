@@ -176,7 +176,6 @@ NOT_YET_PLAIN: Final = (
     "controller",
     "groups",
     "log",
-    "metadata",
     "model/values.py",
     "pipelines",
     "replication",

@@ -181,7 +181,7 @@ def test_nodes_of_kafka_s_first_versions_are_read() -> None:
         (TopicNode, b'{"version":1}', "partitions is not an object"),
         (TopicNode, b'{"partitions":{"x":[1]}}', "an object of partitions"),
         (TopicNode, b'{"partitions":{"0":["1"]}}', "0 is not a list of integers"),
-        (TopicNode, b'{"partitions":{},"topic_id":"short"}', "no topic id"),
+        (TopicNode, b'{"partitions":{},"topic_id":"short"}', "not a topic id"),
         (PartitionStateNode, b'{"leader":true,"leader_epoch":0,"isr":[],"controller_epoch":1}', "leader is not"),
         (PartitionStateNode, b'{"leader":1,"leader_epoch":0,"isr":[null],"controller_epoch":1}', "isr is not"),
         (BrokerNode, b'{"endpoints":["nowhere"]}', "HOST:PORT"),

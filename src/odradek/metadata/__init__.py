@@ -1,5 +1,5 @@
-"""The metadata tree: its paths, what its nodes hold, how a store of it is used, and the image that is read from it.
+"""The metadata tree: its paths, the content of its nodes, the interface of its stores, and the cluster's image.
 
-Data passes upward: a store (`odradek.stores`) keeps bytes under paths, `nodes` makes values of them, `reading` and
-`follower` make a `ClusterImage` of those. Writing is the controller's, who computes `store.Operation`s.
+Data flows upward: a store (`odradek.stores`) keeps bytes under paths, `nodes` decodes them, `reading` and `follower`
+build a `ClusterImage`. Only the controller writes, as lists of `store.Operation`.
 """

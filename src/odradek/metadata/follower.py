@@ -1,9 +1,9 @@
-"""Keeps an image up to date: watches the tree, remembers what changed, and reads only that again.
+"""Updates of an image: watches on the tree record what changed, and only that is read again.
 
-A watch is set before what it watches is read, so no change is missed. The controller follows the whole tree
-(`TreeFollower`); the states of partitions it reads after writing and needs no watches on them: a broker that writes one
-before it is registered (`broker.cluster.unclean_registration`) writes its topic's node with it. Every other broker
-learns of topics by commands, and follows only what no command tells (`MemberFollower`).
+A watch is set before its node is read, so no change is missed. The controller follows the whole tree (`TreeFollower`).
+It sets no watches on partition states, which it reads after writing them; a broker that writes a state before it is
+registered (`broker.cluster.unclean_registration`) also writes the topic's node. Other brokers learn of topics by the
+controller's requests and follow only the rest (`MemberFollower`).
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from odradek.metadata.reading import (
 from odradek.metadata.store import Store, Watch
 
 _TOPICS_AT_ONCE: Final = 100
-"""Of which nodes are read together: few round trips, and others have their turn in between."""
+"""Topics whose nodes are read together: few round trips, with pauses for other tasks."""
 
 
-def _tell_nobody() -> None:
-    """For whoever takes no part in elections."""
+def _ignore() -> None:
+    """Ignore changes of the controller: for followers without a part in elections."""
 
 
 class _Follower:
-    """What every broker follows: who the controller is, and what is set for brokers."""
+    """The part that every broker follows: the controller and the dynamic configurations of brokers."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None]) -> None:
         self._store = store
@@ -48,32 +48,32 @@ class _Follower:
         self._known_broker_configs: Mapping[int | None, Mapping[str, str]] = {}
 
     def start(self) -> None:
-        """Set the watches that are always there; the first `refresh` reads everything."""
+        """Set the permanent watches; the first `refresh` reads everything."""
         store = self._store
         self._roots = [
-            store.watch_children(paths.BROKER_CONFIGS, self._note_broker_configs),
-            store.watch_data(paths.CONTROLLER, self._note_controller),
-            store.watch_data(paths.CONTROLLER_EPOCH, self._note_controller),
+            store.watch_children(paths.BROKER_CONFIGS, self._mark_broker_configs),
+            store.watch_data(paths.CONTROLLER, self._mark_controller),
+            store.watch_data(paths.CONTROLLER_EPOCH, self._mark_controller),
         ]
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Cancel all watches."""
         for watch in (*self._roots, *self._broker_configs.values()):
             watch.cancel()
         self._roots.clear()
         self._broker_configs.clear()
 
-    def _note_controller(self) -> None:
+    def _mark_controller(self) -> None:
         self._controller_changed = True
         self._on_controller()
         self._wake()
 
-    def _note_broker_configs(self) -> None:
+    def _mark_broker_configs(self) -> None:
         self._broker_configs_changed = True
         self._wake()
 
     async def _read_common(self) -> dict[str, Any]:
-        """The parts of an image that changed."""
+        """Return the changed parts of an image."""
         parts: dict[str, Any] = {}
         if self._broker_configs_changed:
             self._broker_configs_changed = False
@@ -93,17 +93,17 @@ class _Follower:
         names = set(filter(is_broker_config, await self._store.children(paths.BROKER_CONFIGS)))
         for name in names - self._broker_configs.keys():
             path = f"{paths.BROKER_CONFIGS}/{name}"
-            self._broker_configs[name] = self._store.watch_data(path, self._note_broker_configs)
+            self._broker_configs[name] = self._store.watch_data(path, self._mark_broker_configs)
         for name in self._broker_configs.keys() - names:
             self._broker_configs.pop(name).cancel()
         return await read_broker_configs(self._store, sorted(names), self._broken, self._known_broker_configs)
 
 
 class TreeFollower(_Follower):
-    """Watches of one session. `wake` is called whenever there is something for `refresh` to read.
+    """The controller's watches. `wake` is called when there is something for `refresh` to read.
 
-    `on_controller` is called before that when `/controller` changed, as whoever takes part in elections wants to know:
-    the next `refresh` may be one that has begun. `deletes`: whether a wish to delete a topic hides it at once.
+    `on_controller` is called first if `/controller` changed, since a `refresh` may already be running. `deletes`:
+    whether a topic below `/admin/delete_topics` is hidden at once.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class TreeFollower(_Follower):
         store: Store,
         *,
         wake: Callable[[], None],
-        on_controller: Callable[[], None] = _tell_nobody,
+        on_controller: Callable[[], None] = _ignore,
         deletes: bool = True,
     ) -> None:
         super().__init__(store, wake=wake, on_controller=on_controller)
         self.deletion_wishes: frozenset[str] = frozenset()
-        """Names below `/admin/delete_topics`, of topics that are there and of others."""
+        """Names below `/admin/delete_topics`, of existing topics and of others."""
         self.listed_deletions: tuple[tuple[str, ...], int] | None = None
-        """Existing topics that the data of `/admin/delete_topics` lists, as old tools do, and the data's version."""
+        """Existing topics listed in the data of `/admin/delete_topics`, as old tools do, and the data's version."""
         self._deletes = deletes
         self._topics: dict[str, dict[str, Watch]] = {}
         self._brokers_changed = True
@@ -126,7 +126,7 @@ class TreeFollower(_Follower):
         self._changed: set[str] = set()
 
     def start(self) -> None:
-        """Set the watches that are always there; the first `refresh` reads everything."""
+        """Set the permanent watches; the first `refresh` reads everything."""
         super().start()
         store = self._store
         self._roots += [
@@ -137,7 +137,7 @@ class TreeFollower(_Follower):
         ]
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Cancel all watches."""
         super().stop()
         for name in list(self._topics):
             self._forget(name)
@@ -151,7 +151,7 @@ class TreeFollower(_Follower):
         names: bool = False,
         topics: Iterable[str] = (),
     ) -> None:
-        """Have these parts read by the next `refresh`."""
+        """Make the next `refresh` read these parts."""
         self._brokers_changed |= brokers
         self._broker_configs_changed |= broker_configs
         self._controller_changed |= controller
@@ -160,7 +160,7 @@ class TreeFollower(_Follower):
         self._wake()
 
     def mark_all(self) -> None:
-        """Have everything read by the next `refresh`."""
+        """Make the next `refresh` read everything."""
         self.mark(brokers=True, broker_configs=True, controller=True, names=True, topics=self._topics)
 
     @property
@@ -170,7 +170,7 @@ class TreeFollower(_Follower):
         return any(flags) or bool(self._changed)
 
     async def refresh(self, image: ClusterImage) -> ClusterImage:
-        """`image` with what changed since the last call; the same object if that is nothing.
+        """Return `image` with the changes since the last call, or `image` itself if there are none.
 
         After an error the next call reads everything.
         """
@@ -196,7 +196,7 @@ class TreeFollower(_Follower):
         return image
 
     async def _refresh_names(self, image: ClusterImage) -> ClusterImage:
-        """Notice topics that came, went, or are to be deleted."""
+        """Find topics that were created, deleted, or are to be deleted."""
         names = set(await self._store.children(paths.TOPICS))
         self.deletion_wishes = frozenset(await self._store.children(paths.DELETE_TOPICS))
         self.listed_deletions = await self._read_listed_deletions(names)
@@ -227,7 +227,7 @@ class TreeFollower(_Follower):
         changed: dict[str, TopicImage | None] = {}
         for name in names:
             if name not in topics and name not in image.deleting:
-                continue  # it is broken: what was known of it stays
+                continue  # its node is broken: the last known image of it stays
             topic = topics.get(name)
             before = image.topics.get(name)
             visible = None if name in image.deleting or topic is None else _with_known_config(topic, before)
@@ -248,69 +248,67 @@ class TreeFollower(_Follower):
 
 
 def _with_known_config(topic: TopicImage, before: TopicImage | None) -> TopicImage:
-    """`topic` with what was last known to be set for it, if that is broken now."""
+    """Return `topic` with its last known configuration if the node is broken now."""
     if topic.is_config_known or before is None or before.topic_id != topic.topic_id:
         return topic
     return replace(topic, config=before.config, is_config_known=before.is_config_known)
 
 
 class MemberFollower(_Follower):
-    """What a broker that is not the controller watches. Topics' configurations are those of `read_configs`.
+    """The watches of a broker that is not the controller; topics to follow are added by `read_configs`.
 
-    An image may change by commands while this reads; so what was read is put into an image by `patch`, at once.
+    The controller's requests may change the image while this reads, so `patch` applies the parts at once.
     """
 
-    def __init__(
-        self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None] = _tell_nobody
-    ) -> None:
+    def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None] = _ignore) -> None:
         super().__init__(store, wake=wake, on_controller=on_controller)
         self.configs: dict[str, Mapping[str, str] | None] = {}
-        """What is set for topics, of those that are followed; `None` if that is broken, and never was not."""
+        """Configurations of followed topics; None for a broken node that was never read."""
         self._watches: dict[str, Watch] = {}
         self._changed: set[str] = set()
         self._parts: dict[str, Any] = {}
         self._reading = asyncio.Lock()
-        """Commands have the tree read while it is read: what was asked for last is what holds."""
+        """Serializes reads, since the controller's requests also cause some: the last one wins."""
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Cancel all watches."""
         super().stop()
         self.follow_only(())
 
     def mark(self, *, broker_configs: bool = False, controller: bool = False, topics: Iterable[str] = ()) -> None:
-        """Have these parts read by the next `refresh`; of topics only those that are followed."""
+        """Make the next `refresh` read these parts; topics that are not followed are ignored."""
         self._broker_configs_changed |= broker_configs
         self._controller_changed |= controller
         self._changed.update(topics)
         self._wake()
 
     def mark_all(self) -> None:
-        """Have everything read by the next `refresh`."""
+        """Make the next `refresh` read everything."""
         self.mark(broker_configs=True, controller=True, topics=self._watches)
 
     async def read_configs(self, names: Collection[str]) -> None:
-        """Follow what is set for these topics, and read it now."""
+        """Follow the configurations of these topics and read them now."""
         for name in names:
             if name not in self._watches:
                 path = paths.topic_config(name)
                 self._watches[name] = self._store.watch_data(path, lambda name=name: self.mark(topics=(name,)))  # type: ignore[misc]
         async with self._reading:
             for name, config in (await read_topic_configs(self._store, names, self._broken)).items():
-                if name in self._watches:  # else it is followed no more, and nobody would tell when it changes
+                if name in self._watches:  # no longer followed otherwise: changes would be missed
                     self.configs[name] = self.configs.get(name) if config is None else config
 
     def follow_only(self, names: Collection[str]) -> None:
-        """Follow what is set for no other topics than these."""
+        """Follow the configurations of no other topics."""
         for name in [name for name in self._watches if name not in names]:
             self._watches.pop(name).cancel()
             self.configs.pop(name, None)
 
     async def refresh(self) -> None:
-        """Read what changed since the last call; after an error the next one reads everything."""
+        """Read the changes since the last call; after an error the next call reads everything."""
         try:
             async with self._reading:
                 self._parts |= await self._read_common()
-            # Of what is just being read for the first time, too: that may be from before the change.
+            # Also topics that are being read for the first time: that read may precede the change.
             changed, self._changed = self._changed & self._watches.keys(), set()
             if changed:
                 await self.read_configs(changed)
@@ -319,19 +317,19 @@ class MemberFollower(_Follower):
             raise
 
     def patch(self, image: ClusterImage) -> ClusterImage:
-        """`image` with what was read; the same object if that makes no difference."""
+        """Return `image` with the parts that were read, or `image` itself if they are equal."""
         image = patched(image, self._parts)
         changed: dict[str, TopicImage | None] = {}
         for name, config in self.configs.items():
             topic = image.topics.get(name)
             if topic is not None:
-                told = replace(topic, config=config or {}, is_config_known=config is not None)
-                if told != topic:
-                    changed[name] = told
+                updated = replace(topic, config=config or {}, is_config_known=config is not None)
+                if updated != topic:
+                    changed[name] = updated
         return image.with_topics(changed) if changed else image
 
 
 def patched(image: ClusterImage, parts: Mapping[str, Any]) -> ClusterImage:
-    """`image` with other parts; the same object if they are equal."""
+    """Return `image` with these parts, or `image` itself if they are equal."""
     different = {name: value for name, value in parts.items() if getattr(image, name) != value}
     return replace(image, **different) if different else image

@@ -1,6 +1,6 @@
-"""A picture of the cluster at one moment: brokers, topics, who leads what. Immutable; a change is a new picture.
+"""The cluster's metadata at one moment: brokers, topics, leaders. Immutable; a change creates a new image.
 
-Parts that did not change are the same objects in the new picture, so `changed_topics` is cheap.
+Unchanged parts are the same objects in the new image, which makes `changed_topics` cheap.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,12 +16,12 @@ from odradek.model.values import dataclass, field
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__rebalances"})
 NO_CONTROLLER: Final = -1
 UNNAMED: Final = UUID(int=0)
-"""The topic id of a topic that an old tool created, until the controller gives it one."""
+"""The topic id of a topic created by an old tool, until the controller assigns one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
-    """A live broker. `epoch` rises with every registration of this id."""
+    """A live broker. `epoch` rises with every registration of its id."""
 
     broker_id: int
     endpoints: tuple[ListenerAddress, ...]
@@ -29,13 +29,13 @@ class BrokerImage:
     epoch: int = -1
 
     def endpoint(self, listener: str) -> ListenerAddress | None:
-        """Where this broker answers for a listener's name, if it has one of that name."""
+        """Return the broker's endpoint for a listener's name, None if it has none."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionImage:
-    """A partition. `leader` is -1 while nobody leads; `leader_epoch` is -1 until the controller has decided once."""
+    """A partition. `leader` is -1 without a leader; `leader_epoch` is -1 before the first election."""
 
     leader: int
     leader_epoch: int
@@ -43,46 +43,46 @@ class PartitionImage:
     isr: tuple[int, ...]
     controller_epoch: int = -1
     state_version: int = -1
-    """The version of the state's node; -1 if there is none yet."""
+    """The version of the state's node; -1 if there is none."""
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = RECOVERED
 
     @property
     def has_leader(self) -> bool:
-        """Whether somebody leads."""
+        """Whether the partition has a leader."""
         return self.leader != NO_LEADER
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is a state, and it is not broken."""
+        """Whether the partition has a state that is not broken."""
         return self.leader_epoch >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:
-    """A topic: its id, its partitions by number, and the configuration that was set for it alone."""
+    """A topic: its id, partitions by number, and its own configuration."""
 
     name: str
     topic_id: UUID
     partitions: Mapping[int, PartitionImage]
     config: Mapping[str, str] = field(default_factory=dict)
     is_config_known: bool = True
-    """False: what was set is broken and was never read, so that nothing of the topic's records may be thrown away."""
+    """False if the configuration's node is broken and was never read: then no records may be deleted."""
     version: int = -1
     """The version of the topic's node."""
 
     @property
     def is_internal(self) -> bool:
-        """Whether the cluster keeps its own records there."""
+        """Whether it is one of the cluster's internal topics."""
         return self.name in INTERNAL_TOPICS
 
     def has_same_config(self, other: "TopicImage") -> bool:
-        """Whether the same is set for both."""
+        """Return whether both topics have the same configuration."""
         return self.config == other.config and self.is_config_known == other.is_config_known
 
-    def following(self, before: "TopicImage") -> "TopicImage":
-        """The same, of the objects that `before` is of where they are equal."""
+    def reusing(self, before: "TopicImage") -> "TopicImage":
+        """Return this image, reusing objects of `before` that are equal, so that `is` comparisons stay cheap."""
         if self == before:
             return before
         known = before.partitions
@@ -95,7 +95,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """The cluster. Topics that are being deleted are in `deleting` and nowhere else."""
+    """The cluster. Topics that are being deleted are only in `deleting`."""
 
     cluster_id: str = ""
     controller_id: int = NO_CONTROLLER
@@ -105,20 +105,20 @@ class ClusterImage:
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
     deleting: frozenset[str] = frozenset()
     broker_configs: Mapping[int | None, Mapping[str, str]] = field(default_factory=dict)
-    """What was set for brokers while they ran, by id; `None`: for all of them."""
+    """Dynamic configurations of brokers by id; the cluster-wide default under None."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        """The topic of an id, if there is one."""
+        """Return the topic with an id, None if it is unknown."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
-        """A partition, if it and its topic are known."""
+        """Return a partition, None if it is unknown."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def changed_topics(self, old: "ClusterImage") -> Iterator[str]:
-        """Names of topics that are new here, gone, or not the same; a topic with another id was deleted in between."""
+        """Yield the names of topics that were created, deleted or changed; a changed topic id means both."""
         for name, topic in self.topics.items():
             before = old.topics.get(name)
             if before is not topic and before != topic:
@@ -128,14 +128,14 @@ class ClusterImage:
                 yield name
 
     def with_topics(self, changed: Mapping[str, TopicImage | None]) -> "ClusterImage":
-        """The same cluster after these topics changed; `None`: gone."""
+        """Return the image after a change of these topics; None: deleted."""
         topics, names = dict(self.topics), dict(self.topic_names)
         for name, topic in changed.items():
             before = topics.pop(name, None)
             if before is not None:
                 names.pop(before.topic_id, None)
             if topic is not None:
-                topics[name] = topic if before is None else topic.following(before)
+                topics[name] = topic if before is None else topic.reusing(before)
                 if topic.topic_id != UNNAMED:
                     names[topic.topic_id] = name
         return replace(self, topics=topics, topic_names=names)

@@ -1,7 +1,7 @@
-"""What the nodes of the tree hold: JSON of Kafka's, as values.
+"""The content of the tree's nodes: Kafka's JSON, as values.
 
-Every kind has `encode()` and `decode(path, data)`. Decoding asks for the fields of SPEC 8, takes Kafka's later ones if
-they are there, and ignores what it does not know; a node that holds something else raises `BrokenNodeError`, naming it.
+Every kind has `encode()` and `decode(path, data)`. Decoding requires the fields of SPEC 8, reads Kafka's later ones if
+present, and ignores unknown ones; other content raises `BrokenNodeError`, which names the node.
 """
 
 import base64
@@ -24,7 +24,7 @@ _PARTITION: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
 class BrokenNodeError(OdradekError):
-    """A node holds something that nobody here wrote. It is left alone; `path` says which, `reason` what is wrong."""
+    """A node with invalid content, at `path`; `reason` says what is wrong. Such a node is not changed."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -33,21 +33,21 @@ class BrokenNodeError(OdradekError):
 
 
 def encode_topic_id(topic_id: UUID) -> str:
-    """A topic id as Kafka writes it: 22 characters of URL-safe base64."""
+    """Return a topic id in Kafka's form: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def decode_topic_id(text: str) -> UUID:
-    """The id that `encode_topic_id` wrote; raises `ValueError`."""
+    """Decode the form of `encode_topic_id`. Raises `ValueError`."""
     try:
         return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
-        raise ValueError(f"{text!r} is no topic id") from None
+        raise ValueError(f"{text!r} is not a topic id") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
-    """`/brokers/ids/{id}`, `/brokers/registrations/{id}`: where a broker is reached; its protocols by listener name."""
+    """`/brokers/ids/{id}`, `/brokers/registrations/{id}`: a broker's endpoints; `protocols` is by listener name."""
 
     endpoints: tuple[ListenerAddress, ...]
     timestamp_ms: int
@@ -55,7 +55,7 @@ class BrokerNode:
     protocols: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Kafka's version 5; `host` and `port` are the first endpoint's, for readers of version 1."""
+        """Encode Kafka's version 5; `host` and `port`, for readers of version 1, are those of the first endpoint."""
         first = self.endpoints[0]
         fields: dict[str, Any] = {
             "version": 5,
@@ -73,7 +73,7 @@ class BrokerNode:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerNode":
-        """Versions 1 to 5; version 1 has one plain endpoint."""
+        """Decode versions 1 to 5; version 1 has one plaintext endpoint."""
         fields = _Fields(path, data)
         texts = fields.texts("endpoints", default=())
         if not texts:
@@ -94,7 +94,7 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDirectory:
-    """A broker's data directory: its absolute path, and whose logs in it count; None: all of them but the `doubted`."""
+    """A data directory: its path, and the partitions whose logs in it are valid; None: all but the `doubted` ones."""
 
     path: str
     partitions: frozenset[TopicPartition] | None = None
@@ -109,7 +109,7 @@ class BrokerDirectoriesNode:
     accepted: frozenset[TopicPartition] = frozenset()
 
     def encode(self) -> bytes:
-        """Version 1, of our own; sets of partitions are not there where they are empty, or where all logs count."""
+        """Encode version 1 of Odradek's own format; empty sets are omitted, and `partitions` if all logs are valid."""
         fields: dict[str, dict[str, Any]] = {}
         for name, each in sorted(self.directories.items()):
             fields[name] = {"path": each.path}
@@ -122,7 +122,7 @@ class BrokerDirectoriesNode:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerDirectoriesNode":
-        """Version 1."""
+        """Decode version 1."""
         directories, node = {}, _Fields(path, data)
         for name, data_of_one in node.mapping("directories", required=True).items():
             fields = _Fields(path, data_of_one)
@@ -148,7 +148,7 @@ def _partitions(path: str, fields: "_Fields", name: str) -> frozenset[TopicParti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNode:
-    """`/brokers/topics/{topic}`: its id and replicas. A topic that an old tool created has no id yet."""
+    """`/brokers/topics/{topic}`: a topic's id and replicas. A topic created by an old tool has no id yet."""
 
     replicas: Mapping[int, tuple[int, ...]]
     topic_id: UUID | None = None
@@ -156,7 +156,7 @@ class TopicNode:
     removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Kafka's version 3, or 2 without an id."""
+        """Encode Kafka's version 3, or version 2 without an id."""
         fields: dict[str, Any] = {
             "version": 2 if self.topic_id is None else 3,
             "partitions": {str(partition): list(replicas) for partition, replicas in sorted(self.replicas.items())},
@@ -169,7 +169,7 @@ class TopicNode:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "TopicNode":
-        """Versions 1 to 3."""
+        """Decode versions 1 to 3."""
         fields = _Fields(path, data)
         try:
             topic_id = decode_topic_id(fields.text("topic_id")) if fields.has("topic_id") else None
@@ -185,9 +185,9 @@ class TopicNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStateNode:
-    """`/brokers/topics/{topic}/partitions/{p}/state`: who leads, since when, who is in sync. `leader` -1: nobody.
+    """`/brokers/topics/{topic}/partitions/{p}/state`: leader (-1: none), leader epoch and ISR.
 
-    `leader_recovery_state` is `RECOVERING` after an unclean election, until the leader says otherwise (KIP-704).
+    `leader_recovery_state` is `RECOVERING` from an unclean election until the leader has recovered (KIP-704).
     """
 
     leader: int
@@ -197,7 +197,7 @@ class PartitionStateNode:
     leader_recovery_state: int = RECOVERED
 
     def encode(self) -> bytes:
-        """Kafka's version 1."""
+        """Encode Kafka's version 1."""
         fields = {
             "controller_epoch": self.controller_epoch,
             "leader": self.leader,
@@ -211,7 +211,7 @@ class PartitionStateNode:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "PartitionStateNode":
-        """Version 1."""
+        """Decode version 1."""
         fields = _Fields(path, data)
         is_recovering = fields.integer("leader_recovery_state", default=RECOVERED) == RECOVERING
         return cls(
@@ -225,35 +225,35 @@ class PartitionStateNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerNode:
-    """`/controller`: which broker is the controller."""
+    """`/controller`: the controller's broker id."""
 
     broker_id: int
     timestamp_ms: int
 
     def encode(self) -> bytes:
-        """Kafka's version 1."""
+        """Encode Kafka's version 1."""
         return _encode({"version": 1, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ControllerNode":
-        """Versions 1 and 2."""
+        """Decode versions 1 and 2."""
         fields = _Fields(path, data)
         return cls(broker_id=fields.integer("brokerid"), timestamp_ms=fields.integer("timestamp", default=0, bits=64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigNode:
-    """`/config/topics/{topic}` and `/config/brokers/{id}`: what was set there."""
+    """`/config/topics/{topic}` and `/config/brokers/{id}`: dynamic configuration."""
 
     config: Mapping[str, str]
 
     def encode(self) -> bytes:
-        """Kafka's version 1."""
+        """Encode Kafka's version 1."""
         return _encode({"version": 1, "config": dict(self.config)})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ConfigNode":
-        """Version 1; values that a tool wrote as numbers or booleans become text."""
+        """Decode version 1; numbers and booleans, which some tools write, become strings."""
         config = _Fields(path, data).mapping("config", required=True)
         return cls(
             config={name: value if isinstance(value, str) else json.dumps(value) for name, value in config.items()}
@@ -262,36 +262,36 @@ class ConfigNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterIdNode:
-    """`/cluster/id`: made once, for ever."""
+    """`/cluster/id`: written once and never changed."""
 
     cluster_id: str
 
     def encode(self) -> bytes:
-        """Kafka's version 1, which is a string."""
+        """Encode Kafka's version 1, which is a string."""
         return _encode({"version": "1", "id": self.cluster_id})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ClusterIdNode":
-        """Version 1."""
+        """Decode version 1."""
         return cls(cluster_id=_Fields(path, data).text("id"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdBlockNode:
-    """`/latest_producer_id_block`: the last block of producer ids that was given out, both ends included."""
+    """`/latest_producer_id_block`: the last allocated block of producer ids, both ends included."""
 
     broker_id: int
     first: int
     last: int
 
     def encode(self) -> bytes:
-        """Kafka's version 1, with the ids as strings since they have 64 bits."""
+        """Encode Kafka's version 1; the ids are strings since they have 64 bits."""
         ends = {"block_start": str(self.first), "block_end": str(self.last)}
         return _encode({"version": 1, "broker": self.broker_id, **ends})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ProducerIdBlockNode":
-        """Version 1."""
+        """Decode version 1."""
         fields = _Fields(path, data)
         first, last = fields.integer("block_start", bits=64), fields.integer("block_end", bits=64)
         return cls(broker_id=fields.integer("broker"), first=first, last=last)
@@ -299,44 +299,44 @@ class ProducerIdBlockNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirEventNode:
-    """`/log_dir_event_notification/log_dir_event_{number}`: a broker can't use some of its logs any more (KIP-112)."""
+    """`/log_dir_event_notification/log_dir_event_{number}`: some logs of a broker went offline (KIP-112)."""
 
     broker_id: int
 
     def encode(self) -> bytes:
-        """Kafka's version 1. It has one kind of event, 1: a log directory has failed."""
+        """Encode Kafka's version 1. Its only kind of event is 1: a log directory has failed."""
         return _encode({"version": 1, "broker": self.broker_id, "event": 1})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "LogDirEventNode":
-        """Version 1."""
+        """Decode version 1."""
         return cls(broker_id=_Fields(path, data).integer("broker"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsNode:
-    """`/admin/delete_topics`, the old form of a deletion: a list in the parent's data."""
+    """`/admin/delete_topics`: topics to be deleted, in the parent's data as old tools write it."""
 
     topics: tuple[str, ...]
 
     def encode(self) -> bytes:
-        """Kafka's version 1."""
+        """Encode Kafka's version 1."""
         return _encode({"version": 1, "topics": list(self.topics)})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "DeleteTopicsNode":
-        """Version 1."""
+        """Decode version 1."""
         return cls(topics=_Fields(path, data).texts("topics"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignPartitionsNode:
-    """`/admin/reassign_partitions`: the replicas that partitions shall have."""
+    """`/admin/reassign_partitions`: the target replicas of partitions."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
 
     def encode(self) -> bytes:
-        """Kafka's version 1."""
+        """Encode Kafka's version 1."""
         partitions = [
             {"topic": key.topic, "partition": key.partition, "replicas": list(replicas)}
             for key, replicas in sorted(self.replicas.items())
@@ -345,7 +345,7 @@ class ReassignPartitionsNode:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ReassignPartitionsNode":
-        """Version 1."""
+        """Decode version 1."""
         return cls(
             replicas={each.topic_partition(): each.integers("replicas") for each in _Fields(path, data).partitions()}
         )
@@ -353,37 +353,37 @@ class ReassignPartitionsNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferredReplicaElectionNode:
-    """`/admin/preferred_replica_election`: the partitions whose first replica shall lead."""
+    """`/admin/preferred_replica_election`: partitions that need a preferred leader election."""
 
     partitions: tuple[TopicPartition, ...]
 
     def encode(self) -> bytes:
-        """Kafka's version 1."""
+        """Encode Kafka's version 1."""
         partitions = [{"topic": each.topic, "partition": each.partition} for each in self.partitions]
         return _encode({"version": 1, "partitions": partitions})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "PreferredReplicaElectionNode":
-        """Version 1."""
+        """Decode version 1."""
         return cls(partitions=tuple(each.topic_partition() for each in _Fields(path, data).partitions()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerNode:
-    """`/consumers/{group}/ids/{consumer}`: topics, or a pattern, to numbers of threads. Generation 1."""
+    """`/consumers/{group}/ids/{consumer}` of generation 1: number of threads by topic or pattern."""
 
     subscription: Mapping[str, int]
     pattern: str
     timestamp_ms: int
 
     def encode(self) -> bytes:
-        """Kafka's version 1."""
+        """Encode Kafka's version 1."""
         fields = {"version": 1, "subscription": dict(self.subscription), "pattern": self.pattern}
         return _encode({**fields, "timestamp": str(self.timestamp_ms)})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ConsumerNode":
-        """Version 1; `pattern` is static, white_list or black_list."""
+        """Decode version 1; `pattern` is static, white_list or black_list."""
         fields = _Fields(path, data)
         pattern = fields.text("pattern")
         if pattern not in {"static", "white_list", "black_list"}:
@@ -397,23 +397,23 @@ class ConsumerNode:
 
 
 def encode_integer(value: int) -> bytes:
-    """`/controller_epoch` and `/consumers/{group}/offsets/…`: an integer in decimal."""
+    """Encode the decimal integer of `/controller_epoch` and `/consumers/{group}/offsets/…`."""
     return str(value).encode()
 
 
 def decode_integer(path: str, data: bytes) -> int:
-    """The integer that a node holds. Raises `BrokenNodeError`."""
+    """Decode a decimal integer. Raises `BrokenNodeError`."""
     try:
         number = int(data[:32])
     except ValueError:
         number = None
     if number is None or not _fits(number, 64):
-        raise BrokenNodeError(path, f"{data[:32]!r} is no integer")
+        raise BrokenNodeError(path, f"{data[:32]!r} is not an integer")
     return number
 
 
 def _fits(value: object, bits: int) -> TypeGuard[int]:
-    """Whether it is an integer, and messages can carry it: one that is larger would break every answer it is in."""
+    """Return whether `value` is an integer that fits into a message's field of `bits` bits."""
     return type(value) is int and -1 << (bits - 1) <= value < 1 << (bits - 1)
 
 
@@ -422,7 +422,7 @@ def _encode(fields: Mapping[str, Any]) -> bytes:
 
 
 class _Fields:
-    """A JSON object whose fields are asked for by name and type."""
+    """A JSON object with typed access to its fields."""
 
     __slots__ = ("_fields", "_path")
 
@@ -432,7 +432,7 @@ class _Fields:
             try:
                 text, data = data, json.loads(data)
                 if b"\\ud" in text or b"\\uD" in text:
-                    json.dumps(data, ensure_ascii=False).encode()  # half a character is none, and can't be sent
+                    json.dumps(data, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded in a response
             except (ValueError, RecursionError) as error:
                 raise BrokenNodeError(path, f"not JSON ({error})") from None
         if not isinstance(data, dict):
@@ -447,7 +447,7 @@ class _Fields:
         return self._fields.get(name) is not None
 
     def integer(self, name: str, default: int | None = None, *, bits: int = 32) -> int:
-        """Also a number in a string, as timestamps and producer ids are."""
+        """Return an integer, also one in a string, as timestamps and producer ids are."""
         value = self._fields.get(name, default)
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             value = int(value)
@@ -480,7 +480,7 @@ class _Fields:
         return value
 
     def replicas(self, name: str, *, required: bool = False) -> dict[int, tuple[int, ...]]:
-        """Partition numbers, which JSON makes strings, to replicas."""
+        """Return replicas by partition number, which is a string in JSON."""
         mapping = _Fields(self._path, self.mapping(name, required=required))
         keys = sorted(mapping._fields, key=lambda key: (len(key), key))
         if not all(_PARTITION.fullmatch(key) and _fits(int(key), 32) for key in keys):

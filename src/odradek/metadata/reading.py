@@ -1,7 +1,6 @@
-"""From the tree to values: one function for each part of the image.
+"""Reading of the tree: one function for each part of the image.
 
-Broken nodes are named in the log, once, and left alone. Nothing is deleted because its node is broken: a topic that
-can't be read is not a topic that is gone.
+A broken node is logged once and never treated as missing: a topic that cannot be read is not deleted.
 """
 
 import logging
@@ -27,26 +26,26 @@ _log = logging.getLogger("odradek.metadata")
 
 
 class BrokenNodes:
-    """Names broken nodes in the log: each once, however often it is read, until somebody writes it again."""
+    """The log of broken nodes: each version of a node is logged once, however often it is read."""
 
     def __init__(self) -> None:
-        self._named: dict[str, tuple[int, int]] = {}
+        self._logged: dict[str, tuple[int, int]] = {}
 
     def report(self, error: BrokenNodeError, node: Node) -> None:
-        """Say that `node` is broken, unless that was said."""
+        """Log that `node` is broken, unless that version was logged already."""
         written = node.created, node.version
-        if self._named.get(error.path) != written:
-            self._named[error.path] = written
+        if self._logged.get(error.path) != written:
+            self._logged[error.path] = written
             _log.error("%s", error)
 
 
 async def read_brokers(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
-    """All live brokers by id."""
+    """Return all live brokers by id."""
     return await _read_brokers(store, paths.BROKER_IDS, broken)
 
 
 async def read_registrations(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
-    """All brokers that ever registered and were not unregistered, by id, alive or not; `epoch` says nothing."""
+    """Return all registered brokers by id, live or not; their `epoch` is meaningless."""
     return await _read_brokers(store, paths.BROKER_REGISTRATIONS, broken)
 
 
@@ -60,7 +59,7 @@ async def _read_brokers(store: Reader, parent: str, broken: BrokenNodes) -> dict
 
 
 async def read_controller(store: Reader, broken: BrokenNodes) -> int:
-    """The controller's broker id, or -1."""
+    """Return the controller's broker id, -1 without a controller."""
     node = await store.get(paths.CONTROLLER)
     if node is None:
         return NO_CONTROLLER
@@ -72,9 +71,9 @@ async def read_controller(store: Reader, broken: BrokenNodes) -> int:
 
 
 async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) -> dict[str, TopicImage | None]:
-    """Topics with their partitions and configuration; `None` for one that is gone, and nothing for one that is broken.
+    """Return topics with partitions and configuration; None for a deleted topic; a broken one is omitted.
 
-    A partition whose state is not there, or broken, has no leader and a leader epoch of -1.
+    A partition without a state, or with a broken one, has no leader and a leader epoch of -1.
     """
     wanted = list(names)
     nodes = await store.get_many(map(paths.topic, wanted))
@@ -105,7 +104,7 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
 async def read_topic_configs(
     store: Reader, names: Iterable[str], broken: BrokenNodes
 ) -> dict[str, Mapping[str, str] | None]:
-    """What is set for topics; `None` if that is broken."""
+    """Return topics' configurations; None for a broken one."""
     wanted = list(names)
     nodes = await store.get_many(map(paths.topic_config, wanted))
     return {name: _config(paths.topic_config(name), node, broken) for name, node in zip(wanted, nodes, strict=True)}
@@ -114,9 +113,9 @@ async def read_topic_configs(
 async def read_broker_configs(
     store: Reader, names: Iterable[str], broken: BrokenNodes, known: Mapping[int | None, Mapping[str, str]]
 ) -> dict[int | None, Mapping[str, str]]:
-    """What is set for brokers in the nodes of these names below `/config/brokers`; by id, `None` for all brokers.
+    """Return the configurations of these nodes below `/config/brokers` by broker id; None: the default of all brokers.
 
-    For a broken one it is what was `known` before.
+    A broken node keeps its configuration of `known`.
     """
     ids = [None if name == paths.ALL_BROKERS else int(name) for name in names if is_broker_config(name)]
     where = list(map(paths.broker_config, ids))
@@ -127,12 +126,12 @@ async def read_broker_configs(
 
 
 def is_broker_config(name: str) -> bool:
-    """Whether the node of this name below `/config/brokers` is some broker's, or all brokers'."""
+    """Return whether a node of this name below `/config/brokers` belongs to a broker or is the default."""
     return name == paths.ALL_BROKERS or re.fullmatch("0|[1-9][0-9]{0,9}", name) is not None
 
 
 async def read_subtree(store: Reader, path: str) -> list[str]:
-    """A node's path and those of everything below it, parents first; empty if it is not there."""
+    """Return the paths of a node and all nodes below it, parents first; empty if the node does not exist."""
     try:
         names = await store.children(path)
     except NoNode:
@@ -187,7 +186,7 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken:
 
 
 def _config(path: str, node: Node | None, broken: BrokenNodes) -> Mapping[str, str] | None:
-    """What is set, `None` if that is broken."""
+    """Return the configuration in a node, None if it is broken."""
     if node is None:
         return {}
     try:

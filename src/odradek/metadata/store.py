@@ -1,16 +1,18 @@
-"""What a store of the tree can do: ZooKeeper's operations, in asyncio, with watches that stay.
+"""The interface of a store of the tree: ZooKeeper's operations for asyncio, with persistent watches.
 
     path        /a/b/c; a parent must exist, an ephemeral node has no children, names are not empty, "." or ".."
-    version     of a node's data: 0 when created, +1 per set; an operation that names another one fails; -1 names none
-    ephemeral   the node vanishes with the session that created it
+    version     of a node's data: 0 when created, +1 per set; an operation with another version fails; -1 matches any
+    ephemeral   the node is deleted with the session that created it
     sequence    the store appends ten digits, the parent's next number, to the path
 
 A watch is a callback without arguments, called on the event loop after the node changed at least once since the last
-call: several changes may be one call, one call may be for nothing, and the callee reads what it needs. It stays until
-it is cancelled, and holds from its session's next answer on: whoever sets it and then reads misses nothing.
-A session that was lost is begun anew by the store itself; `on_session_lost` says that all ephemeral nodes are gone.
-Whoever acts on an ephemeral node, as a broker on its registration, asks `alive_until` and `session_id` before it does:
-a session that is out of touch is lost long before it hears of it.
+call. Several changes may cause one call, and a call may come without a change; the callback reads the node. A watch
+stays until it is cancelled and is set before the session's next response, so that setting it and then reading misses
+no change.
+
+A store replaces an expired session by a new one; `on_session_lost` reports that all ephemeral nodes are gone. Code
+that depends on an ephemeral node, as a broker on its registration, checks `alive_until` and `session_id` first, since
+a disconnected session expires before it can be notified.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +26,7 @@ ANY_VERSION = -1
 
 
 class Node(NamedTuple):
-    """A node as it was read. `owner`: an ephemeral node's session, else 0. `created`: a number that rises with time."""
+    """A node as read. `owner`: an ephemeral node's session, else 0. `created`: a number that rises with time."""
 
     data: bytes
     version: int
@@ -33,7 +35,7 @@ class Node(NamedTuple):
 
 
 class StoreError(OdradekError):
-    """An operation that the tree refused; `path` says where."""
+    """An operation on `path` that the tree refused."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -41,21 +43,21 @@ class StoreError(OdradekError):
 
 
 class NodeExists(StoreError):
-    """A create of what is there."""
+    """A create of an existing node."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, f"the node {path} exists")
 
 
 class NoNode(StoreError):
-    """A set, delete or check of what is not there, or a create below it."""
+    """A set, delete or check of a missing node, or a create below one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, f"there is no node {path}")
 
 
 class BadVersion(StoreError):
-    """Somebody changed the node since it was read."""
+    """An operation with another version than the node's."""
 
     def __init__(self, path: str, expected: int, actual: int) -> None:
         super().__init__(path, f"the node {path} has version {actual}, not {expected}")
@@ -76,7 +78,7 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class SessionExpired(StoreError):
-    """The session was lost, and its ephemeral nodes with it; the operation was not done. A new session has begun."""
+    """The session and its ephemeral nodes are gone; the operation was not done. A new session has begun."""
 
     retriable = True
 
@@ -86,7 +88,7 @@ class SessionExpired(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Create a node; the result is its path."""
+    """The creation of a node; the result is its path."""
 
     path: str
     data: bytes = b""
@@ -96,7 +98,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetData:
-    """Replace a node's data; the result is the new version."""
+    """A replacement of a node's data; the result is the new version."""
 
     path: str
     data: bytes
@@ -105,7 +107,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Delete a node without children; the result is `None`."""
+    """The deletion of a node without children; the result is None."""
 
     path: str
     version: int = ANY_VERSION
@@ -113,7 +115,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Fail unless the node is there with this version; the result is `None`."""
+    """A check that the node exists with this version; the result is None."""
 
     path: str
     version: int = ANY_VERSION
@@ -124,32 +126,32 @@ Result = str | int | None
 
 
 class Watch(Protocol):
-    """A watch that stays until `cancel`."""
+    """A watch, which stays until `cancel`."""
 
     def cancel(self) -> None:
-        """Call no more, not even for changes that happened already."""
+        """Stop calling the callback, even for past changes."""
 
 
 class Reader(Protocol):
-    """Looks at a tree and changes nothing. Every call may raise `UnavailableError` or `StorageError`."""
+    """Read access to a tree. Every call may raise `UnavailableError` or `StorageError`."""
 
     async def get(self, path: str) -> Node | None:
-        """The node, or `None` if there is none."""
+        """Return the node, None if there is none."""
 
     async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
-        """Many nodes for the price of few round trips, in the order of `paths`; not one moment's picture."""
+        """Return nodes in the order of `paths`, in few round trips; not an atomic snapshot."""
 
     async def children(self, path: str) -> list[str]:
-        """Names of the nodes below, sorted. Raises `NoNode`."""
+        """Return the names of the children, sorted. Raises `NoNode`."""
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back when the node is created, set or deleted; it need not be there."""
+        """Call back when the node is created, set or deleted; it need not exist."""
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
         """Call back when a child is created or deleted."""
 
     async def close(self) -> None:
-        """Look no more; a session ends, its ephemeral nodes go, its watches are called no more. Twice does no harm."""
+        """End the session, which deletes its ephemeral nodes, and cancel its watches. Idempotent."""
 
 
 class Store(Reader, Protocol):
@@ -157,17 +159,20 @@ class Store(Reader, Protocol):
 
     @property
     def session_id(self) -> int:
-        """The session, as `Node.owner` shows it; another one after `on_session_lost`."""
+        """The session as in `Node.owner`; changes before `on_session_lost` callbacks run."""
 
     @property
     def alive_until(self) -> float:
-        """Until when, in monotonic seconds, the session surely has its ephemeral nodes, whatever happens to it.
+        """The monotonic time in seconds until which the session certainly keeps its ephemeral nodes.
 
-        It moves on as long as the session is in touch with the tree; what is past says that it may be dead by now.
+        It advances while the session is connected; once it is in the past, the session may have expired.
         """
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node, return its path. Raises `NodeExists`, `NoNode` for the parent, `NoChildrenForEphemerals`."""
+        """Create a node and return its path.
+
+        Raises `NodeExists`, `NoNode` for the parent, `NoChildrenForEphemerals`.
+        """
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         """Replace the data and return the new version. Raises `NoNode`, `BadVersion`."""
@@ -176,32 +181,29 @@ class Store(Reader, Protocol):
         """Delete a node. Raises `NoNode`, `BadVersion`, `NotEmpty`."""
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """All operations, in order, or none: the first that fails raises its error."""
+        """Run all operations in order, or none: raise the error of the first that fails."""
 
     def on_session_lost(self, callback: Callable[[], None]) -> None:
-        """Call back after a session expired and a new one began; watches stay, and all are called."""
+        """Call back after a session expired and a new one began; watches stay, and all are fired."""
 
     def abandon(self) -> None:
-        """End as a killed process would, for tests that kill a broker: the tree learns nothing, others find out."""
+        """End as a killed process does, for tests: the session stays in the tree until it expires."""
 
 
 class SingleOperations(ABC):
-    """One operation is as good as a `multi` of one: what stores have in common."""
+    """Single operations as a `multi` of one."""
 
     @abstractmethod
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """See `Store`."""
+        """Run all operations in order, or none."""
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """See `Store`."""
         results = await self.multi([Create(path=path, data=data, ephemeral=ephemeral, sequence=sequence)])
         return str(results[0])
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """See `Store`."""
         results = await self.multi([SetData(path=path, data=data, version=version)])
         return int(results[0] or 0)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See `Store`."""
         await self.multi([Delete(path=path, version=version)])

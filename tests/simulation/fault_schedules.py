@@ -269,6 +269,7 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
     led = [each for each in world.running[one].partitions if each.topic_partition.topic == TOPIC]
     if not schedule.is_quiet() or schedule.has_flipped or not led:
         return
+    world.simulation.network.heal()  # the broker that takes over must hear from the controller
     partition = chance.choice(led)
     log, disk = partition.log, world.simulation.disk(world.hosts[one])
     segment = chance.choice([each for each in log.segments if each.written_size])

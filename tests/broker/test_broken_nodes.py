@@ -145,7 +145,7 @@ def test_a_controller_whose_epoch_is_broken_is_elected_when_it_is_mended(play, c
         assert "waits for a controller" in caplog.text
         await store.set(paths.CONTROLLER_EPOCH, epoch.data)
         broker = await starting
-        assert broker.controller.is_controller
+        assert broker.metadata_loop.is_controller
         await broker.stop()
 
     play(scene)

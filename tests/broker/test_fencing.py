@@ -103,7 +103,7 @@ def test_a_controller_that_is_cut_off_creates_nothing(play) -> None:
         await client.create_topic("a")
         broker.store.disconnect()
         await world.pass_time(SESSION_S + 1)
-        assert not broker.controller.is_controller
+        assert not broker.metadata_loop.is_controller
         topic = {"name": "b", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         answer = await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
         assert answer.topics[0].error_code in {ErrorCode.not_controller, ErrorCode.request_timed_out}
@@ -128,7 +128,7 @@ def test_a_broker_registers_again_and_serves_when_the_tree_is_back(play, caplog)
         second = await broker.store.get("/brokers/ids/0")
         assert second.owner == broker.store.session_id != first.owner
         assert BrokerNode.decode("/brokers/ids/0", second.data).endpoints == broker.endpoints
-        assert broker.controller.is_controller
+        assert broker.metadata_loop.is_controller
         assert not broker.fence.is_closed
         assert (await client.produce("a", world.batch(b"1"))).error_code == 0
         await broker.stop()
@@ -232,7 +232,7 @@ def test_a_session_that_was_only_late_is_the_same_one_when_it_is_back(play, monk
         await until_led(client, world, "a")
         assert broker.store.session_id == session
         assert (await broker.store.get("/brokers/ids/0")).owner == session
-        assert broker.controller.is_controller
+        assert broker.metadata_loop.is_controller
         await broker.stop()
 
     play(scene)

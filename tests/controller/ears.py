@@ -2,10 +2,12 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.controlling.controller_shell import ControllerShell
+from odradek.broker.cluster.metadata_loop import MetadataLoop
+from odradek.broker.controlling.controller import Controller
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.config import BrokerConfig, ListenerAddress
@@ -40,15 +42,15 @@ class Ears:
         self._runtime = runtime
         self._address = address
         self._broker: Any = SimpleNamespace(
-            config=config, server=SimpleNamespace(meter=None, may_serve=lambda _: True), controller=None
+            config=config, server=SimpleNamespace(meter=None, may_serve=lambda _: True), metadata_loop=None
         )
         self._dispatcher = Dispatcher(self._broker)
         self._group = ConnectionGroup(limits=ConnectionLimits(idle_ms=0), pool=BufferPool())
         self._connections: set[Connection] = set()
         self._listener: Listener | None = None
 
-    async def open(self, shell: ControllerShell) -> None:
-        self._broker.controller = shell
+    async def open(self, shell: MetadataLoop[Controller]) -> None:
+        self._broker.metadata_loop = shell
         # A shell at the address of another one is deaf.
         with suppress(OSError):
             self._listener = await self._runtime.network.listen(
@@ -82,8 +84,13 @@ class Ears:
         self._connections.discard(connection)
 
 
-class HearingShell(ControllerShell):
-    """A shell that can be commanded, from its start to its end."""
+CONTROLLER_APIS = frozenset(
+    {"alter_partitions", "create_partitions", "create_topics", "delete_topics", "do", "shut_down"}
+)
+
+
+class HearingShell(MetadataLoop[Controller]):
+    """A metadata loop that receives commands, from its start to its end, and has the controller's API."""
 
     def __init__(
         self,
@@ -97,7 +104,17 @@ class HearingShell(ControllerShell):
         self.replicas = more.setdefault("replicas", NoReplicas())
         self.ears = Ears(runtime, address, config)
         self.store = store
+        more["new_controller"] = partial(Controller, replicas=self.replicas, runtime=runtime)
         super().__init__(store, broker_id, [address], config, runtime, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in CONTROLLER_APIS:
+            raise AttributeError(name)
+
+        async def call(*arguments: Any, **keywords: Any) -> Any:
+            return await getattr(self.controller(), name)(*arguments, **keywords)
+
+        return call
 
     async def start(self) -> None:
         await self.ears.open(self)

@@ -333,7 +333,7 @@ def test_a_replica_that_was_stopped_and_is_told_of_a_new_in_sync_set_is_stopped_
 
     async def scenario(world) -> None:
         shells = await three(world)
-        channels, key = shells[0]._term.controller.channels, TopicPartition("t", 0)
+        channels, key = shells[0].controller().epoch.channels, TopicPartition("t", 0)
         partition = shells[0].image.partition(key)
         assert partition.replicas == (1, 2)
         world.simulation.network.partition(["broker-0"], ["broker-1"])

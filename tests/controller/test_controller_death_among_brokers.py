@@ -135,7 +135,7 @@ def test_an_election_is_finished(seed: int, world_of: Any, by_writes: bool) -> N
             while any(each.leader != 1 for each in states.values()):
                 await asyncio.sleep(0.0001)
                 states = controller.image.topics["t"].partitions
-            await controller._term.controller.channels.all_acknowledged()
+            await controller.controller().epoch.channels.all_acknowledged()
 
         trio.shells.remove(dead)
         died = await trio.die(two_dies(), step, by_writes=by_writes)

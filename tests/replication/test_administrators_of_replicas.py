@@ -34,7 +34,7 @@ def images(world: World) -> list[PartitionImage]:
 
 
 def controller(world: World) -> int:
-    (number,) = (number for number, each in world.running.items() if each.controller.is_controller)
+    (number,) = (number for number, each in world.running.items() if each.metadata_loop.is_controller)
     return number
 
 

@@ -33,7 +33,7 @@ async def fill(world: World, count: int, *, first: int = 0, partition: int = 0) 
 
 
 def controller(world: World) -> int:
-    (found,) = (number for number, broker in world.running.items() if broker.controller.is_controller)
+    (found,) = (number for number, broker in world.running.items() if broker.metadata_loop.is_controller)
     return found
 
 
@@ -225,15 +225,15 @@ def test_what_the_tree_did_not_take_is_told_again() -> None:
         failed = LogDirEvents(store, broken)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "create", reluctant)
-            failed.notice()
-            failed.notice()
+            failed.notify()
+            failed.notify()
             written: list[str] = []
             watch = store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, lambda: written.extend(notices(world)))
             await until(lambda: bool(written))
         await until(lambda: not notices(world))
         watch.cancel()
         failed.stop()
-        failed.notice()
+        failed.notify()
         assert len(set(written)) == 1, "both at once, and nothing when it has stopped"
 
     World(5, brokers=3).play(scene)

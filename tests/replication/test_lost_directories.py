@@ -131,7 +131,7 @@ def test_a_new_disk_is_filled_from_the_leaders_by_itself(seed: int, is_controlle
     async def scene(world: World) -> None:
         await create(world, "t", partitions=4, replicas=3)
         one = next(
-            number for number, broker in world.running.items() if broker.controller.is_controller == is_controller
+            number for number, broker in world.running.items() if broker.metadata_loop.is_controller == is_controller
         )
         lost = keys_in(world, one, "/b")
         for key in lost:

@@ -31,7 +31,7 @@ def log_in(world: World, number: int, directory: str) -> TopicPartition:
 
 def image(world: World, key: TopicPartition) -> PartitionImage:
     """What the controller knows of it."""
-    found = next(broker for broker in world.running.values() if broker.controller.is_controller).image.partition(key)
+    found = next(broker for broker in world.running.values() if broker.metadata_loop.is_controller).image.partition(key)
     assert found is not None
     return found
 
@@ -83,7 +83,7 @@ def test_others_lead_what_is_in_a_directory_that_is_offline(seed: int, is_contro
         await create(world, "t", partitions=4, replicas=3)
         await until(lambda: all(len(broker.logs.logs) == 4 for broker in world.running.values()))
         one = next(
-            number for number, broker in world.running.items() if broker.controller.is_controller == is_controller
+            number for number, broker in world.running.items() if broker.metadata_loop.is_controller == is_controller
         )
         disk = world.simulation.disk(world.hosts[one])
         lost = log_in(world, one, "/b")

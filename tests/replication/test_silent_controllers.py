@@ -29,7 +29,7 @@ async def controller_of(world: World) -> Broker:
     """The controller that all agree on, in a cluster that is whole."""
     ids = set(world.running)
     await until(lambda: all(set(broker.image.brokers) == ids for broker in world.running.values()))
-    return next(broker for broker in world.running.values() if broker.controller.is_controller)
+    return next(broker for broker in world.running.values() if broker.metadata_loop.is_controller)
 
 
 async def create_led_by_each(controller: Broker, world: World) -> dict[int, TopicPartition]:
@@ -71,8 +71,8 @@ def test_a_leader_that_waits_for_a_silent_controller_asks_the_next_one(seed: int
         places = await create_led_by_each(silent, world)
         fall_silent(world, silent)
         # Their leaders ask for smaller in-sync sets before the session is over.
-        await until(lambda: any(world.running[each].controller.is_controller for each in places))
-        new = next(each for each in places if world.running[each].controller.is_controller)
+        await until(lambda: any(world.running[each].metadata_loop.is_controller for each in places))
+        new = next(each for each in places if world.running[each].metadata_loop.is_controller)
         leader, lost = (each for each in places if each != new)
 
         await until(lambda: isr(world.running[leader]) == set(places), within_s=SOON_S)

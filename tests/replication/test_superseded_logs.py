@@ -225,7 +225,7 @@ def test_a_controller_that_is_busy_meanwhile_lets_nobody_lead_by_what_it_knew(
 
     async def scene(world: World) -> None:
         await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-        old, other = (number for number, broker in world.running.items() if not broker.controller.is_controller)
+        old, other = (number for number, broker in world.running.items() if not broker.metadata_loop.is_controller)
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.create_topics([NewTopic(name="t", assignments={number: [old, other] for number in range(2)})])
         await until(lambda: all(len(world.running[number].logs) == 2 for number in (old, other)))
@@ -283,7 +283,7 @@ def test_a_log_that_is_doubted_and_can_not_be_opened_is_doubted_afterwards(
 def test_a_state_that_can_not_be_read_keeps_no_broker_from_starting_after_a_crash(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=2)
-        number = next(number for number, broker in world.running.items() if not broker.controller.is_controller)
+        number = next(number for number, broker in world.running.items() if not broker.metadata_loop.is_controller)
         await world.kill(number)
         await world.store(1 - number).set(paths.partition_state(TopicPartition("t", 0)), b"broken", ANY_VERSION)
         await world.start(number)

@@ -43,7 +43,7 @@ def _disagreements_of(
     me, image = broker.broker_id, broker.image
     if broker.fence.is_closed:
         yield "is fenced"
-    if broker.controller.is_controller != (me == controller_id) or image.controller_id != controller_id:
+    if broker.metadata_loop.is_controller != (me == controller_id) or image.controller_id != controller_id:
         yield f"takes {image.controller_id} for the controller, and not {controller_id}"
     if image.brokers != brokers:
         yield f"knows the brokers {image.brokers}, and not {brokers}"

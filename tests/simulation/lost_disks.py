@@ -37,7 +37,7 @@ def keys_in(world: World, number: int, directory: str, topic: str = "t") -> list
 
 def image(world: World, key: TopicPartition) -> PartitionImage:
     """What the controller knows of it."""
-    found = next(broker for broker in world.running.values() if broker.controller.is_controller).image.partition(key)
+    found = next(broker for broker in world.running.values() if broker.metadata_loop.is_controller).image.partition(key)
     assert found is not None
     return found
 

@@ -16,7 +16,7 @@ def partitions(image: ClusterImage) -> list[PartitionImage]:
 
 async def controller_of(world: World) -> Broker:
     await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
-    return next(broker for broker in world.running.values() if broker.controller.is_controller)
+    return next(broker for broker in world.running.values() if broker.metadata_loop.is_controller)
 
 
 async def create(world: World, controller: Broker, assignment: dict[int, tuple[int, ...]]) -> None:

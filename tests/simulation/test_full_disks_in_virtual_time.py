@@ -86,7 +86,7 @@ def check_that_all_is_well(world: World) -> None:
         assert broker.partitions.offline_count == 0
         assert {str(key): log.failure for key, log in broker.logs.logs.items() if log.failure is not None} == {}
         assert broker.logs.cleaner.uncleanable == {}
-    image = next(broker for broker in world.running.values() if broker.controller.is_controller).image
+    image = next(broker for broker in world.running.values() if broker.metadata_loop.is_controller).image
     for topic in image.topics.values():
         assert {len(one.isr) for one in topic.partitions.values()} == {len(world.hosts)}, topic.name
 

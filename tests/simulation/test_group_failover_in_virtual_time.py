@@ -58,8 +58,8 @@ async def coordinator(world: World) -> int:
 
 
 async def controller_of(world: World) -> Any:
-    await until(lambda: any(broker.controller.is_controller for broker in world.running.values()))
-    return next(broker for broker in world.running.values() if broker.controller.is_controller)
+    await until(lambda: any(broker.metadata_loop.is_controller for broker in world.running.values()))
+    return next(broker for broker in world.running.values() if broker.metadata_loop.is_controller)
 
 
 class Actor:

@@ -90,7 +90,7 @@ async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validat
             changes.pop(place, None)
     if changes and not validate_only:
         try:
-            made = await broker.controller.change_configs(list(changes.values()))
+            made = await broker.metadata_loop.change_configs(list(changes.values()))
             for place, result in zip(changes, made, strict=True):
                 results[place] = result
         except KafkaError as error:
@@ -158,7 +158,7 @@ def _check_topic(broker: "Broker", name: str) -> None:
 async def _topic_config(broker: "Broker", name: str) -> Mapping[str, str]:
     """What is set for a topic. Raises `KafkaError` if there is no such topic, or the tree cannot be reached."""
     _check_topic(broker, name)
-    return await broker.controller.topic_config(name)
+    return await broker.metadata_loop.topic_config(name)
 
 
 def _broker_id(broker: "Broker", resource_type: int, name: str) -> int | None:

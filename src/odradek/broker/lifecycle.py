@@ -26,10 +26,11 @@ from odradek.broker.cluster.directories import check_directories, settle_twins
 from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.broker.cluster.membership import prepare_tree
+from odradek.broker.cluster.metadata_loop import MetadataLoop
 from odradek.broker.cluster.peers import Peers
 from odradek.broker.cluster.registration import in_live_session
 from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
-from odradek.broker.controlling.controller_shell import ControllerShell
+from odradek.broker.controlling.controller import Controller
 from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.on_demand import TopicsOnDemand
 from odradek.broker.producer_ids import ProducerIds
@@ -142,7 +143,7 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.dispatcher = Dispatcher(self)
         self.server = Server(self, self.dispatcher)
-        self.controller: ControllerShell
+        self.metadata_loop: MetadataLoop[Controller]
         self.producer_ids: ProducerIds
 
     @property
@@ -166,6 +167,11 @@ class Broker:
         """The same for every listener."""
         return self.server.endpoints
 
+    @property
+    def controller(self) -> Controller:
+        """The controller. Raises `KafkaError` NOT_CONTROLLER while this broker is not elected."""
+        return self.metadata_loop.controller()
+
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -179,7 +185,7 @@ class Broker:
         try:
             await self.server.open()
             await self._load_logs()
-            self.controller = ControllerShell(
+            self.metadata_loop = MetadataLoop(
                 self.tree,
                 self.broker_id,
                 self.endpoints,
@@ -188,10 +194,11 @@ class Broker:
                 fence=self.fence,
                 on_image=self._on_image,
                 replicas=self.partitions,
+                new_controller=partial(Controller, replicas=self.partitions, runtime=self.runtime),
             )
-            self.producer_ids = ProducerIds(self.controller.allocate_producer_ids)
+            self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
             self.server.let_controller_in()
-            await self.controller.start(prepare=self._prepare_registration)
+            await self.metadata_loop.start(prepare=self._prepare_registration)
             await self.partitions.settled()
             await self.groups.start()
         except BaseException:
@@ -256,7 +263,7 @@ class Broker:
         await self.server.close_connections()
         self.topics_on_demand.kill()
         self.peers.close()
-        await self.controller.stop()
+        await self.metadata_loop.stop()
         self.logs.close(threads=self.config.num_recovery_threads_per_data_dir)
         _log.info("broker %d has stopped", self.broker_id)
 
@@ -275,8 +282,8 @@ class Broker:
         self.in_sync_sets.stop()
         self.partitions.kill()
         self.dispatcher.kill()
-        if hasattr(self, "controller"):
-            self.controller.kill()
+        if hasattr(self, "metadata_loop"):
+            self.metadata_loop.kill()
         self.logs.kill()
 
     def _notice_failed_directory(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
@@ -307,7 +314,7 @@ class Broker:
         for sentence in ignored:
             _log.error("a part of what is set for broker %d is ignored: %s", self.broker_id, sentence)
         self.partitions.update_config(self.config)
-        self.controller.update_config(self.config)
+        self.metadata_loop.update_config(self.config)
 
     # ---- topics -------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class TopicsOnDemand:
         broker = self._broker
         if topic.name in broker.image.topics:
             return
-        if broker.controller.is_controller:
+        if broker.metadata_loop.is_controller:
             (created,) = await broker.create_topics([topic])
             error = created.error
         else:

@@ -379,7 +379,7 @@ class Cluster:
         return (thread.broker for thread in list(self._threads.values()) if not thread.is_paused)
 
     def _controller(self) -> tuple[int] | None:
-        return next(((broker.broker_id,) for broker in self._serving() if broker.controller.is_controller), None)
+        return next(((broker.broker_id,) for broker in self._serving() if broker.metadata_loop.is_controller), None)
 
     @staticmethod
     def _partition(broker: Broker, topic: str, partition: int) -> PartitionImage | None:

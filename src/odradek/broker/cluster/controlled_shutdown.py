@@ -63,16 +63,16 @@ class ControlledShutdown:
     def _has_others(self) -> bool:
         broker = self._broker
         others = broker.image.brokers.keys() - {broker.broker_id}
-        return bool(others - broker.controller.shutting_down)
+        return bool(others - broker.metadata_loop.shutting_down)
 
     async def _request(self) -> int:
         """Ask the controller once; how many partitions the broker still leads."""
         broker = self._broker
-        if broker.controller.is_controller:
-            return len(await broker.controller.shut_down(broker.broker_id, broker.controller.broker_epoch))
+        if broker.metadata_loop.is_controller:
+            return len(await broker.controller.shut_down(broker.broker_id, broker.metadata_loop.broker_epoch))
         api_key = ApiKey.CONTROLLED_SHUTDOWN
         connection = await broker.controller_requests.connection(api_key)
-        message = {"broker_id": broker.broker_id, "broker_epoch": broker.controller.broker_epoch}
+        message = {"broker_id": broker.broker_id, "broker_epoch": broker.metadata_loop.broker_epoch}
         answer = await send(connection, api_key, encode(api_key, message), timeout_ms=_REQUEST_TIMEOUT_MS)
         if answer.error_code is not ErrorCode.none:
             code: ErrorCode = answer.error_code

@@ -10,50 +10,22 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.cluster.controller_election import ControllerMovedError
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
 from odradek.broker.turns import in_turns
 from odradek.config import BrokerConfig
 from odradek.controller import Replicas, StateChange, TopicPlan, deletion_operations, elections, initial_operations
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
-from odradek.metadata.nodes import ControllerNode, TopicNode, decode_integer, encode_integer
+from odradek.metadata.nodes import TopicNode
 from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
 from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Entropy, new_id
 
 STEP_OPERATIONS: Final = 500
 """Far below ZooKeeper's limit of 1 MiB for one transaction, and a few milliseconds of SQLite's time."""
 _log = logging.getLogger("odradek.broker")
-
-
-class ControllerMovedError(OdradekError):
-    """Another broker is the controller now; nothing was written."""
-
-    retriable = True
-
-
-async def register_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[int, int] | None":
-    """Become the controller: the new epoch and its node's version, or `None` if somebody else is.
-
-    `/controller` is created and the epoch raised in one transaction, so that there are never two of one epoch.
-    """
-    while await store.get(paths.CONTROLLER) is None:
-        node = await store.get(paths.CONTROLLER_EPOCH)
-        epoch = 1 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data) + 1
-        data = encode_integer(epoch)
-        claim = ControllerNode(broker_id=broker_id, timestamp_ms=now_ms).encode()
-        epoch_operation = (
-            Create(path=paths.CONTROLLER_EPOCH, data=data)
-            if node is None
-            else SetData(path=paths.CONTROLLER_EPOCH, data=data, version=node.version)
-        )
-        try:
-            await store.multi([Create(path=paths.CONTROLLER, data=claim, ephemeral=True), epoch_operation])
-        except (NodeExists, BadVersion):
-            continue
-        return epoch, 0 if node is None else node.version + 1
-    return None
 
 
 class ControllerEpoch:

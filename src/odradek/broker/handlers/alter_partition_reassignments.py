@@ -30,12 +30,12 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
                 twice.add(key)
             targets[key] = None if each.replicas is None else tuple(each.replicas)
     wanted = {key: target for key, target in targets.items() if key not in twice}
-    shell = broker.controller
     answer: dict[str, Any] = {"allow_replication_factor_change": any_factor}
     try:
-        errors = await shell.do(
-            lambda controller: partition_jobs.alter_reassignments(
-                controller, shell.view, wanted, allow_replication_factor_change=any_factor
+        controller = broker.controller
+        errors = await controller.do(
+            lambda epoch: partition_jobs.alter_reassignments(
+                epoch, controller.view, wanted, allow_replication_factor_change=any_factor
             )
         )
     except KafkaError as error:

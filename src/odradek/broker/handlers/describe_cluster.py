@@ -32,7 +32,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     brokers = image.brokers
     if optional(message, "include_fenced_brokers", False):
         try:
-            brokers = await broker.controller.registered_brokers()
+            brokers = await broker.metadata_loop.registered_brokers()
         except KafkaError as error:
             return {"error_code": error.code, "error_message": str(error), "cluster_id": "", "brokers": []}
     endpoints = [(each, each.endpoint(context.listener)) for _, each in sorted(brokers.items())]

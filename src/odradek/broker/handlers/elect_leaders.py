@@ -39,17 +39,17 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 async def _elect(broker: "Broker", wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:
     if election_type not in ElectionType._value2member_map_:
         raise KafkaError(ErrorCode.invalid_request, f"there are no elections of type {election_type}")
-    shell, loop = broker.controller, asyncio.get_running_loop()
+    controller, loop = broker.controller, asyncio.get_running_loop()
     held: asyncio.Future[Results] = loop.create_future()
 
-    async def hold(controller: ControllerEpoch) -> Results:
-        results = await partition_jobs.elect_leaders(controller, shell.view, wanted, ElectionType(election_type))
+    async def hold(epoch: ControllerEpoch) -> Results:
+        results = await partition_jobs.elect_leaders(epoch, controller.view, wanted, ElectionType(election_type))
         if not held.done():
             held.set_result(results)
         return results
 
     deadline = loop.time() + timeout.total_seconds()
-    seen = loop.create_task(shell.do(hold))
+    seen = loop.create_task(controller.do(hold))
     try:
         await asyncio.wait((seen, held), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((seen,), timeout=max(deadline - loop.time(), 0))

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """The answer comes when it is so. KAFKA_STORAGE_ERROR for partitions whose logs can't be used."""
     del context
-    return await broker.controller.command_handler.leader_and_isr(message)
+    return await broker.metadata_loop.command_handler.leader_and_isr(message)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """Those that are asked for, or with null all."""
     del context
-    shell = broker.controller
     wanted: dict[str, set[int]] | None = None
     if message.topics is not None:
         wanted = {}
         for topic in message.topics:
             wanted.setdefault(topic.name, set()).update(topic.partition_indexes)
     try:
-        found = await shell.do(lambda _: partition_jobs.list_reassignments(shell.view, wanted))
+        controller = broker.controller
+        found = await controller.do(lambda _: partition_jobs.list_reassignments(controller.view, wanted))
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "topics": []}
     topics: dict[str, list[dict[str, Any]]] = {}

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """FENCED_LEADER_EPOCH for a replica of which the broker knows a newer leader: that is not stopped (KIP-570)."""
     del context
-    return await broker.controller.command_handler.stop_replica(message)
+    return await broker.metadata_loop.command_handler.stop_replica(message)

@@ -16,7 +16,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     """BROKER_ID_NOT_REGISTERED for a broker that is not known."""
     del context
     try:
-        await broker.controller.unregister_broker(message.broker_id)
+        await broker.metadata_loop.unregister_broker(message.broker_id)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error)}
     return {"error_code": ErrorCode.none, "error_message": None}

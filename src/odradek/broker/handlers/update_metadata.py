@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if it is not believed."""
     del context
-    return {"error_code": await broker.controller.command_handler.update_metadata(message)}
+    return {"error_code": await broker.metadata_loop.command_handler.update_metadata(message)}

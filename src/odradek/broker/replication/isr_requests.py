@@ -51,7 +51,7 @@ class IsrRequests:
         }
         if not wishes:
             return {}
-        if broker.controller.is_controller:
+        if broker.metadata_loop.is_controller:
             return await broker.controller.alter_partitions(broker.broker_id, broker.broker_epoch, wishes)
         message = {
             "broker_id": broker.broker_id,

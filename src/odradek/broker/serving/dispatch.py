@@ -142,7 +142,7 @@ class Dispatcher:
 
         def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
             body = bytes(frame[context.header.body_offset :])
-            is_command = key in HIDDEN and broker.controller.command_handler.is_addressed_here(body)
+            is_command = key in HIDDEN and broker.metadata_loop.command_handler.is_addressed_here(body)
             # A controller's command has as many entries as there are partitions.
             meter = Meter(len(body) if is_command else broker.config.most_request_entries)
             message = decode(key, version, body, meter=meter)

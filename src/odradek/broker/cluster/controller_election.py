@@ -1,0 +1,82 @@
+"""The election of the controller: the claim in the tree, and what an elected broker makes its controller from.
+
+Every broker stands for election; the controller itself is `broker.controlling`, and exists only while elected.
+"""
+
+from collections.abc import Awaitable, Callable, Set
+from typing import Protocol, TypeVar
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.fencing import Fence
+from odradek.metadata import paths
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.nodes import ControllerNode, decode_integer, encode_integer
+from odradek.metadata.store import BadVersion, Create, NodeExists, SetData, Store
+from odradek.model import OdradekError
+from odradek.model.values import dataclass
+
+T = TypeVar("T")
+
+
+class RunInTurn(Protocol):
+    """The metadata loop's queue of jobs."""
+
+    async def __call__(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run `work` between two readings of the tree; return when what it marked is in the image."""
+
+
+class ElectedController(Protocol):
+    """The controller, as the metadata loop uses it."""
+
+    @property
+    def shutting_down(self) -> Set[int]:
+        """Return the brokers that are about to stop."""
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Compare two images; called with every image, and with the first one after the election."""
+
+    async def run_tasks(self) -> bool:
+        """Do what is due, and return whether the tree was changed, so that there may be more to do."""
+
+    def close(self) -> None:
+        """Stop all work: this broker has resigned, or another one was elected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Election:
+    """What an elected broker makes its controller from; `epoch_version` is the version of `/controller_epoch`."""
+
+    epoch: int
+    epoch_version: int
+    view: ClusterView
+    fence: Fence
+    run_in_turn: RunInTurn
+
+
+class ControllerMovedError(OdradekError):
+    """Another broker was elected controller; nothing was written."""
+
+    retriable = True
+
+
+async def register_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[int, int] | None":
+    """Become the controller and return the new epoch and its node's version, or `None` if another broker is.
+
+    `/controller` is created and the epoch raised in one transaction, so that there are never two of one epoch.
+    """
+    while await store.get(paths.CONTROLLER) is None:
+        node = await store.get(paths.CONTROLLER_EPOCH)
+        epoch = 1 if node is None else decode_integer(paths.CONTROLLER_EPOCH, node.data) + 1
+        data = encode_integer(epoch)
+        claim = ControllerNode(broker_id=broker_id, timestamp_ms=now_ms).encode()
+        epoch_operation = (
+            Create(path=paths.CONTROLLER_EPOCH, data=data)
+            if node is None
+            else SetData(path=paths.CONTROLLER_EPOCH, data=data, version=node.version)
+        )
+        try:
+            await store.multi([Create(path=paths.CONTROLLER, data=claim, ephemeral=True), epoch_operation])
+        except (NodeExists, BadVersion):
+            continue
+        return epoch, 0 if node is None else node.version + 1
+    return None

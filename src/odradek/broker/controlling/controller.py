@@ -1,0 +1,210 @@
+"""The controller: made when this broker is elected, and closed when it resigns or another broker is elected.
+
+It owns the epoch that it was elected for, whose number fences every write, and the tasks that it runs unasked. Requests
+of clients and brokers become jobs, which the metadata loop runs one after the other.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, TypeVar
+from uuid import UUID
+
+from odradek.broker.cluster.controller_commands import LocalReplicas
+from odradek.broker.cluster.controller_election import Election
+from odradek.broker.controlling import alter_partition_jobs, topic_jobs
+from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
+from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.controlling.tasks import ControllerTask
+from odradek.broker.controlling.tasks.leader_election import LeaderElectionTask
+from odradek.broker.controlling.tasks.log_dir_events import LogDirEventTask
+from odradek.broker.controlling.tasks.preferred_leader_balancer import PreferredLeaderBalancer
+from odradek.broker.controlling.tasks.preferred_replica_election import PreferredReplicaElectionTask
+from odradek.broker.controlling.tasks.reassignment import ReassignmentTask
+from odradek.broker.controlling.tasks.topic_deletion import TopicDeletionTask
+from odradek.broker.replication.isr_requests import IsrResult
+from odradek.controller import (
+    AlterPartitionItem,
+    ControlledShutdownPlan,
+    NewPartitions,
+    NewTopic,
+    TopicCreation,
+    TopicDeletion,
+    shut_down,
+)
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.runtime import Runtime
+
+T = TypeVar("T")
+_DELETION_S: Final = 30.0
+"""How long DeleteTopics waits for brokers that do not answer; their sessions end long before."""
+_ACKNOWLEDGEMENT_S: Final = 2.0
+"""How long CreateTopics waits for a broker that does not answer and is still registered."""
+
+TASKS: Final[tuple[type[ControllerTask], ...]] = (
+    TopicDeletionTask,
+    LogDirEventTask,
+    LeaderElectionTask,
+    PreferredReplicaElectionTask,
+    ReassignmentTask,
+    PreferredLeaderBalancer,
+)
+"""In the order in which they run: what one of them changes is read before the next one begins."""
+
+
+class Controller:
+    """The elected controller, from its election until `close`."""
+
+    def __init__(self, election: Election, *, replicas: LocalReplicas, runtime: Runtime) -> None:
+        view = election.view
+        channels = ControllerChannelManager(view, replicas, runtime, epoch=election.epoch, on_response=view.wake)
+        self.epoch = ControllerEpoch(
+            view.store, runtime.entropy, channels, epoch=election.epoch, epoch_version=election.epoch_version
+        )
+        self.view = view
+        self._fence = election.fence
+        self._run_in_turn = election.run_in_turn
+        self._entropy = runtime.entropy
+        self._is_closed = False
+        self._tasks = [task(self.epoch, view) for task in TASKS]
+        self._compared: ClusterImage | None = None
+
+    # ---- as the metadata loop uses it ----------------------------------------------------------------------------
+
+    @property
+    def shutting_down(self) -> Set[int]:
+        """Brokers that are about to stop."""
+        return self.epoch.shutting_down
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Pass another image, or the first one of this epoch, to the tasks and to the other brokers."""
+        if self._compared is new:
+            return
+        self._compared = new
+        for task in self._tasks:
+            task.image_changed(old, new)
+        self.epoch.channels.image_changed(old, new)
+
+    async def run_tasks(self) -> bool:
+        """Run the tasks in order up to the first one that changes the tree; return whether one did."""
+        for task in self._tasks:
+            if await task.run():
+                return True
+        return False
+
+    def close(self) -> None:
+        """Stop the tasks and the channels to the other brokers; jobs that still wait get NOT_CONTROLLER."""
+        self._is_closed = True
+        self.epoch.channels.close()
+        for task in self._tasks:
+            task.close()
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    async def do(self, work: Callable[[ControllerEpoch], Awaitable[T]]) -> T:
+        """Run `work` in its turn, and return when what it marked is in the image.
+
+        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        """
+
+        def active_epoch() -> ControllerEpoch:
+            if self._is_closed or not self._fence.check():
+                raise KafkaError(ErrorCode.not_controller, "this broker is not the controller")
+            return self.epoch
+
+        active_epoch()  # a request to a broker that has resigned fails at once, however many jobs wait
+        return await self._run_in_turn(lambda: work(active_epoch()))
+
+    async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
+        """Create topics, each or not at all; when this returns they are in `image`, and `on_image` was called.
+
+        The other brokers that are well know them, too. Raises `KafkaError` if this broker is not the controller, or the
+        tree cannot be reached.
+        """
+        view, entropy = self.view, self._entropy
+        created = await self.do(
+            lambda epoch: topic_jobs.create_topics(epoch, view, wanted, entropy, validate_only=validate_only)
+        )
+        await self._wait_for_acknowledgements()
+        return created
+
+    async def delete_topics(self, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
+        """Delete topics by name or id; when this returns nothing of them is in `image`, nor in the tree.
+
+        Those that a live broker does not stop having in time are REQUEST_TIMED_OUT, and deleted nevertheless. Raises
+        `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        """
+        view = self.view
+        deletions = await self.do(lambda epoch: topic_jobs.delete_topics(epoch, view, wanted))
+        names = {each.name for each in deletions if each.error is None}
+        try:
+            async with asyncio.timeout(_DELETION_S):
+                await view.until(lambda: view.image.deleting.isdisjoint(names))
+        except TimeoutError:
+            late = KafkaError(ErrorCode.request_timed_out, "a broker has not deleted its replicas yet")
+            deletions = [
+                replace(each, error=late) if each.error is None and each.name in view.image.deleting else each
+                for each in deletions
+            ]
+        return deletions
+
+    async def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> list[KafkaError | None]:
+        """Give topics more partitions, each all or none; when this returns they are in `image`, with leaders.
+
+        The other brokers that are well know them, too. Raises `KafkaError` if this broker is not the controller, or the
+        tree cannot be reached.
+        """
+        view = self.view
+        results = await self.do(
+            lambda epoch: topic_jobs.create_partitions(epoch, view, wanted, validate_only=validate_only)
+        )
+        await self._wait_for_acknowledgements()
+        return results
+
+    async def _wait_for_acknowledgements(self) -> None:
+        """Wait, for a limited time, until the other brokers have received what this one knows."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ACKNOWLEDGEMENT_S):
+                await self.epoch.channels.all_acknowledged()
+
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
+    ) -> dict[TopicPartition, IsrResult]:
+        """Change in-sync sets as the leader `broker_id` requests, each or not at all; they are in `image` then.
+
+        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        """
+        view = self.view
+        return await self.do(
+            lambda epoch: alter_partition_jobs.alter_partitions(epoch, view, broker_id, broker_epoch, items)
+        )
+
+    async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
+        """Have others lead what a broker leads that is about to stop, and tell what it still leads then.
+
+        It leads nothing new from now on. Raises `KafkaError` as `controller.shut_down`, and if this broker is not the
+        controller, or the tree cannot be reached.
+        """
+        view = self.view
+
+        async def work(epoch: ControllerEpoch) -> ControlledShutdownPlan:
+            plan = shut_down(
+                view.image,
+                broker_id,
+                broker_epoch,
+                shutting_down=epoch.shutting_down,
+                offline=epoch.offline,
+                controller_epoch=epoch.number,
+            )
+            epoch.channels.context.add_shutting_down(view.image.brokers[broker_id])
+            view.follower.mark(topics={change.partition.topic for change in plan.changes})
+            await epoch.change_states(plan.changes)
+            return plan
+
+        plan = await self.do(work)
+        self.epoch.channels.stop_following(broker_id, plan.stop)
+        return plan.remaining

@@ -136,7 +136,11 @@ class Writer(Worker):
 
 
 class Reader(Worker):
-    """Reads every partition from its beginning; `next_offset` is how far it is."""
+    """Reads every partition from its beginning; `next_offset` is how far it is.
+
+    It begins anew when it is told that its offset is out of range: a leader that does not know yet that it is none may
+    have less than the next one. What it gets then shows whether records are gone.
+    """
 
     does = "reader"
 
@@ -236,12 +240,14 @@ class ConfluentReader(Reader):
             }
         )
         consumer.assign([confluent_kafka.TopicPartition(self.topic, place.partition, 0) for place in self.places])
-        while not self.stopping.is_set():
+        is_lost = False
+        while not self.stopping.is_set() and not is_lost:
             for message in consumer.consume(500, 0.1):
                 if message.error() is None:
                     self.got(message.partition(), message.offset(), message.value())
                 else:
                     self.errors[str(message.error())[:200]] += 1
+                    is_lost |= message.error().code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET
         consumer.close()
 
 
@@ -303,6 +309,8 @@ class KafkaPythonReader(Reader):
                 for records in consumer.poll(timeout_ms=100).values():
                     for record in records:
                         self.got(record.partition, record.offset, record.value)
+        except kafka.errors.OffsetOutOfRangeError as error:
+            self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
         finally:
             consumer.close(autocommit=False)
 
@@ -382,6 +390,8 @@ class AiokafkaReader(Reader):
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     for record in records:
                         self.got(record.partition, record.offset, record.value)
+        except aiokafka.errors.OffsetOutOfRangeError as error:
+            self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
         finally:
             await consumer.stop()
 

@@ -149,7 +149,7 @@ class Round:
     def _play(self) -> None:
         with ExitStack() as stack:
             cluster = SoakCluster(self._directory, self._network)
-            stack.callback(self._unmount, cluster)
+            stack.push(partial(self._unmount, cluster))
             stack.enter_context(cluster)
             clients = Clients(cluster.servers, self.report.seed)
             stack.callback(clients.abandon)
@@ -244,9 +244,9 @@ class Round:
         self.report.phases[name] = now - self._phase_began_at
         self._phase_began_at = now
 
-    def _unmount(self, cluster: SoakCluster) -> None:
+    def _unmount(self, cluster: SoakCluster, kind: type[BaseException] | None, *_: object) -> None:
         for broker in cluster.brokers:
-            broker.unmount(keep=bool(self.report.findings))
+            broker.unmount(keep=kind is not None or bool(self.report.findings))
 
 
 async def _create_topic(servers: str) -> None:

@@ -264,7 +264,7 @@ def test_nobody_asks_the_wall_clock_behind_the_runtime_s_back():
     _report(found, "clocks and random ids that no seed can replace")
 
 
-def test_an_exception_of_any_kind_is_caught_only_where_it_is_logged_or_raised_again():
+def test_an_exception_of_any_kind_is_caught_only_where_it_is_logged_raised_again_or_kept():
     heard = {"call_exception_handler", "critical", "error", "exception", "set_exception", "warning"}
     found = []
     for path in ROOMS:
@@ -274,9 +274,16 @@ def test_an_exception_of_any_kind_is_caught_only_where_it_is_logged_or_raised_ag
             broad = node.type is None or _dotted(node.type) in {"Exception", "BaseException"}
             inside = [inner for statement in node.body for inner in ast.walk(statement)]
             calls = {inner.func.attr for inner in inside if isinstance(inner, ast.Call) and _is_method(inner)}
-            if broad and not calls & heard and not any(isinstance(inner, ast.Raise) for inner in inside):
+            is_kept = any(_has_value(inner, node.name) for inner in inside)
+            if broad and not calls & heard and not is_kept and not any(isinstance(each, ast.Raise) for each in inside):
                 found.append(f"{_name(path)}:{node.lineno}")
     _report(found, "broad excepts that swallow")
+
+
+def _has_value(statement: ast.AST, name: str | None) -> bool:
+    """Whether it returns the variable `name`, or assigns it to something."""
+    value = statement.value if isinstance(statement, ast.Return | ast.Assign) else None
+    return value is not None and any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(value))
 
 
 def _is_method(call: ast.Call) -> bool:

@@ -96,3 +96,23 @@ def test_refusals_are_forgotten_when_producers_expire(log: Log) -> None:
     log.note_refusal(batch(1), NO_REPLICAS)
     log.expire_producers(NOW)
     assert refusal(log, 2) == ErrorCode.out_of_order_sequence_number
+
+
+def test_batches_behind_one_that_is_refused_while_a_lost_end_cannot_be_cut_are_refused_like_it(
+    disk: MemoryDisk, log: Log
+) -> None:
+    append(log, 0)
+    log.write()
+    append(log, 1)
+    job = log.begin_write()
+    assert job is not None
+    log.close_files()
+    disk.most_open_files = 0
+    with pytest.raises(LogStorageError, match="not begun"):
+        log.finish_write(job)
+    log.close_files()
+    assert refusal(log, 2) == ErrorCode.kafka_storage_error
+    disk.most_open_files = None
+    assert refusal(log, 3) == ErrorCode.kafka_storage_error, "behind 1, which is lost"
+    for sequence in (1, 2, 3):
+        assert append(log, sequence) == sequence

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,77 @@ def test_a_directory_s_room_and_path_are_the_system_s(tmp_path: Path, monkeypatc
     assert 0 <= usable <= total
     monkeypatch.chdir(tmp_path)
     assert SystemDisk().absolute("data/log") == f"{tmp_path}/data/log"
+
+
+def refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_without_another_thread_lanes_are_worked_off_by_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SystemDisk()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    me = threading.current_thread()
+    assert list(disk.run_lanes([[threading.current_thread] * 3, [threading.current_thread]], threads=2)) == [me] * 4
+    (tmp_path / "f").write_bytes(b"data")
+    disk.sync_all([f"{tmp_path}/f", f"{tmp_path}/gone", str(tmp_path)])
+
+
+def test_lanes_have_their_results_and_end_with_an_error() -> None:
+    disk = SystemDisk()
+    assert sorted(disk.run_lanes([[lambda n=n: n for n in range(50)], []], threads=4)) == list(range(50))
+    done: list[int] = []
+
+    def fail() -> None:
+        raise ValueError("oh")
+
+    with pytest.raises(ValueError, match="oh"):
+        list(disk.run_lanes([[fail, *(partial(done.append, n) for n in range(50_000))]], threads=1))
+    assert len(done) < 50_000, "what has not begun does not begin"
+
+
+def test_work_for_which_no_thread_starts_is_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when a thread starts for what is submitted later: it was taken back meanwhile."""
+    done: list[int] = []
+
+    async def scene() -> None:
+        disk = SystemDisk()
+        for background in (False, True):
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", refuse)
+                with pytest.raises(OSError, match="can't start new thread") as caught:
+                    await disk.submit(lambda: done.append(1), background=background)
+                assert caught.value.errno == errno.EAGAIN
+            await disk.submit(lambda: done.append(2), background=background)
+
+    asyncio.run(scene())
+    assert done == [2, 2]
+
+
+def test_a_sync_that_failed_is_told_before_a_file_that_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of it once."""
+    paths = [tmp_path / name for name in "abc"]
+    for path in paths:
+        path.write_bytes(b"data")
+    real = os.open
+
+    def open_some(path: str, flags: int, mode: int = 0o777) -> int:
+        if path.endswith("a"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return real(path, flags, mode)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk = SystemDisk()
+    monkeypatch.setattr(os, "open", open_some)
+    with pytest.raises(OSError, match="Too many") as caught:
+        disk.sync_all([str(path) for path in paths])
+    assert caught.value.errno == errno.EMFILE
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output") as caught:
+        disk.sync_all([str(path) for path in paths])
+    assert caught.value.errno == errno.EIO

@@ -5,9 +5,10 @@ be written (see `log`).
 """
 
 import logging
+from abc import abstractmethod
 from typing import Final, NoReturn
 
-from odradek.log.errors import LogStorageError
+from odradek.log.errors import LogStorageError, is_out_of_descriptors, is_passing, told
 from odradek.log.log_config import LOG_APPEND_TIME
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.producer_state import AppendedBatch
@@ -51,8 +52,12 @@ class AppendableLog(LogView):
         sure of that (`transactional`). Raises `KafkaError`; nothing has changed then (see `validation` and
         `producer_state` for the rules).
         """
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
+        try:
+            self._check_may_append()
+        except LogStorageError as error:
+            if error.is_passing and from_client:
+                self.note_refusal(batches, error)
+            raise
         view = batches if type(batches) is memoryview else memoryview(batches)
         if view.readonly:
             view = memoryview(bytearray(view))
@@ -78,10 +83,15 @@ class AppendableLog(LogView):
         if leader_epoch < self.epochs.latest:
             raise self._too_old(leader_epoch)
         assign_offset(view, 0, first, leader_epoch)
-        self._place(view, first, last, timestamp, leader_epoch, now_ms)
-        if header.producer_id >= 0:
-            self.producers.update(header, first, timestamp, now_ms=now_ms)
-            self._refused.taken(header.producer_id)
+        try:
+            self._place(view, first, last, timestamp, leader_epoch, now_ms)
+            if header.producer_id >= 0:
+                self.producers.update(header, first, timestamp, now_ms=now_ms)
+                self._refused.taken(header.producer_id)
+        except Exception as error:
+            lost = self._lose_append(error, first)
+            self.note_refusal(view, lost)
+            raise lost from error
         return AppendInfo(first, last, append_time, self.log_start_offset, False)
 
     def _check_producer(self, header: BatchHeader, *, has_sequence: bool) -> AppendedBatch | None:
@@ -111,7 +121,7 @@ class AppendableLog(LogView):
 
         What is pending counts. For a batch that may not be appended: `append` looks for duplicates by itself.
         """
-        if self._failure is not None or len(batch) < HEADER_SIZE:
+        if self._failure is not None or self._is_cut_due or len(batch) < HEADER_SIZE:
             return None
         header = read_header(batch)
         if header.magic != MAGIC or header.producer_id < 0 or header.size != len(batch):
@@ -138,8 +148,7 @@ class AppendableLog(LogView):
         Of a marker that is here already (`duplicate`), nobody knows where: the answer waits for all that is appended.
         Raises `KafkaError`; nothing has changed then (see `producer_state` for the rules).
         """
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
+        self._check_may_append()
         producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
         offset = self.log_end_offset
         if not self.producers.check_marker(marker, transaction_version=transaction_version, **producer):
@@ -152,10 +161,13 @@ class AppendableLog(LogView):
         if leader_epoch < self.epochs.latest:
             raise self._too_old(leader_epoch)
         assign_offset(view, 0, offset, leader_epoch)
-        self._place(view, offset, offset, now_ms, leader_epoch, now_ms)
-        aborted = self.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
-        if aborted is not None and not self.config.discard_writes:
-            self._segments.active.add_aborted(aborted)
+        try:
+            self._place(view, offset, offset, now_ms, leader_epoch, now_ms)
+            aborted = self.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
+            if aborted is not None and not self.config.discard_writes:
+                self._segments.active.add_aborted(aborted)
+        except Exception as error:
+            raise self._lose_append(error, offset) from error
         return AppendInfo(offset, offset, append_time, self.log_start_offset, False)
 
     def append_fetched(self, records: Buffer, *, now_ms: int) -> int:
@@ -166,22 +178,25 @@ class AppendableLog(LogView):
         stay as it is until it is written. Raises `KafkaError` CORRUPT_MESSAGE if it is the first; nothing has changed
         then.
         """
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
+        self._check_may_append()
         view = memoryview(records)
         batches = fetched_batches(view, log_end_offset=self.log_end_offset, leader_epoch=self.epochs.latest)
-        size = 0
-        for position, header in batches:
-            size = position + header.size
-            batch = view[position:size]
-            first, last = header.base_offset, header.last_offset
-            self._place(batch, first, last, header.max_timestamp, header.partition_leader_epoch, now_ms)
-            if header.producer_id >= 0:
-                marker = decode_marker(batch) if header.is_control else None
-                aborted = self.producers.replay(header, marker, now_ms=now_ms)
-                if aborted is not None and not self.config.discard_writes:
-                    self._segments.active.add_aborted(aborted)
-        return size
+        first = self.log_end_offset
+        try:
+            for position, header in batches:
+                self._place_fetched(view[position : position + header.size], header, now_ms)
+        except Exception as error:
+            raise self._lose_append(error, first) from error
+        return batches[-1][0] + batches[-1][1].size if batches else 0
+
+    def _place_fetched(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        first, last = header.base_offset, header.last_offset
+        self._place(batch, first, last, header.max_timestamp, header.partition_leader_epoch, now_ms)
+        if header.producer_id >= 0:
+            marker = decode_marker(batch) if header.is_control else None
+            aborted = self.producers.replay(header, marker, now_ms=now_ms)
+            if aborted is not None and not self.config.discard_writes:
+                self._segments.active.add_aborted(aborted)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A leader of this epoch will append: it begins here, also if nothing ever comes of it (KIP-101)."""
@@ -221,7 +236,84 @@ class AppendableLog(LogView):
         self._pending.roll(old, segment, encode_snapshot(self.producers))
         return segment
 
-    def _stop(self, message: str, error: OSError) -> NoReturn:
+    def _check_may_append(self) -> None:
+        """Raise `LogStorageError` if the log has stopped, or if what is lost can't be cut yet."""
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        if self._lost is not None:
+            raise self._lost
+        if self._is_cut_due:
+            self._cut_what_is_lost()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the log goes on, and its books have nothing that is lost."""
+        return self._failure is None and not self._is_cut_due
+
+    def _lose_unwritten(self, error: Exception, *, may_go_on: bool = True) -> LogStorageError:
+        """Give up what is appended and not written, and return what to tell those who wait for it.
+
+        The log goes on, once the books are cut back to what is written, if nothing but room, memory, a thread or a
+        descriptor was missing and `may_go_on`. Raises `LogStorageError` if it stops.
+        """
+        end = self._end_of_writes
+        message = (
+            f"{self.log_end_offset - end} offsets from {end} on could not be written to {self.directory}: {told(error)}"
+        )
+        self._drop_pending()
+        if is_out_of_descriptors(error):
+            self._pool.give_back()
+        if not (may_go_on and is_passing(error)):
+            self._stop(message, error)
+        self._is_cut_due = True
+        return LogStorageError(message, is_passing=True)
+
+    def _lose_append(self, error: Exception, first: int) -> LogStorageError:
+        """Give up an append that failed halfway, at the offset `first`, and all before it that is not written.
+
+        Return what to tell, also if the log stops.
+        """
+        has_others = first > self._end_of_writes
+        try:
+            lost = self._lose_unwritten(error)
+        except LogStorageError as stopped:
+            lost = stopped
+        if has_others:
+            self._lost = lost
+        return lost
+
+    def _cut_what_is_lost(self) -> None:
+        """Cut the books back to what is written. Raises `LogStorageError`; the next append may try again."""
+        if self._write is not None:
+            raise LogStorageError(f"{self.directory} takes nothing until a write has ended", is_passing=True)
+        what = f"what was to be written to {self.directory} from offset {self.written_offset} on"
+        try:
+            batches = self.producers.batches_since(self.written_offset)
+            self._truncate(self.written_offset)
+            refusal = LogStorageError(f"{what} is lost", is_passing=True)
+            for producer_id, epoch, sequence in batches:
+                self._refused.taken(producer_id)  # what was refused meanwhile came after it
+                self._refused.note(producer_id, epoch, sequence, self.producers.entries.get(producer_id), refusal)
+        except Exception as error:
+            message = f"{what} is lost, and could not be cut: {told(error)}"
+            if not is_passing(error):
+                self._stop(message, error)
+            raise LogStorageError(message, is_passing=True) from error
+
+    @property
+    def _end_of_writes(self) -> int:
+        """Where the log ends when the write that is under way, if there is one, has ended."""
+        return self.written_offset if self._write is None else self._write.end_offset
+
+    def _drop_pending(self) -> None:
+        self._pending.clear()
+        self.log_end_offset = self._end_of_writes
+
+    @abstractmethod
+    def _truncate(self, offset: int) -> None:
+        """Cut everything from `offset` on. After an error it may be called again."""
+
+    def _stop(self, message: str, error: Exception) -> NoReturn:
         is_first, self._failure = self._failure is None, message
         _logger.error("%s; the log takes no more until it is recovered", message)
         if is_first and self.when_failed is not None:
@@ -232,5 +324,4 @@ class AppendableLog(LogView):
         """Stop, as the disk under it has failed. What is not written is lost, and whoever waits for it is not told."""
         if self._failure is None:
             self._failure = message
-            self._pending.clear()
-            self.log_end_offset = self.written_offset if self._write is None else self._write.end_offset
+            self._drop_pending()

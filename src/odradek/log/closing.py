@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from odradek.log.durability import FlushJob
-from odradek.log.errors import LogStorageError
+from odradek.log.errors import told
 from odradek.log.files import FilePool
 from odradek.log.log import Log
 from odradek.model.values import dataclass, field
@@ -31,7 +31,7 @@ class ClosedDirectory:
 
     jobs: list[tuple[Log, FlushJob]] = field(default_factory=list)
     is_whole: bool = True
-    error: OSError | None = None
+    error: Exception | None = None
 
 
 def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: int) -> dict[str, ClosedDirectory]:
@@ -54,17 +54,19 @@ def _write(directory: str, log: Log) -> tuple[str, Log, FlushJob | None, bool]:
         job = log.begin_close()
         if job is not None:
             job.prepare()
-    except (OSError, LogStorageError) as error:
-        _logger.warning("%s will be recovered at the next start: %s", log.directory, error)
+    except Exception as error:
+        _logger.warning("%s will be recovered at the next start: %s", log.directory, told(error))
         return directory, log, None, False
     finally:
         log.close_files()
     return directory, log, job, True
 
 
-def _sync(disk: Disk, directory: str, jobs: Sequence[tuple[Log, FlushJob]]) -> tuple[str, OSError | None]:
+def _sync(disk: Disk, directory: str, jobs: Sequence[tuple[Log, FlushJob]]) -> tuple[str, Exception | None]:
     try:
         disk.sync_all([path for _, job in jobs for path in job.paths])
-    except OSError as error:
+    except Exception as error:
         return directory, error
+    for _, job in jobs:
+        job.error = None
     return directory, None

@@ -1,12 +1,13 @@
 """How much of a log outlasts a power cut, and the job that syncs more of it on another thread.
 
 A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
-but its own files. `run` never raises an `OSError`: it is kept in `error`, and the log decides.
+but its own files. `run` raises nothing: what goes wrong is kept in `error`, and the log decides.
 """
 
 from collections.abc import Sequence
 
 from odradek.log import leader_epochs
+from odradek.log.errors import NotRunError, is_out_of_descriptors
 from odradek.log.files import write_file
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.names import SNAPSHOT, TEMPORARY, offset_file, parent_of
@@ -88,7 +89,7 @@ class Durability:
             self._job.recovery_point = self._job.synced_offset = end_offset
         return self._job
 
-    def finish(self, job: "FlushJob") -> OSError | None:
+    def finish(self, job: "FlushJob") -> Exception | None:
         """Know what is synced, unless the log was cut since; the error if it is not."""
         if job.error is not None:
             job.give_back_epochs()
@@ -151,8 +152,7 @@ class FlushJob:
         self._epochs = epochs
         self._encoded_epochs = epochs.encode() if epochs.is_dirty else None
         self._epochs_path = f"{directory}/{leader_epochs.FILE_NAME}"
-        epochs.is_dirty = False
-        self.error: OSError | None = None
+        self.error: Exception | None = NotRunError("the sync was not begun")
         self.failed_sync = False
         self.names = names
         self.paths = [
@@ -161,18 +161,21 @@ class FlushJob:
             for path in (*segment.paths, offset_file(directory, segment.base_offset, SNAPSHOT))
         ]
         self.paths += [self._epochs_path, *sorted(names)]
+        epochs.is_dirty = False
 
     def run(self) -> None:
         """Sync everything. What retention removed meanwhile needs no sync."""
         try:
             self.prepare()
-        except OSError as error:
+        except Exception as error:
             self.error = error
             return
         try:
             self._disk.sync_all(self.paths)
-        except OSError as error:
-            self.error, self.failed_sync = error, True
+        except Exception as error:
+            self.error, self.failed_sync = error, not is_out_of_descriptors(error)
+        else:
+            self.error = None
 
     def prepare(self) -> None:
         """Bring the file of the leader epochs up to date, not synced. Raises `OSError`."""

@@ -7,12 +7,26 @@ from odradek.model import ErrorCode, KafkaError, StorageError
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime.disk import NO_ROOM
 
-_PASSING_ERRORS: Final = (*NO_ROOM, errno.EMFILE, errno.ENFILE)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_PASSING_ERRORS: Final = (*NO_ROOM, *_NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
+"""EAGAIN is a thread that the system does not start."""
 
 
-def is_passing(error: OSError) -> bool:
-    """Whether there is no room on the disk, or no descriptor left: nothing is damaged, and it may be better soon."""
-    return error.errno in _PASSING_ERRORS
+def is_passing(error: BaseException) -> bool:
+    """Whether the disk has no room, or the process no descriptor, memory or thread: nothing is damaged."""
+    if isinstance(error, OSError):
+        return error.errno in _PASSING_ERRORS
+    return isinstance(error, MemoryError | NotRunError)
+
+
+def told(error: BaseException) -> str:
+    """What to say of an error in one sentence: some, as a lack of memory, have no text."""
+    return str(error) or type(error).__name__
+
+
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Whether the process, or the system, may open no more files: what was to be opened was not touched."""
+    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 
 _DISK_FAILURES: Final = (
@@ -29,9 +43,13 @@ _DISK_FAILURES: Final = (
 """A disk that is broken, gone, or went read-only because its file system found damage; one over the network, too."""
 
 
-def is_disk_failure(error: OSError) -> bool:
+def is_disk_failure(error: BaseException) -> bool:
     """Whether what is below the data directory has failed, and not only one file of it."""
-    return error.errno in _DISK_FAILURES
+    return isinstance(error, OSError) and error.errno in _DISK_FAILURES
+
+
+class NotRunError(Exception):
+    """A job for another thread was not run: nothing was written or synced by it."""
 
 
 class DamagedFileError(StorageError):

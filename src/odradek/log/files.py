@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from odradek.log.errors import is_out_of_descriptors
 from odradek.runtime import Buffer, Disk, File
 
 T = TypeVar("T")
@@ -15,6 +16,8 @@ DEFAULT_OPEN_FILES: Final = 512
 """Half of the usual limit of 1,024; the other half is for connections."""
 _FILES_OF_A_THREAD: Final = 8
 """Those of two segments."""
+_GIVEN_BACK: Final = 16
+"""Enough for what the threads of a broker open at the same time."""
 
 
 class FilePool:
@@ -29,6 +32,13 @@ class FilePool:
     def open_files(self) -> int:
         """How many are open now."""
         return len(self._open)
+
+    def give_back(self) -> bool:
+        """Close a few files that were not used lately, as the process has no descriptor left; whether it could."""
+        idle = sorted((file for file in self._open if not file.pins), key=lambda file: file.is_recent)
+        for file in idle[:_GIVEN_BACK]:
+            file.close()
+        return bool(idle)
 
     def file(self, path: str) -> "PooledFile":
         """A file that will be opened, and created, when it is first used."""
@@ -143,7 +153,14 @@ class PooledFile:
             self._release()
 
     def _opened(self) -> File:
-        file = self._file = self._pool.disk.open(self.path, create=True)
+        disk = self._pool.disk
+        try:
+            file = disk.open(self.path, create=True)
+        except OSError as error:
+            if not (is_out_of_descriptors(error) and self._pool.give_back()):
+                raise
+            file = disk.open(self.path, create=True)
+        self._file = file
         self._pool._admit(self)
         return file
 

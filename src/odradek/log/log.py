@@ -8,24 +8,31 @@ flush       a sync                                                             s
 Only what is written can be read. `write` does it at once; `begin_write`, `WriteJob.run` on a writer thread and
 `finish_write` do it off the event loop, one job at a time, while appends go on. All else happens on one thread.
 
-When the disk is full, the failed write and all that was appended after it are taken back, appends go on failing until
-there is room, and reads go on; to say so is the caller's, who knows how often it happened. Any other failed write, and
-every failed sync, stops the log for good: nobody knows what is on the disk then, and only recovery can find out. Either
-is a `LogStorageError`.
+When the disk is full, or the process out of descriptors, memory or threads, the failed write and all that was appended
+after it are lost, appends go on failing until that is over, and reads go on; to say so is the caller's, who knows how
+often it happened. Any other failed write, every failed sync, and every error that is not expected stops the log for
+good: nobody knows what is on the disk then, and only recovery can find out. Either is a `LogStorageError`.
+
+```
+                      no room, descriptor, memory, thread                the books can be cut
+appended, not written ───────────────────────────────────► lost ─────────────────────────────► appends go on
+                      anything else ──► stopped            └ an append tries again each time
+```
 """
 
 import logging
+from collections.abc import Container
 from contextlib import suppress
 from typing import NoReturn
 
 from odradek.log.appending import AppendableLog
 from odradek.log.compaction import CleanedSegment
 from odradek.log.durability import FlushJob
-from odradek.log.errors import LogStorageError, is_disk_failure, is_passing
+from odradek.log.errors import LogStorageError, is_disk_failure, is_out_of_descriptors, is_passing, told
 from odradek.log.files import FilePool, write_file
 from odradek.log.loading import create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LogConfig
-from odradek.log.names import LOG, SNAPSHOT, offset_file
+from odradek.log.names import CLEANED, LOG, SNAPSHOT, offset_file
 from odradek.log.producer_snapshot import encode_snapshot
 from odradek.log.recovery import Watcher
 from odradek.log.retention import count_expired
@@ -97,18 +104,29 @@ class Log(AppendableLog):
 
     def begin_write(self) -> WriteJob | None:
         """All that is pending, to be run and given to `finish_write`; None if nothing is, or if a job is under way."""
-        size = self._pending.size
-        if self._write is not None or not size:
+        if self._write is not None:
             return None
-        config = self.config
+        if self._lost is not None:
+            lost, self._lost = self._lost, None
+            if self._is_cut_due:
+                with suppress(LogStorageError):
+                    self._cut_what_is_lost()
+            raise lost
+        if not self._pending.size:
+            return None
+        try:
+            self._write = self._new_write()
+        except Exception as error:
+            raise self._fail_write(error) from error
+        return self._write
+
+    def _new_write(self) -> WriteJob:
+        config, size = self.config, self._pending.size
         parts: list[WritePart] = []
         if config.discard_writes:
             self._pending.clear()
         else:
-            try:
-                parts = self._pending.take(self._segments.active)
-            except OSError as error:
-                self._take_back(error, may_go_on=True)
+            parts = self._pending.take(self._segments.active)
         sync = config.flush_group or self.log_end_offset - self.synced_offset >= config.flush_messages
         sync = sync and bool(parts)
         unsynced = self._durability.names
@@ -120,7 +138,6 @@ class Log(AppendableLog):
         if sync and self.synced_offset < parts[0].segment.base_offset:
             older = self._segments[: self._segments.find(parts[0].segment.base_offset)]
             job.behind = [segment.log.path for segment in older if segment.next_offset > self.synced_offset]
-        self._write = job
         return job
 
     def finish_write(self, job: WriteJob) -> None:
@@ -130,41 +147,33 @@ class Log(AppendableLog):
         while the job ran, and whoever waits for it must be told.
         """
         for part in job.parts:
-            part.give_back(keep=job.error is None and self._write is job)
+            try:
+                part.give_back(keep=job.error is None and self._write is job)
+            except Exception as error:
+                job.error = job.error or error
         if self._write is not job:
             return
         self._write = None
         if job.error is not None:
             self._durability.names.update(job.names)
-            self._take_back(job.error, may_go_on=not job.failed_sync)
+            raise self._fail_write(job.error, may_go_on=not job.failed_sync) from job.error
         self.written_offset = job.end_offset
         for part in job.parts:
             part.segment.written_size += part.size
-            try:
-                part.segment.flush_full_pages()
-            except OSError as error:
-                _logger.warning("%s: index entries stay in memory for now: %s", part.segment.log.path, error)
         if job.sync:
             self._durability.synced_offset = job.end_offset
-
-    def _take_back(self, error: OSError, *, may_go_on: bool) -> NoReturn:
-        """Undo everything that is not written; stop the log if that, or the error, leaves doubt."""
-        lost = self.log_end_offset - self.written_offset
-        message = f"{lost} offsets from {self.written_offset} on could not be written to {self.directory}: {error}"
-        if may_go_on and is_passing(error):
-            lost_batches = self.producers.batches_since(self.written_offset)
+        for part in job.parts:
             try:
-                self._truncate(self.written_offset)
-            except OSError as second:
-                self._stop(f"{message}; and they could not be taken back: {second}", second)
-            refusal = LogStorageError(message, is_passing=True)
-            for producer_id, epoch, sequence in lost_batches:
-                entry = self.producers.entries.get(producer_id)
-                self._refused.note(producer_id, epoch, sequence, entry, refusal)
-            raise refusal from error
-        self._pending.clear()
-        self.log_end_offset = self.written_offset
-        self._stop(message, error)
+                part.segment.flush_full_pages()
+            except Exception as error:
+                _logger.warning("%s: index entries stay in memory for now: %s", part.segment.log.path, told(error))
+
+    def _fail_write(self, error: Exception, *, may_go_on: bool = True) -> LogStorageError:
+        lost = self._lose_unwritten(error, may_go_on=may_go_on)
+        self._lost = None
+        with suppress(LogStorageError):
+            self._cut_what_is_lost()
+        return lost
 
     # ---- flushing, cutting, retaining ---------------------------------------------------------------------------
 
@@ -182,8 +191,8 @@ class Log(AppendableLog):
             return durability.begin(
                 self._segments, self.epochs, written_offset=self.written_offset, include_active=include_active
             )
-        except OSError as error:
-            _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
+        except Exception as error:
+            _logger.warning("%s cannot be flushed for now: %s", self.directory, told(error))
             if is_disk_failure(error) and self.when_failed is not None:
                 self.when_failed(error)
             return None
@@ -196,9 +205,9 @@ class Log(AppendableLog):
         """Know what is synced. Raises `LogStorageError` if a sync failed: the log stops then."""
         error = self._durability.finish(job)
         if error is not None and is_passing(error) and not job.failed_sync:
-            _logger.warning("%s cannot be flushed for now: %s", self.directory, error)
+            _logger.warning("%s cannot be flushed for now: %s", self.directory, told(error))
         elif error is not None:
-            self._stop(f"{self.directory} could not be synced: {error}", error)
+            self._stop(f"{self.directory} could not be synced: {told(error)}", error)
 
     def lower_recovery_point(self, offset: int) -> None:
         """Let recovery begin at `offset`, or where it would begin already."""
@@ -223,7 +232,7 @@ class Log(AppendableLog):
         `LogManager.truncate`: no checkpoint may say that what is cut here is synced.
         """
         assert self._write is None, "a truncation waits for the writer thread"
-        if offset >= self.log_end_offset:
+        if offset >= self.log_end_offset and not self._is_cut_due:
             self.epochs.truncate_from_end(offset)  # of an epoch in which nothing was written
             return False
         try:
@@ -231,24 +240,34 @@ class Log(AppendableLog):
             self._segments.active.log.sync()
             self._pool.disk.sync_directory(self.directory)
         except OSError as error:
-            self._stop(f"{self.directory} could not be cut at offset {offset}: {error}", error)
+            self._give_up(f"{self.directory} could not be cut at offset {offset}: {error}", error)
         return True
 
+    def _give_up(self, message: str, error: OSError) -> NoReturn:
+        """Raise `LogStorageError` for what is asked for again, which does not stop the log without a descriptor."""
+        if is_out_of_descriptors(error):
+            self._pool.give_back()
+            raise LogStorageError(message, is_passing=True) from error
+        self._stop(message, error)
+
     def _truncate(self, offset: int) -> None:
+        """See `AppendableLog`: readers of what is before `offset` go on after an error, too."""
         self._pending.clear()
-        gone = self._segments.drop_from(offset)
+        self._is_cut_due = True
+        self.log_end_offset = self.written_offset = offset
+        while len(self._segments) > 1 and self._segments.active.base_offset >= offset:
+            remove_segment_files(self._pool, self._segments.active)
+            self._segments.drop_from(self._segments.active.base_offset)
         active = self._segments.active
         self._durability.cut(offset, active)
-        for segment in reversed(gone):
-            remove_segment_files(self._pool, segment)
         active.truncate(offset)
-        self.log_end_offset = self.written_offset = offset
         self.lower_log_start_offset(offset)
         self.epochs.truncate_from_end(offset)
         remove_snapshots(self._pool, self.directory, after=offset)
         committed = min(self.producers.high_watermark, offset)
         self.producers = load_producers(self._pool, self.directory, self._segments)
         self.producers.committed(committed)
+        self._is_cut_due = False
 
     def restart(self, offset: int, now_ms: int) -> None:
         """Drop everything, and go on at `offset`, which may be anywhere. Synced on return.
@@ -270,9 +289,10 @@ class Log(AppendableLog):
             self.producers = load_producers(self._pool, self.directory, self._segments)
             self.producers.committed(committed)
             self.log_start_offset = self.log_end_offset = self.written_offset = offset
+            self._is_cut_due = False
             disk.sync_directory(self.directory)
         except OSError as error:
-            self._stop(f"{self.directory} could not begin anew at offset {offset}: {error}", error)
+            self._give_up(f"{self.directory} could not begin anew at offset {offset}: {error}", error)
         _logger.info("%s: begins anew at offset %d", self.directory, offset)
 
     def advance_log_start_offset(self, offset: int, *, high_watermark: int | None = None) -> None:
@@ -293,7 +313,7 @@ class Log(AppendableLog):
 
         Their files are renamed now, and removed after `file.delete.delay.ms` by whoever calls `take_trash`.
         """
-        if self._failure is not None or self.config.discard_writes:
+        if not self._is_whole or self.config.discard_writes:
             return 0
         committed = self.written_offset if high_watermark is None else min(high_watermark, self.written_offset)
         count = count_expired(
@@ -312,7 +332,7 @@ class Log(AppendableLog):
             self.log_start_offset = max(self.log_start_offset, self.first_base_offset)
             self.epochs.truncate_from_start(self.log_start_offset)
             self._trash.put_all(self._pool.disk, expired, now_ms + self.config.file_delete_delay_ms)
-            remove_snapshots(self._pool, self.directory, before=self.first_base_offset)
+            self._remove_old_snapshots()
         except OSError as error:
             self._stop(f"old segments of {self.directory} could not be deleted: {error}", error)
         if count:
@@ -320,6 +340,15 @@ class Log(AppendableLog):
                 "%s: retention took %d segments, up to offset %d", self.directory, count, self.first_base_offset
             )
         return count
+
+    def _remove_old_snapshots(self, of: Container[int] = ()) -> None:
+        """Remove those of deleted segments; without a descriptor it is done with the next ones."""
+        try:
+            remove_snapshots(self._pool, self.directory, before=self.first_base_offset, of=of)
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise
+            _logger.warning("snapshots of %s that are not needed stay for now: %s", self.directory, error)
 
     def swap_in(self, cleaned: CleanedSegment, now_ms: int) -> bool:
         """Put a compacted segment in the place of those it was made of; whether they are still there as they were.
@@ -334,6 +363,9 @@ class Log(AppendableLog):
         if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
             return False
         base_offset, due_ms = old[0].base_offset, now_ms + self.config.file_delete_delay_ms
+        times = self._times_of_cleaned(base_offset)
+        if times is None:
+            return False
         try:
             swap(
                 self._pool.disk,
@@ -341,16 +373,29 @@ class Log(AppendableLog):
                 base_offset,
                 lambda: self._trash.put_all(self._pool.disk, old, due_ms),
             )
-            remove_snapshots(self._pool, self.directory, of=[segment.base_offset for segment in old[1:]])
+            self._remove_old_snapshots(of=[segment.base_offset for segment in old[1:]])
             segment = Segment.open(
                 self._pool, self.directory, base_offset, self.config, now_ms=sources[-1].last_append_ms
             )
-            segment.load_finished(sources[-1].next_offset)
+            segment.load_finished(sources[-1].next_offset, times)
         except OSError as error:
             self._stop(f"compacted segments of {self.directory} could not be put in: {error}", error)
         self._durability.names.add(self.directory)
         self._segments.replace(first, len(old), [segment])
         return True
+
+    def _times_of_cleaned(self, base_offset: int) -> tuple[int, int] | None:
+        """The last entry of a compacted segment's time index; None without a descriptor to read it."""
+        cleaned = Segment.open(self._pool, self.directory, base_offset, self.config, now_ms=0, suffix=CLEANED)
+        try:
+            return cleaned.time_index.last_entry()
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise LogStorageError(f"{cleaned.log.path} cannot be put in: {error}") from error
+            _logger.warning("%s is put in later: %s", cleaned.log.path, error)
+            return None
+        finally:
+            cleaned.close()
 
     def roll_for_compaction(self, now_ms: int) -> None:
         """Begin a new segment if the active one is older than `max.compaction.lag.ms` allows: as it is, it stays.
@@ -358,7 +403,7 @@ class Log(AppendableLog):
         An append does that too; this is for logs that nobody writes to.
         """
         active = self._segments.active
-        if "compact" not in self.config.cleanup_policy or not active.size or self._failure is not None:
+        if "compact" not in self.config.cleanup_policy or not active.size or not self._is_whole:
             return
         if not 0 < active.first_timestamp() < now_ms - self.config.max_compaction_lag_ms:
             return
@@ -426,8 +471,7 @@ class Log(AppendableLog):
     def begin_close(self) -> FlushJob | None:
         """Write everything, and make a job of what is to be synced; None if nothing changed since a clean opening."""
         assert self._write is None, "closing waits for the writer thread"
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
+        self._check_may_append()
         is_untouched = self._durability.is_untouched(self.log_end_offset) and not self.epochs.is_dirty
         if is_untouched or self.config.discard_writes:
             return None

@@ -338,7 +338,7 @@ class LogCleaner:
 
     def _failed(self, partition: TopicPartition, log: Log, error: Exception, now_ms: int) -> None:
         cause = error.__cause__ if isinstance(error, LogStorageError) else error
-        if isinstance(cause, OSError) and is_passing(cause):
+        if cause is not None and is_passing(cause):
             self._retry_at_ms[partition] = now_ms + _RETRY_MS
             _logger.warning("%s cannot be compacted now, and is tried again: %s", log.directory, error)
             return

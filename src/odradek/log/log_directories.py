@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from odradek.log import identity
 from odradek.log.checkpoint_writer import CheckpointWriter
-from odradek.log.errors import LogStorageError, is_disk_failure
+from odradek.log.errors import LogStorageError, is_disk_failure, is_out_of_descriptors
 from odradek.log.expectations import Expectations
 from odradek.log.files import DEFAULT_OPEN_FILES, FilePool
 from odradek.log.log import Log
@@ -213,6 +213,8 @@ class LogDirectories:
             try:
                 self._ownership.write_identity(directory)
             except OSError as error:
+                if is_out_of_descriptors(error):
+                    raise StorageError(f"{directory} can't be given its name: {error} (ulimit -n)") from error
                 self.fail_directory(directory, error)
         if self.has_failed:
             raise StorageError("; ".join(map(str, self.offline_directories.values())))
@@ -369,8 +371,8 @@ class LogDirectories:
         if self._when_segment_suspected is not None:
             log.when_suspected = partial(self._when_segment_suspected, partition, log)
 
-    def _log_failed(self, log: Log, error: OSError) -> None:
-        if is_disk_failure(error):
+    def _log_failed(self, log: Log, error: Exception) -> None:
+        if isinstance(error, OSError) and is_disk_failure(error):
             self.fail_directory(parent_of(log.directory), error)
         if self._when_log_stopped is not None and log.failure is not None:
             self._when_log_stopped()

@@ -21,7 +21,14 @@ from odradek.log import identity
 from odradek.log.checkpoint_contents import checkpoint_contents
 from odradek.log.checkpoint_writer import CheckpointPlan, CheckpointWriter
 from odradek.log.closing import ClosedDirectory, close_logs
-from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError, is_disk_failure, is_passing
+from odradek.log.errors import (
+    CheckpointError,
+    LogStorageError,
+    OfflineDirectoryError,
+    is_disk_failure,
+    is_passing,
+    told,
+)
 from odradek.log.expectations import Expectations
 from odradek.log.files import write_file
 from odradek.log.log import Log
@@ -229,7 +236,10 @@ class LogManager(LogDirectories):
     ) -> Iterator[None]:
         for partition, log in tuple(self._logs.items()):
             if self._logs.get(partition) is log:  # and not deleted meanwhile
-                self._look_after(partition, log, job, now_ms, high_watermark(partition))
+                try:
+                    self._look_after(partition, log, job, now_ms, high_watermark(partition))
+                except Exception:
+                    _logger.exception("%s is looked after at the next time: an error of this program", log.directory)
             yield
         job.folders = [path for due_ms, path in self._folders_to_remove if due_ms <= now_ms]
         self._folders_to_remove = [item for item in self._folders_to_remove if item[0] > now_ms]
@@ -251,7 +261,10 @@ class LogManager(LogDirectories):
             job.flushes.append((log, flush))
 
     def finish_maintenance(self, job: MaintenanceJob) -> CheckpointPlan | None:
-        """Take the results of a job that has run; what is to be written down then. None if the job is of no use now."""
+        """Take the results of a job that has run; what is to be written down then.
+
+        None if the job is of no use now, or if it can't be found out without a descriptor.
+        """
         if self._maintenance is not job:
             return None
         self._maintenance = None
@@ -262,7 +275,11 @@ class LogManager(LogDirectories):
                 log.finish_flush(flush)
             except LogStorageError:
                 continue  # the log has said so, and stopped
-        return self.plan_checkpoints()
+        try:
+            return self.plan_checkpoints()
+        except CheckpointError as error:
+            _logger.warning("%s; recovery would read more", error)
+            return None
 
     def maintain(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """All of it at once."""
@@ -270,9 +287,9 @@ class LogManager(LogDirectories):
         if job is not None:
             job.run()
             plan = self.finish_maintenance(job)
-            assert plan is not None, "nobody else has finished it"
             try:
-                self.write_checkpoints(plan)
+                if plan is not None:
+                    self.write_checkpoints(plan)
             except CheckpointError as error:
                 _logger.warning("%s; recovery would read more", error)
                 self.checkpoint_failed(error)
@@ -291,12 +308,14 @@ class LogManager(LogDirectories):
             self.fail_directory(error.directory, error.error)
 
     def plan_checkpoints(self) -> CheckpointPlan:
-        """What is to be written down by now."""
+        """What is to be written down by now. Raises `CheckpointError` without a descriptor to find that out."""
         files: dict[str, Mapping[TopicPartition, int]] = {}
         for directory in self._usable:
             try:
                 self._ownership.check_still_there(directory)
             except OSError as error:
+                if is_passing(error):
+                    raise CheckpointError(directory, f"{directory}/{identity.META_PROPERTIES}", error) from error
                 self.fail_directory(directory, error)
             else:
                 files |= self._checkpoints_of(directory)
@@ -324,8 +343,8 @@ class LogManager(LogDirectories):
             for directory, closed in close_logs(self.pool, logs, threads=threads).items():
                 try:
                     self._seal(directory, closed)
-                except (OSError, LogStorageError) as error:
-                    _logger.warning("%s will be recovered at the next start: %s", directory, error)
+                except Exception as error:
+                    _logger.warning("%s will be recovered at the next start: %s", directory, told(error))
         self._forget()
 
     def _seal(self, directory: str, closed: ClosedDirectory) -> None:

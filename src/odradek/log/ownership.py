@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from odradek.log import identity
+from odradek.log.errors import is_out_of_descriptors
 from odradek.log.names import parent_of
 from odradek.model import StorageError
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
@@ -76,7 +77,9 @@ class Ownership:
             ) from None
 
     def lose(self, directory: str, error: OSError) -> None:
-        """The disk does not give a directory. Raises `StorageError` if it was the last one."""
+        """The disk does not give a directory. Raises `StorageError` if it was the last one, or without a descriptor."""
+        if is_out_of_descriptors(error):
+            raise StorageError(f"the data directory {directory} cannot be looked at: {error} (ulimit -n)") from error
         self.offline[directory] = reason = StorageError(f"the data directory {directory} cannot be used: {error}")
         if len(self.offline) == len(self._directories):
             raise StorageError("; ".join(map(str, self.offline.values()))) from error

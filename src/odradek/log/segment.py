@@ -398,26 +398,29 @@ class Segment:
 
     def load_end(self) -> bool:
         """Learn `next_offset` and `max_timestamp` of a segment that was opened; whether all of it is whole batches."""
-        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+        latest, latest_offset = self.time_index.last_entry()
         last = self.offset_index.entries.last
         start = end = last[1] if last else 0
-        self.next_offset = self.base_offset
+        next_offset, is_whole = self.base_offset, True
         try:
             for position, header in self.scan(start):
-                if header.max_timestamp > self.max_timestamp:
-                    self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
-                self.next_offset = header.next_offset
+                if header.max_timestamp > latest:
+                    latest, latest_offset = header.max_timestamp, header.last_offset
+                next_offset = header.next_offset
                 self.end_batch = header.last_offset, header.partition_leader_epoch
                 end = position + header.size
         except CorruptBatchError:
-            return False
-        self._since_entry = end - start
-        self._are_times_confirmed = False
-        return end == self.written_size
+            is_whole = False
+        self.next_offset = next_offset
+        self.max_timestamp, self.max_timestamp_offset = latest, latest_offset
+        if is_whole:
+            self._since_entry = end - start
+            self._are_times_confirmed = False
+        return is_whole and end == self.written_size
 
-    def load_finished(self, next_base_offset: int) -> None:
-        """Learn the same of a segment that another one follows, from its index alone."""
-        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+    def load_finished(self, next_base_offset: int, times: tuple[int, int] | None = None) -> None:
+        """Learn the same of a segment that another one follows, from its index alone; `times` is its last entry."""
+        self.max_timestamp, self.max_timestamp_offset = times or self.time_index.last_entry()
         self.next_offset = next_base_offset
         self._are_times_confirmed = False
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from odradek.log.durability import Durability
-from odradek.log.errors import DamagedFileError, DamagedSegmentError, LogStorageError, is_disk_failure
+from odradek.log.errors import DamagedFileError, DamagedSegmentError, LogStorageError, is_disk_failure, is_passing
 from odradek.log.files import FilePool
 from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
@@ -46,7 +46,11 @@ class LogView:
         self._pending = PendingWrites()
         self._write: WriteJob | None = None
         self._failure: str | None = None
-        self.when_failed: Callable[[OSError], None] | None = None
+        self._lost: LogStorageError | None = None
+        """Why what was appended and not written is lost, until `begin_write` has said so to those who wait for it."""
+        self._is_cut_due = False
+        """Whether the books still have what is lost."""
+        self.when_failed: Callable[[Exception], None] | None = None
         """Called when the log has stopped, once, and with what says that the disk has failed where it goes on."""
         self.when_suspected: Callable[[Segment], None] | None = None
         """Called when a reader, or compaction, did not find in a segment what should be there; once for each."""
@@ -220,4 +224,4 @@ class LogView:
     def _unreadable(self, error: OSError) -> LogStorageError:
         if is_disk_failure(error) and self.when_failed is not None:
             self.when_failed(error)
-        return LogStorageError(f"the log in {self.directory} cannot be read: {error}")
+        return LogStorageError(f"the log in {self.directory} cannot be read: {error}", is_passing=is_passing(error))

@@ -1,13 +1,14 @@
 """What is appended but not written, and the job that writes it on another thread.
 
 A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
-but its own files. `run` never raises an `OSError`: it is kept in `error`, and the log decides.
+but its own files. `run` raises nothing: what goes wrong is kept in `error`, and the log decides.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from odradek.log.errors import NotRunError, is_out_of_descriptors
 from odradek.log.files import write_file
 from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.segment import Segment
@@ -54,7 +55,7 @@ class PendingWrites:
                     parts.append(WritePart(segment, buffers, file=segment.log.pin()))
                 else:
                     parts.append(WritePart(segment, buffers, snapshot=self._snapshots.pop(segment)))
-        except OSError:
+        except Exception:
             for part in parts:
                 part.give_back(keep=False)
             raise
@@ -107,7 +108,7 @@ class WriteJob:
         self.size = size
         self.end_offset = end_offset
         self.sync = sync
-        self.error: OSError | None = None
+        self.error: Exception | None = NotRunError("the write was not begun")
         self.failed_sync = False
 
     @property
@@ -117,6 +118,7 @@ class WriteJob:
 
     def run(self) -> None:
         """Write, part by part: a crash leaves the first so many bytes of it."""
+        self.error = None
         try:
             for part in self.parts:
                 file = part.file
@@ -129,14 +131,14 @@ class WriteJob:
                 self._sync(partial(self._disk.sync_all, self.behind))
             if self.sync and self.names:
                 self._disk.sync_all(self.names)
-        except OSError as error:
+        except Exception as error:
             self.error = error
 
     def _sync(self, sync: Callable[[], None]) -> None:
         try:
             sync()
-        except OSError:
-            self.failed_sync = True
+        except Exception as error:
+            self.failed_sync = not is_out_of_descriptors(error)
             raise
 
     def _begin_segment(self, part: WritePart) -> File:

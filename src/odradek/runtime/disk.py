@@ -15,9 +15,11 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
+
+from odradek.runtime.threads import LazyThread, run_lanes
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -123,7 +125,8 @@ class Disk(Protocol):
     def sync_all(self, paths: Sequence[str]) -> None:
         """Return when these files and directories are on the disk.
 
-        Syncs several at a time and ignores missing paths.
+        Syncs several at a time, all of them whatever fails, and ignores missing paths. After EMFILE or ENFILE no sync
+        has failed, but some were not done.
         """
 
     def read_file(self, path: str) -> bytes:
@@ -146,7 +149,8 @@ class Disk(Protocol):
         """Run all work, at most `threads` at a time of each lane.
 
         Yield results as they complete, raise the first error. Work that has not started when the caller stops
-        iterating is cancelled. Blocks: not for the event loop's thread.
+        iterating is cancelled. Work for which the system starts no thread runs on the caller's. Blocks: not for the
+        event loop's thread.
         """
 
     def open_files_limit(self) -> int:
@@ -155,7 +159,7 @@ class Disk(Protocol):
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """Run `work` on the writer thread, or on the background thread; each thread keeps the order of submission.
 
-        Needs a running loop.
+        Needs a running loop. The future's error is `OSError` EAGAIN if the system starts no thread: `work` is not run.
         """
 
 
@@ -163,7 +167,8 @@ class SystemDisk:
     """The operating system's file system, and two threads that start with their first use."""
 
     def __init__(self) -> None:
-        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._writer = LazyThread("odradek-writer", begin=_lower_priority)
+        self._background = LazyThread("odradek-background")
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         flags = os.O_RDONLY if read_only else os.O_RDWR
@@ -211,9 +216,11 @@ class SystemDisk:
         _sync_path(path)
 
     def sync_all(self, paths: Sequence[str]) -> None:
-        with ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="odradek-sync") as threads:
-            for _ in threads.map(_sync_if_there, paths):
-                pass
+        syncs = [[partial(_sync_if_there, path) for path in paths]]
+        errors = [error for error in self.run_lanes(syncs, threads=_SYNCS_AT_ONCE) if error is not None]
+        if errors:
+            # A sync that failed is told once, and must not hide behind a file that could not be opened.
+            raise next((error for error in errors if error.errno not in (errno.EMFILE, errno.ENFILE)), errors[0])
 
     def read_file(self, path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -273,26 +280,13 @@ class SystemDisk:
         return _java_holder(found) or ((note or "another process") if _is_locked(found, note) else None)
 
     def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        pools = [ThreadPoolExecutor(threads, thread_name_prefix="odradek-load") for _ in lanes]
-        try:
-            futures = [pool.submit(work) for pool, lane in zip(pools, lanes, strict=True) for work in lane]
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for pool in pools:
-                pool.shutdown(cancel_futures=True)
+        return run_lanes(lanes, threads=threads)
 
     def open_files_limit(self) -> int:
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
-        name = "odradek-background" if background else "odradek-writer"
-        thread = self._threads.get(name)
-        if thread is None:
-            thread = self._threads[name] = ThreadPoolExecutor(
-                1, name, initializer=None if background else _lower_priority
-            )
-        return asyncio.get_running_loop().run_in_executor(thread, work)
+        return (self._background if background else self._writer).submit(work)
 
 
 def _refuse_directory(descriptor: int, path: str) -> None:
@@ -369,9 +363,15 @@ def _sync_path(path: str) -> None:
         os.close(descriptor)
 
 
-def _sync_if_there(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+def _sync_if_there(path: str) -> OSError | None:
+    """Sync what is at `path`, if anything is, and return the error if that fails."""
+    try:
         _sync_path(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error
+    return None
 
 
 class _SystemFile:

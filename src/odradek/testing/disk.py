@@ -14,6 +14,7 @@ disk = MemoryDisk(random.Random(7))
 disk.cut_power_at(disk.operations + 12)      # the 12th change from now raises PowerCutError, half done
 disk.cut_power(); disk.kill()                # what the next process finds
 disk.fail_next("sync", errno.EIO, path_end=".log"); disk.capacity_bytes = 1 << 20
+disk.most_open_files = disk.open_files; disk.has_threads = False
 disk.broken.add("/data")                     # all that is below fails with EIO, as on a disk that has died
 ```
 """
@@ -52,6 +53,11 @@ class MemoryDisk:
         self.capacity_bytes: int | None = None
         self.delay_s: tuple[float, float] = (0.0, 0.0)
         self.process_id = process_id
+        self.most_open_files: int | None = None
+        """Beyond so many open files, nothing can be opened or listed, by EMFILE; those that are open go on."""
+        self.open_files = 0
+        self.has_threads = True
+        """Whether submitted work finds a thread."""
         self.broken: set[str] = set()
         """Directories of which nothing can be read or written; `exists` says no then, as `os.path` does."""
         self._entropy = entropy or random.Random(0)
@@ -77,14 +83,18 @@ class MemoryDisk:
     def kill(self) -> None:
         """The process dies: its locks and open files are gone, what it wrote stays. The disk serves the next one."""
         self._generation += 1
+        self.open_files = 0
         self._locks.clear()
         self._lanes.clear()
         self._cut_at = None
         self._is_cut = False
 
-    def fail_next(self, operation: str, error_number: int, *, path_end: str = "", count: int = 1) -> None:
-        """Let the next `count` of "create", "append", "truncate", "sync", "rename", "remove" on such paths fail."""
-        self._faults.append(_Fault(operation, error_number, path_end, count))
+    def fail_next(self, operation: str, error: int | Exception, *, path_end: str = "", count: int = 1) -> None:
+        """Let the next `count` of "create", "append", "truncate", "sync", "rename", "remove" on such paths fail.
+
+        With `OSError` of that number, or with this very error.
+        """
+        self._faults.append(_Fault(operation, error, path_end, count))
 
     def used_bytes(self) -> int:
         """The bytes of all files."""
@@ -97,6 +107,7 @@ class MemoryDisk:
         del read_only
         self._check_power()
         self._check_whole(path)
+        self._take_descriptor(path)
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if isinstance(node, Directory):
@@ -132,6 +143,7 @@ class MemoryDisk:
 
     def list(self, path: str) -> list[str]:
         """See `Disk`."""
+        self._take_descriptor(path)
         return sorted(self._directory(path).entries)
 
     def make_directories(self, path: str) -> None:
@@ -170,11 +182,13 @@ class MemoryDisk:
 
     def sync_directory(self, path: str) -> None:
         """See `Disk`."""
+        self._take_descriptor(path)
         self._change("sync", path, self._directory(path).sync)
 
     def sync_all(self, paths: Sequence[str]) -> None:
         """See `Disk`."""
         for path in paths:
+            self._take_descriptor(path)
             node = self._find(path)
             if isinstance(node, Directory):
                 self.sync_directory(path)
@@ -183,6 +197,7 @@ class MemoryDisk:
 
     def read_file(self, path: str) -> bytes:
         """See `Disk`."""
+        self._take_descriptor(path)
         return bytes(self._content(path).data)
 
     def replace_file(self, path: str, data: bytes) -> None:
@@ -233,6 +248,9 @@ class MemoryDisk:
         """See `Disk`: runs in the running loop, in the order of submission, after a time that `delay_s` bounds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        if not self.has_threads:
+            future.set_exception(OSError(errno.EAGAIN, "the system starts no thread"))
+            return future
         lane = self._lanes.setdefault(background, deque())
         lane.append(partial(_complete, future, work))
         if len(lane) == 1:
@@ -255,6 +273,10 @@ class MemoryDisk:
             self._schedule(loop, lane)
 
     # ---- paths and changes --------------------------------------------------------------------------------------
+
+    def _take_descriptor(self, path: str) -> None:
+        if self.most_open_files is not None and self.open_files >= self.most_open_files:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     def _check_whole(self, path: str) -> None:
         if any(_parts(path)[: len(broken)] == broken for broken in map(_parts, self.broken)):
@@ -319,7 +341,9 @@ class MemoryDisk:
                 fault.count -= 1
                 if not fault.count:
                     self._faults.remove(fault)
-                raise OSError(fault.error_number, os.strerror(fault.error_number), path)
+                if isinstance(fault.error, Exception):
+                    raise fault.error
+                raise OSError(fault.error, os.strerror(fault.error), path)
         return False
 
     def _append(self, path: str, content: "Content", data: bytes) -> None:
@@ -342,9 +366,9 @@ class MemoryDisk:
 class _Fault:
     """An error that is to come."""
 
-    def __init__(self, kind: str, error_number: int, path_end: str, count: int) -> None:
+    def __init__(self, kind: str, error: int | Exception, path_end: str, count: int) -> None:
         self.kind = kind
-        self.error_number = error_number
+        self.error = error
         self.path_end = path_end
         self.count = count
 
@@ -358,6 +382,7 @@ class _MemoryFile:
         self._content = content
         self._generation = generation
         self._is_closed = False
+        disk.open_files += 1
 
     def _check(self) -> None:
         if self._generation != self._disk._generation:
@@ -394,6 +419,8 @@ class _MemoryFile:
         self._disk._sync(self._path, self._content)
 
     def close(self) -> None:
+        if not self._is_closed and self._generation == self._disk._generation:
+            self._disk.open_files -= 1
         self._is_closed = True
 
 

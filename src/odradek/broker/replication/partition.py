@@ -9,6 +9,7 @@ committed `LeaderReplication` says, by what followers fetch; with one replica, w
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.replication.in_sync_sets import InSyncSets
     from odradek.broker.replication.writer import Writer
 
+_log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 _PATIENCE_MS: Final = 500
@@ -474,9 +476,17 @@ def _fail(waiters: deque[tuple[int, Waiter]], error: KafkaError, *, beyond: int 
     waiters.clear()
     waiters.extend(kept)
     for waiter in failed:
-        waiter(error)
+        _call(waiter, error)
 
 
 def _call_up_to(waiters: deque[tuple[int, Waiter]], offset: int) -> None:
     while waiters and waiters[0][0] <= offset:
-        waiters.popleft()[1](None)
+        _call(waiters.popleft()[1], None)
+
+
+def _call(waiter: Waiter, error: KafkaError | None) -> None:
+    """Tell one who waits, whose own error is none of the others'."""
+    try:
+        waiter(error)
+    except Exception:
+        _log.exception("a client that waits for an append could not be answered")

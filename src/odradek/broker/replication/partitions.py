@@ -443,9 +443,11 @@ class Partitions:
     def _run_maintenance(self, job: MaintenanceJob) -> None:
         job.monotonic = self._runtime.clock.monotonic
         self._maintaining = self._runtime.disk.submit(job.run, background=True)
-        self._maintaining.add_done_callback(lambda _: self._finish_maintenance(job))
+        self._maintaining.add_done_callback(partial(self._finish_maintenance, job))
 
-    def _finish_maintenance(self, job: MaintenanceJob) -> None:
+    def _finish_maintenance(self, job: MaintenanceJob, running: "asyncio.Future[None] | None" = None) -> None:
+        if running is not None and not running.cancelled() and (error := running.exception()) is not None:
+            _log.warning("syncs and removals wait for the next time: %s", error)
         for took_ms in job.flush_times_ms:
             self.writer.flush_time.observe(took_ms)
         plan = self._logs.finish_maintenance(job)  # of the last job, too: what it could not sync is not whole

@@ -6,13 +6,17 @@ mark ──► end of turn ──┬─ small: written at once
 ```
 A fresh page of the page cache costs 3.6 ms per MiB here (DESIGN 3): the loop must not wait for that. A write that
 begins a segment has ended another, which is synced then, in the background.
+
+An error that one appender meets costs no other one anything. The log says what has failed with it; an appender that
+could not be told so, or that its records are written, is told `RETRY_S` later.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.broker.replication.outages import Outages
 from odradek.log.durability import FlushJob
@@ -23,6 +27,11 @@ from odradek.log.writing import WriteJob
 from odradek.metrics.counters import Histogram
 from odradek.model import KafkaError
 from odradek.runtime import Clock, Disk
+
+_log = logging.getLogger("odradek.broker")
+RETRY_S: Final = 1.0
+"""Also how often an error that does not pass is logged."""
+_UNTOLD: Final = "the writer met an error, and tries again in a second"
 
 
 class Appender(Protocol):
@@ -54,6 +63,8 @@ class Writer:
         self._next: dict[Log, Appender] = {}
         """Of the logs that are busy, those that are to be looked at again: whoever appends now is told."""
         self._flushes: set[asyncio.Future[None]] = set()
+        self._untold: dict[Appender, None] = {}
+        """Those who are marked again after `RETRY_S`."""
         self._killed = False
         self.cork: AbstractContextManager[None] = nullcontext()
         """Held while those are told who wait for a write, so that what they send is gathered, too."""
@@ -68,6 +79,7 @@ class Writer:
 
     async def drain(self) -> None:
         """Return when everything that was appended is written, or has failed, and no sync is under way."""
+        self._marked |= self._untold
         self._end_turn()
         while self._busy or self._flushes:
             await asyncio.wait((*self._busy.values(), *self._flushes))
@@ -84,10 +96,16 @@ class Writer:
         """Write nothing more, and take no notice of what the writer thread still does."""
         self._killed = True
         self._marked.clear()
+        self._untold.clear()
 
     def _end_turn(self) -> None:
         marked, self._marked = self._marked, {}
-        self.before_telling()
+        try:
+            self.before_telling()
+        except Exception:
+            _log.exception(_UNTOLD)
+            self._try_again(*marked)
+            return
         with self.cork:
             for appender in marked:
                 if appender.log in self._busy:
@@ -95,21 +113,34 @@ class Writer:
                 else:
                     self._write(appender)
 
+    def _try_again(self, *appenders: Appender) -> None:
+        """Mark these again after a while: an error of this program, or a lack of memory, came between."""
+        if not self._untold:
+            self._loop.call_later(RETRY_S, self._mark_untold)
+        self._untold.update(dict.fromkeys(appenders))
+
+    def _mark_untold(self) -> None:
+        untold, self._untold = self._untold, {}
+        for appender in untold:
+            self.mark(appender)
+
     def _write(self, appender: Appender) -> None:
         try:
             job = appender.log.begin_write()
-            if job is None:
-                appender.written(0)
-            elif not job.prefers_thread:
-                job.run()
-                self._finish(appender, job)
-            else:
-                future = self._busy[appender.log] = self._disk.submit(job.run)
-                future.add_done_callback(partial(self._written, appender, job, self._clock.monotonic()))
         except LogStorageError as error:
             self._fail(appender, error)
+            return
+        if job is None:
+            self._tell(appender, 0)
+        elif not job.prefers_thread:
+            job.run()
+            self._finish(appender, job)
+        else:
+            written = partial(self._written, appender, job, self._clock.monotonic())
+            future = self._busy[appender.log] = self._disk.submit(job.run)
+            future.add_done_callback(written)
 
-    def _finish(self, appender: Appender, job: WriteJob) -> None:
+    def _finish(self, appender: Appender, job: WriteJob, *, may_tell: bool = True) -> None:
         try:
             appender.log.finish_write(job)
         except LogStorageError as error:
@@ -117,9 +148,17 @@ class Writer:
         else:
             if self.outages:
                 self.outages.written(parent_of(appender.log.directory))
-            appender.written(job.size)
+            if may_tell:
+                self._tell(appender, job.size)
             if job.rolls:
                 self._flush(appender)
+
+    def _tell(self, appender: Appender, size: int) -> None:
+        try:
+            appender.written(size)
+        except Exception:
+            _log.exception(_UNTOLD)
+            self._try_again(appender)
 
     def _written(self, appender: Appender, job: WriteJob, began: float, future: "asyncio.Future[None]") -> None:
         del self._busy[appender.log]
@@ -127,28 +166,37 @@ class Writer:
             self.flush_time.observe((self._clock.monotonic() - began) * 1000)
         if self._killed or future.cancelled():
             return
-        future.result()
-        self.before_telling()
+        _take_error(job, future)
+        may_tell = True
+        try:
+            self.before_telling()
+        except Exception:
+            may_tell = False
+            _log.exception(_UNTOLD)
+            self._try_again(appender)
         with self.cork:
-            self._finish(appender, job)
+            self._finish(appender, job, may_tell=may_tell)
             following = self._next.pop(appender.log, None)
-            if following is not None:
+            if following is not None and may_tell:
                 self._write(following)
+            elif following is not None:
+                self.mark(following)
 
     def _flush(self, appender: Appender) -> None:
         """Sync what the log has finished, on the background thread, as Kafka does when a segment ends."""
         job = appender.log.begin_flush()
         if job is not None:
+            flushed = partial(self._flushed, appender, job, self._clock.monotonic())
             future = self._disk.submit(job.run, background=True)
             self._flushes.add(future)
-            future.add_done_callback(partial(self._flushed, appender, job, self._clock.monotonic()))
+            future.add_done_callback(flushed)
 
     def _flushed(self, appender: Appender, job: FlushJob, began: float, future: "asyncio.Future[None]") -> None:
         self._flushes.discard(future)
         self.flush_time.observe((self._clock.monotonic() - began) * 1000)
         if self._killed or future.cancelled():
             return
-        future.result()
+        _take_error(job, future)
         try:
             appender.log.finish_flush(job)
         except LogStorageError as error:
@@ -157,10 +205,24 @@ class Writer:
     def _fail(self, appender: Appender, error: LogStorageError) -> None:
         if error.is_passing:  # of another, the log has said that it stopped
             self.outages.refused(parent_of(appender.log.directory), str(error))
-        appender.failed(error)
-        following = self._next.pop(appender.log, None)
-        if following is not None and following is not appender:
-            following.failed(error)
+        following = self._next.pop(appender.log, appender)
+        for each in {appender: None, following: None}:
+            try:
+                each.failed(error)
+            except Exception:
+                _log.exception(_UNTOLD)
+                self._try_again(each)
+            if error.is_passing:
+                self.mark(each)  # somebody may wait for what was written before, and nothing else would tell
+
+
+def _take_error(job: WriteJob | FlushJob, future: "asyncio.Future[None]") -> None:
+    """Let the job have the error of the thread that it was for, if it did not run. Raises what ends a process."""
+    error = future.exception()
+    if isinstance(error, Exception):
+        job.error = error
+    elif error is not None:
+        raise error
 
 
 def _nothing() -> None:

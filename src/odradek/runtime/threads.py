@@ -1,0 +1,97 @@
+"""Threads for work that blocks, where the system may have no room for another one."""
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Final, TypeVar, cast
+
+T = TypeVar("T")
+_NO_THREAD: Final = "the system starts no thread"
+
+
+class LazyThread:
+    """One thread that does what is submitted, in order; it starts with the first piece of work."""
+
+    def __init__(self, name: str, *, begin: Callable[[], None] | None = None) -> None:
+        """`begin` is called on the thread before anything else."""
+        self._executor = ThreadPoolExecutor(1, name, initializer=begin)
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Return a future of the running loop. Its error is `OSError` EAGAIN if no thread starts: `work` is not run."""
+        loop = asyncio.get_running_loop()
+        queued = [work]
+        try:
+            return loop.run_in_executor(self._executor, lambda: queued.pop()())
+        except (RuntimeError, MemoryError) as error:
+            queued.clear()  # the executor keeps what it could start no thread for, and would run it with the next
+            future: asyncio.Future[T] = loop.create_future()
+            is_memory = isinstance(error, MemoryError)
+            future.set_exception(error if is_memory else OSError(errno.EAGAIN, f"{_NO_THREAD}: {error}"))
+            return future
+
+
+_Outcome = tuple[T | None, BaseException | None]
+"""What a piece of work returned or raised."""
+
+
+def run_lanes(lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+    """See `runtime.Disk.run_lanes`."""
+    queues = [deque(lane) for lane in lanes]
+    outcomes: SimpleQueue[_Outcome[T]] = SimpleQueue()
+    started: list[Thread] = []
+    without_thread: list[deque[Callable[[], T]]] = []
+    expected = 0
+    try:
+        for queue in queues:
+            size = len(queue)
+            crew = [
+                Thread(target=_work_off, args=(queue, outcomes), name="odradek-disk") for _ in range(min(threads, size))
+            ]
+            running = [thread for thread in crew if _has_started(thread)]
+            started += running
+            if running:
+                expected += size
+            else:
+                without_thread.append(queue)
+        for _ in range(expected):
+            result, error = outcomes.get()
+            if error is not None:
+                raise error
+            yield cast("T", result)
+        for queue in without_thread:
+            while queue:
+                yield queue.popleft()()
+    finally:
+        for queue in queues:
+            queue.clear()
+        for thread in started:
+            thread.join()
+
+
+def _work_off(queue: deque[Callable[[], T]], outcomes: "SimpleQueue[_Outcome[T]]") -> None:
+    """Do what is in `queue`, from which other threads take work too."""
+    while queue:
+        with suppress(IndexError):  # another thread has taken the last one
+            work = queue.popleft()
+            outcomes.put(_outcome_of(work))
+
+
+def _outcome_of(work: Callable[[], T]) -> _Outcome[T]:
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
+
+
+def _has_started(thread: Thread) -> bool:
+    """Start a thread; whether the system has room for it."""
+    try:
+        thread.start()
+    except (RuntimeError, MemoryError):
+        return False
+    return True

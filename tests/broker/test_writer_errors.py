@@ -1,0 +1,205 @@
+"""Errors in the writer that are not the disk's: appends fail or go on, and nothing waits for ever."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from odradek.broker.replication.partition import Partition
+from odradek.log import Log
+from odradek.model import ErrorCode
+
+LARGE = 100_000
+
+
+async def produced(client: Any, world: Any, *, partition: int = 0, size: int = 10) -> ErrorCode:
+    async with asyncio.timeout(10):
+        return (await client.produce("t", world.batch(b"a" * size), partition=partition)).error_code
+
+
+async def values(client: Any, world: Any, partition: int = 0) -> int:
+    return len(world.values((await client.fetch("t", 0, partition=partition)).records))
+
+
+def test_a_write_that_finds_no_thread_is_refused_and_the_next_one_taken(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        assert await produced(client, world) == ErrorCode.none
+        world.runtime.disk.has_threads = False
+        for _ in range(2):
+            assert await produced(client, world, size=LARGE) == ErrorCode.kafka_storage_error
+        assert await produced(client, world) == ErrorCode.none, "small writes need no thread"
+        world.runtime.disk.has_threads = True
+        assert await produced(client, world, size=LARGE) == ErrorCode.none
+        assert await values(client, world) == 3
+        assert broker.partitions.offline_count == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
+def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(play: Any, size: int) -> None:
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, other = await world.client(), await world.client()
+        await client.create_topic("t", partitions=2)
+        world.runtime.disk.fail_next("append", KeyError("oh"), path_end="t-0/00000000000000000000.log")
+        codes = await asyncio.gather(produced(client, world, size=size), produced(other, world, partition=1, size=size))
+        assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
+        assert await produced(client, world) == ErrorCode.kafka_storage_error
+        assert await produced(other, world, partition=1) == ErrorCode.none
+
+    play(scene)
+
+
+def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Log._new_write
+
+    def fail(log: Log) -> object:
+        if log.directory.endswith("t-0"):
+            raise KeyError("oh")
+        return original(log)
+
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, other = await world.client(), await world.client()
+        await client.create_topic("t", partitions=2)
+        monkeypatch.setattr(Log, "_new_write", fail)
+        codes = await asyncio.gather(produced(client, world), produced(other, world, partition=1))
+        assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
+def test_appenders_that_could_not_be_told_are_told_later(
+    play: Any, monkeypatch: pytest.MonkeyPatch, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    original, errors = Partition.written, [MemoryError()]
+
+    def fail_once(partition: Partition, size: int) -> None:
+        if partition.topic_partition.partition == 0 and errors:
+            raise errors.pop()
+        original(partition, size)
+
+    async def scene(world: Any) -> None:
+        await world.broker()
+        client, other = await world.client(), await world.client()
+        await client.create_topic("t", partitions=2)
+        monkeypatch.setattr(Partition, "written", fail_once)
+        codes = await asyncio.gather(produced(client, world, size=size), produced(other, world, partition=1, size=size))
+        assert codes == [ErrorCode.none, ErrorCode.none]
+        assert not errors
+        assert "the writer met an error, and tries again" in caplog.text
+
+    play(scene)
+
+
+@pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
+def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: Any, size: int) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        writer, calls = broker.partitions.writer, 0
+        check = writer.before_telling
+
+        def fail() -> None:
+            nonlocal calls
+            calls += 1
+            raise MemoryError
+
+        writer.before_telling = fail
+        waiting = asyncio.ensure_future(produced(client, world, size=size))
+        await asyncio.sleep(5)
+        assert not waiting.done()
+        assert 3 < calls < 10
+        writer.before_telling = check
+        assert await waiting == ErrorCode.none
+
+    play(scene)
+
+
+def test_a_client_that_cannot_be_answered_is_no_reason_to_forget_the_others(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t")
+        partition = broker.partitions.led("t", 0)
+
+        def fail(error: object) -> None:
+            raise KeyError("oh")
+
+        partition.when_reached(1, acks=-1, waiter=fail)
+        assert await produced(client, world) == ErrorCode.none
+        partition.when_reached(2, acks=-1, waiter=fail)
+        world.runtime.disk.fail_next("append", KeyError("oh"), path_end=".log")
+        assert await produced(client, world) == ErrorCode.kafka_storage_error
+
+    play(scene)
+
+
+def test_a_sync_that_finds_no_thread_is_done_later(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker(log_flush_offset_checkpoint_interval_ms=1000)
+        client = await world.client()
+        await client.create_topic("t", config={"segment.bytes": "2000", "retention.ms": "-1"})
+        log = broker.partitions.led("t", 0).log
+        disk = world.runtime.disk
+        disk.has_threads = False
+        for _ in range(4):
+            assert await produced(client, world, size=900) == ErrorCode.none
+        await asyncio.sleep(3)
+        assert log.recovery_point == 0
+        disk.has_threads = True
+        await asyncio.sleep(3)
+        assert log.recovery_point == log.segment_base_offsets[-1] > 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("shortage", "short", "enough"), [("has_threads", False, True), ("most_open_files", 0, None)])
+def test_a_broker_that_meets_a_shortage_stops_cleanly_when_it_is_over(
+    play: Any, shortage: str, short: object, enough: object
+) -> None:
+    async def scene(world: Any) -> None:
+        broker = await world.broker()
+        client = await world.client()
+        await client.create_topic("t", config={"segment.bytes": "200000"})
+        disk = world.runtime.disk
+        for number in range(6):
+            setattr(disk, shortage, enough if number % 2 else short)
+            for size in (900, LARGE):
+                await produced(client, world, size=size)
+        setattr(disk, shortage, enough)
+        async with asyncio.timeout(60):
+            await broker.stop()
+        again = await world.broker()
+        assert again.logs.were_closed
+
+    play(scene)
+
+
+def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(play: Any) -> None:
+    """A periodic look at its name finds no descriptor: nothing has failed."""
+
+    async def scene(world: Any) -> None:
+        broker = await world.broker(log_flush_offset_checkpoint_interval_ms=1000)
+        client = await world.client()
+        await client.create_topic("t", config={"retention.ms": "-1"})
+        assert await produced(client, world) == ErrorCode.none
+        world.runtime.disk.most_open_files = 0
+        for _ in range(5):
+            await asyncio.sleep(1)
+            assert await produced(client, world) == ErrorCode.none
+        assert not broker.logs.offline_directories
+        world.runtime.disk.most_open_files = None
+        await asyncio.sleep(3)
+        assert await values(client, world) == 6
+        assert not broker.failed.is_set()
+
+    play(scene)

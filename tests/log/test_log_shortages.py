@@ -1,12 +1,14 @@
 """A lack of descriptors, memory or threads, and errors that nobody expects: a log goes on after them, or it stops."""
 
 import errno
+import random
 from collections.abc import Callable
 
 import pytest
 
-from odradek.log import Log, LogConfig, LogStorageError
+from odradek.log import Log, LogConfig, LogManager, LogStorageError
 from odradek.log.segment import Segment
+from odradek.model import StorageError
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk, Survival
@@ -263,3 +265,35 @@ def test_retention_without_a_descriptor_leaves_snapshots_for_later() -> None:
     disk.most_open_files = None
     assert log.delete_old_segments(NOW + 9999) == 1
     assert [name for name in disk.list("/data/t-0") if name.endswith(".snapshot")] == [f"{4:020}.snapshot"]
+
+
+def test_a_directory_that_cannot_be_looked_at_without_a_descriptor_ends_the_start_and_is_not_offline() -> None:
+    """With its logs offline, the others would be led by brokers that lack what it has."""
+    disk = MemoryDisk()
+    LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(1)).open(NOW)
+    disk.kill()
+    disk.most_open_files = 2
+    again = LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(1))
+    with pytest.raises(StorageError, match=r"/a cannot be looked at: .*Too many open files.* \(ulimit -n\)"):
+        again.open(NOW)
+    assert not again.offline_directories
+
+
+def test_a_truncation_without_a_descriptor_is_asked_for_again() -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=200)
+    for _ in range(5):
+        append(log)
+        log.write()
+    log.close_files()
+    disk.most_open_files = 0
+    with pytest.raises(LogStorageError) as caught:
+        log.truncate(2)
+    assert caught.value.is_passing
+    assert log.failure is None
+    disk.most_open_files = None
+    log.truncate(2)
+    assert offsets(log) == [0, 1]
+    assert append(log) == 2
+    log.write()
+    assert recovered(disk) == [0, 1, 2]

@@ -1,5 +1,7 @@
 """A disk that fills up under everything that a broker does, and has room again (M1): nobody has to come.
 
+The same scene is played with a process that runs out of descriptors or threads.
+
 What is acknowledged meanwhile is kept, and what is refused leaves nothing behind that hinders what comes later.
 """
 
@@ -13,6 +15,7 @@ from world import World, until
 from odradek.clients import Admin, Consumer, Producer
 from odradek.model import OdradekError, TopicPartition
 from odradek.testing import Survival
+from odradek.testing.disk import MemoryDisk
 
 CONFIG = {
     "auto.create.topics.enable": "false",
@@ -105,12 +108,40 @@ async def read_keys(world: World, topic: str) -> dict[TopicPartition, dict[bytes
     return found
 
 
+def begin_shortage(disk: MemoryDisk, shortage: str) -> None:
+    kind, _, left = shortage.partition(" ")
+    match kind:
+        case "room":
+            disk.capacity_bytes = disk.used_bytes() + int(left)
+        case "descriptors":
+            disk.most_open_files = max(disk.open_files + int(left), 0)
+        case "threads":
+            disk.has_threads = False
+
+
+def end_shortage(disk: MemoryDisk) -> None:
+    disk.capacity_bytes = disk.most_open_files = None
+    disk.has_threads = True
+
+
 @pytest.mark.parametrize("end", ["goes on", "stopped", "killed", "power cut"])
 @pytest.mark.parametrize("brokers", [1, 3])
 @pytest.mark.parametrize("room", [0, 150, 2500])
 def test_everything_that_a_full_disk_hindered_is_done_when_there_is_room(
     seed: int, room: int, brokers: int, end: str
 ) -> None:
+    play_shortage(seed, f"room {room}", brokers, end)
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+@pytest.mark.parametrize(
+    "shortage", ["descriptors -9999", "descriptors -3", "descriptors 0", "descriptors 2", "threads"]
+)
+def test_everything_that_a_shortage_hindered_is_done_when_it_is_over(seed: int, shortage: str, brokers: int) -> None:
+    play_shortage(seed, shortage, brokers, "goes on")
+
+
+def play_shortage(seed: int, shortage: str, brokers: int, end: str) -> None:
     async def scene(world: World) -> None:
         await until(lambda: all(len(broker.image.brokers) == brokers for broker in world.running.values()))
         disk = world.simulation.disk(world.hosts[0])
@@ -123,11 +154,11 @@ def test_everything_that_a_full_disk_hindered_is_done_when_there_is_room(
             await users.create("squeezed", **{"cleanup.policy": "compact"})
             consumer.assign([TopicPartition("old", 0)])
             await users.try_everything()
-            disk.capacity_bytes = disk.used_bytes() + room
+            begin_shortage(disk, shortage)
             await users.try_everything()
             await interrupt(world, end)
             await users.try_everything()
-            disk.capacity_bytes = None
+            end_shortage(disk)
             await asyncio.sleep(60)
             check_that_all_is_well(world)
             await users.create("last")

@@ -36,11 +36,15 @@ class LazyThread:
 
 
 _Outcome = tuple[T | None, BaseException | None]
-"""What a piece of work returned or raised."""
+"""The result of a piece of work, or its error."""
 
 
 def run_lanes(lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-    """See `runtime.Disk.run_lanes`."""
+    """Run all work, at most `threads` at a time of each lane; yield results as they come, raise the first error.
+
+    A lane for which the system starts no thread is worked off by the caller, after the others. Work that has not
+    started when the caller stops iterating is dropped.
+    """
     queues = [deque(lane) for lane in lanes]
     outcomes: SimpleQueue[_Outcome[T]] = SimpleQueue()
     started: list[Thread] = []

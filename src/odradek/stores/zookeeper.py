@@ -286,7 +286,11 @@ class ZookeeperStore(SingleOperations):
         if not self._closed:
             self._end()
             if self._loop is not None:
-                await asyncio.to_thread(self._stop_client)
+                try:
+                    await asyncio.to_thread(self._stop_client)
+                except RuntimeError as error:
+                    _log.warning("the session with ZooKeeper ends without saying so: %s", error)
+                    self._drop_client()
 
     def abandon(self) -> None:
         """Close without ending the session; the ensemble expires it after its time-out."""

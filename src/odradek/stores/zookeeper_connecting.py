@@ -48,7 +48,8 @@ def retry_unexpected_errors(client: KazooClient) -> None:
         except ForceRetryError:
             raise
         except Exception as error:
-            _log.exception("the connection to ZooKeeper failed; looking for another")
+            is_unforeseen = not isinstance(error, OSError)
+            _log.error("the connection to ZooKeeper failed, looking for another: %s", error, exc_info=is_unforeseen)
             raise ForceRetryError("Reconnecting") from error
 
     client._connection._connect_loop = connect_with_retries

@@ -1,7 +1,8 @@
 """From a frame to its handler, and from what that gives to a reply.
 
-A handler is imported when its API is first asked for. What a client sends wrongly, or a bug of ours, costs that
-connection and one entry in the log; nothing that a handler raises passes through here.
+A handler is imported when its API is first asked for, with all that its answers need. What a client sends wrongly, or
+a bug of ours, costs that connection and one entry in the log; nothing that a handler raises passes through here. An
+import for which the process has no descriptor costs that, too: it is tried again when the client asks again.
 """
 
 import asyncio
@@ -13,12 +14,13 @@ from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, decoded_bytes
 from odradek.broker.serving.responses import frame as to_frame
 from odradek.broker.serving.responses import message_frame
+from odradek.log.errors import is_out_of_descriptors
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.api_versions import encode_api_versions_response
 from odradek.protocol.headers import RequestHeader, decode_request_header
 from odradek.protocol.messages import decode_request as decode
-from odradek.protocol.messages import metered_request_decoder
+from odradek.protocol.messages import metered_request_decoder, response_encoder
 from odradek.protocol.primitives import Meter
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _LONGEST_CLIENT_ID: Final = 100
 """Characters of a client id that a log line repeats."""
 Handler = Callable[["Broker", RequestContext, memoryview], Reply]
+_TOO_MANY_FILES: Final = "Too many open files"
+_NO_DESCRIPTOR: Final = "the process can open no more files (ulimit -n)"
 
 
 class Dispatcher:
@@ -59,7 +63,10 @@ class Dispatcher:
         except KafkaError as error:
             connection.close(f"{_describe(header)}{error}")
         except Exception as error:
-            connection.exception(f"{_describe(header)}failed", error)
+            if _is_out_of_descriptors(error):
+                connection.close(f"{_describe(header)}{_NO_DESCRIPTOR}: {error}")
+            else:
+                connection.exception(f"{_describe(header)}failed", error)
         return NO_REPLY
 
     def answer_later(
@@ -91,10 +98,11 @@ class Dispatcher:
                 reply.refuse(f"{_describe(context.header)}given up: the broker stops")
             elif (error := task.exception()) is None:
                 reply.complete(task.result())
+            elif isinstance(error, KafkaError):
+                reply.refuse(f"{_describe(context.header)}{error}")
+            elif _is_out_of_descriptors(error):
+                reply.refuse(f"{_describe(context.header)}{_NO_DESCRIPTOR}: {error}")
             else:
-                if isinstance(error, KafkaError):
-                    reply.refuse(f"{_describe(context.header)}{error}")
-                    return
                 context.session.connection.exception(f"{_describe(context.header)}failed", error)
                 reply.complete(NO_REPLY)
 
@@ -128,6 +136,7 @@ class Dispatcher:
         key = api.key
         broker = self._broker
         metered_request_decoder(key, version)
+        response_encoder(key, version)  # now: what is done must not go without an answer
 
         def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
             if broker.server.meter is not None:
@@ -171,6 +180,11 @@ def _unserved(api: Api | None, header: RequestHeader, session: Session) -> str:
         reason = f"this broker serves versions {api.served.start} to {api.served.stop - 1} of this API"
     software = session.client_software or "unknown client software"
     return f"{reason}; sent by {software}, client id {(header.client_id or '')[:_LONGEST_CLIENT_ID]!r}"
+
+
+def _is_out_of_descriptors(error: BaseException) -> bool:
+    """Whether an import, or something else, lacked a descriptor; the loader of a library gives no number."""
+    return is_out_of_descriptors(error) or (isinstance(error, ImportError) and _TOO_MANY_FILES in str(error))
 
 
 def _describe(header: RequestHeader | None) -> str:

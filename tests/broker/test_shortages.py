@@ -1,6 +1,8 @@
-"""Errors in the writer that are not the disk's: appends fail or go on, and nothing waits for ever."""
+"""Errors that are not the disk's, and a lack of descriptors, memory or threads: nobody waits for ever or is offline."""
 
 import asyncio
+import errno
+import importlib
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from odradek.broker.replication.partition import Partition
 from odradek.log import Log
 from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
 
 LARGE = 100_000
 
@@ -203,3 +206,32 @@ def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(play: Any)
         assert not broker.failed.is_set()
 
     play(scene)
+
+
+def test_a_handler_that_cannot_be_imported_for_lack_of_a_descriptor_is_imported_later(
+    play: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors: list[Exception] = [
+        OSError(errno.EMFILE, "Too many open files", "list_groups.py"),
+        ImportError("libz.so: cannot open shared object file: Too many open files"),
+    ]
+    original = importlib.import_module
+
+    def import_module(name: str, package: str | None = None) -> Any:
+        if name.endswith(".list_groups") and errors:
+            raise errors.pop()
+        return original(name, package)
+
+    async def scene(world: Any) -> None:
+        await world.broker()
+        monkeypatch.setattr(importlib, "import_module", import_module)
+        for _ in range(2):
+            client = await world.client()
+            assert await client.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []}) is None
+        client = await world.client()
+        assert (await client.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []})).groups == ()
+
+    caplog.set_level("INFO", "odradek")
+    play(scene)
+    assert caplog.text.count("LIST_GROUPS version 4: the process can open no more files (ulimit -n)") == 2
+    assert not [record for record in caplog.records if record.exc_info]

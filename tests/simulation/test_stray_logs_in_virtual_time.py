@@ -21,6 +21,8 @@ from odradek.model import OdradekError, TopicPartition
 BROKERS: Final = range(3)
 TOPICS: Final = ("a", "b", "c")
 KEPT: Final = "kept"
+MOVED: Final = "moved"
+"""Never deleted: nothing tells of a replica that is moved away, and then deleted, without its broker."""
 CONFIG: Final = {"log.segment.delete.delay.ms": "5000", "log.flush.offset.checkpoint.interval.ms": "1000"}
 PATIENCE_S: Final = 300.0
 
@@ -61,7 +63,7 @@ class Administrator:
             await admin.delete_topics([name])
 
     async def _move(self) -> None:
-        key = TopicPartition(self.chance.choice(TOPICS), self.chance.choice((0, 1)))
+        key = TopicPartition(MOVED, self.chance.choice((0, 1)))
         replicas = self.chance.sample(BROKERS, self.chance.choice((1, 2)))
         self.note(f"move {key} to {replicas}")
         async with self._admin() as admin:
@@ -126,6 +128,7 @@ def play(seed: int, deeds: int) -> None:
         await until(lambda: all(len(broker.image.brokers) == len(BROKERS) for broker in world.running.values()))
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.create_topic(KEPT, partitions=1, replication_factor=3)
+            await admin.create_topic(MOVED, partitions=2, replication_factor=2)
         values = [b"%d" % number for number in range(10)]
         async with world.producer("writer") as producer:
             for value in values:

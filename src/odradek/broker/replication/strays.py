@@ -48,6 +48,8 @@ class StrayLogs:
         self._clock = clock
         self._image = image
         self._looking: asyncio.Task[None] | None = None
+        self._removing: set[UUID | None] = set()
+        """Topics whose stray logs are on their way out: their notes stay until a start that finds none."""
 
     def look(self) -> None:
         """Begin to look for stray logs, unless that is going on."""
@@ -80,6 +82,7 @@ class StrayLogs:
                 continue  # a command came meanwhile
             topic = topics.get(key.topic)
             if topic_id in notes:
+                self._removing.add(topic_id)
                 self._delete(key, "its topic was deleted while this broker was away", is_stray=True)
             elif self._is_another(topic_id, topic):
                 self._delete(key, "its topic was deleted, and there is another one of the name", is_stray=True)
@@ -89,12 +92,13 @@ class StrayLogs:
                 left.append(str(key))
         for folder, (key, found_id) in aside.items():
             if found_id in notes or self._is_another(found_id, topics.get(key.topic)):
+                self._removing.add(found_id)
                 self._logs.remove_stray(folder, self._clock.now_ms())
         if left:
             some = ", ".join(sorted(left)[:_MOST_NAMED])
             _log.warning("%d logs are of topics that are not in the metadata, and are left alone: %s", len(left), some)
         here = {*self._logs.topic_ids.values(), *(found_id for _, found_id in aside.values()), *suspects.values()}
-        for topic_id in notes - here:
+        for topic_id in notes - here - self._removing:
             with suppress(NoNode):
                 await self._store.delete(paths.deleted_replica(self._broker_id, topic_id))
 

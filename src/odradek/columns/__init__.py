@@ -1,10 +1,9 @@
-"""Record batches to Arrow columns and back, without an object per record.
+"""Conversion of record batches to Arrow columns and back, without an object per record.
 
-`decode_batches` and `iterate_columns` read what brokers send; `encode_columns` writes what they take, and
-`key_partitions` says where keyed rows go. The loops over records are compiled by numba when first called, and kept on
-disk. This is the only room beside the clients' Arrow face, `spark` and `lab` that knows pyarrow and numba; they are
-imported with the first name that is asked for, so that a broker which compacts gets by without them
-(`compaction_code`).
+`decode_batches` and `iterate_columns` read fetched batches; `encode_columns` writes batches to produce, and
+`key_partitions` partitions keyed rows. numba compiles the loops over records at their first call and caches them on
+disk. Only this room, the clients' Arrow functions, `spark` and `lab` use pyarrow and numba; both are imported at the
+first access to a name, so that a broker that compacts does not need them (`compaction_code`).
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""A broker's look into records, compiled by numba: whether all of them are fine, and their greatest timestamp.
+"""The broker's validation of records, compiled by numba: whether all are valid, and their greatest timestamp.
 
-What is not plainly fine is left to `log.batch_contents`, which does the same in Python and says what is wrong, or that
-nothing is: numbers that no client writes are not worth a second opinion here.
+Batches that are not certainly valid, such as those with unusually long varints, are left to `log.batch_contents`,
+which validates in Python and names the error, if there is one.
 """
 
 from typing import Any, Final
@@ -16,27 +16,27 @@ OUT_OF_SEQUENCE: Final = 1
 
 _NO_TIMESTAMP: Final = -1
 _LONG: Final = 1 << 61
-"""The sum of two numbers below it has 64 bits."""
+"""The sum of two smaller numbers fits into 64 bits."""
 _LOST: Final = 1 << 62
 
 
 @njit
 def _int(position: int, end: int) -> tuple[int, int]:
-    """`(value, position after it)` of a number of up to four bytes, of which Kafka reads all bits."""
+    """Return `(value, position after it)` of a varint of at most four bytes, of which Kafka reads all bits."""
     value, after = varint(position, end)
     return value, after if after - position <= 4 else _LOST
 
 
 @njit
 def _part(position: int, end: int) -> tuple[int, int]:
-    """`(length, position after it)` of a key, a value or the like; a negative length is a null."""
+    """Return `(length, position after it)` of a length-prefixed field; a negative length is null."""
     length, position = _int(position, end)
     return length, position + max(length, 0) if length <= end - position else _LOST
 
 
 @njit
 def _headers_end(position: int, end: int) -> int:
-    """The position after a record's headers."""
+    """Return the position after a record's headers."""
     count, position = _int(position, end)
     if count < 0:
         return _LOST
@@ -50,7 +50,7 @@ def _headers_end(position: int, end: int) -> int:
 
 @njit
 def check(table: Any) -> tuple[int, int]:
-    """`(NOT_FINE, IN_SEQUENCE or OUT_OF_SEQUENCE, greatest timestamp)` of records; `table` is `check_section`'s."""
+    """Return `(NOT_FINE, IN_SEQUENCE or OUT_OF_SEQUENCE, greatest timestamp)`; `table` is `check_section`'s."""
     position, size, count, base_timestamp, earliest, latest, needs_keys = table
     end = position + size
     state, largest = IN_SEQUENCE, _NO_TIMESTAMP
@@ -83,7 +83,10 @@ def check(table: Any) -> tuple[int, int]:
 def check_section(
     data: bytes, count: int, base_timestamp: int, earliest: int, latest: int, *, needs_keys: bool
 ) -> tuple[int, bool] | None:
-    """`(greatest timestamp in ms, whether the offset deltas count from 0)`; None if it may not be fine."""
+    """Return `(greatest timestamp in ms, whether the offset deltas count from 0)`.
+
+    None if the records may be invalid.
+    """
     if not -_LONG <= base_timestamp <= _LONG:
         return None
     table = (address(data), len(data), count, base_timestamp, earliest, latest, int(needs_keys))

@@ -1,4 +1,4 @@
-"""Record batches to Arrow columns: what a Spark task and `poll_arrow` read."""
+"""Decoding of record batches to Arrow columns, for Spark tasks and `poll_arrow`."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, NamedTuple
@@ -24,9 +24,9 @@ _MOST_DELTA: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """Which columns, in which order; only what is asked for is copied.
+    """The columns to decode, in order; others are not copied.
 
-    `timestamp_type` is 0 for the producer's time, 1 for the broker's. Spark's timestamps are `us`, Kafka's are `ms`.
+    `timestamp_type` is 0 for the producer's time, 1 for the broker's. Spark's timestamps are in `us`, Kafka's in `ms`.
     """
 
     names: tuple[str, ...] = COLUMNS
@@ -39,7 +39,7 @@ class RecordColumns:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow's schema; every column is nullable, as Spark wants it. Timestamps are in UTC."""
+        """Arrow's schema; every column is nullable, as in Spark. Timestamps are in UTC."""
         types = {
             "key": pa.binary(),
             "value": pa.binary(),
@@ -57,7 +57,7 @@ DEFAULT_COLUMNS: Final = RecordColumns()
 
 
 class _Section(NamedTuple):
-    """A batch's records, decompressed; `place` is the address of their first byte."""
+    """A batch's decompressed records; `place` is the address of their first byte."""
 
     header: BatchHeader
     place: int
@@ -76,13 +76,13 @@ def decode_batches(
     check_crcs: bool = True,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> pa.RecordBatch:
-    """The records of all whole batches in `buffer` whose offsets are in `[from_offset, up_to_offset)`.
+    """Return the records of all complete batches in `buffer` with offsets in `[from_offset, up_to_offset)`.
 
-    Control batches are left out. `batches`, of `iterate_batches`' kind, says which others are to be decoded, for
-    instance those that no transaction aborted; None means all. `max_bytes` bounds one batch decompressed.
+    Control batches are skipped. `batches`, in the form of `iterate_batches`, selects the others, for instance those
+    that no transaction aborted; None: all. `max_bytes` limits one decompressed batch.
 
-    Raises `CorruptBatchError`; and `KafkaError` RECORD_LIST_TOO_LARGE for more than 2 GiB, Arrow's limit for one
-    column: `iterate_columns` has no such limit.
+    Raises `CorruptBatchError`, and `KafkaError` RECORD_LIST_TOO_LARGE for more than 2 GiB, Arrow's limit of a column;
+    `iterate_columns` has no such limit.
     """
     sections = list(_sections(buffer, batches, from_offset, up_to_offset, max_bytes, check_crcs=check_crcs))
     return _decode_sections(sections, columns, topic, partition, from_offset, up_to_offset)
@@ -101,9 +101,9 @@ def iterate_columns(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     chunk_bytes: int = _CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """`decode_batches` in pieces of about `chunk_bytes` of records, decompressed when their turn comes.
+    """Yield the result of `decode_batches` in chunks of about `chunk_bytes` of records, decompressed one at a time.
 
-    A piece that fits the processor's cache is decoded faster than one large one. Empty pieces are left out.
+    A chunk that fits the processor's cache is decoded faster than a large one. Empty chunks are skipped.
     """
     pending: list[_Section] = []
     size = 0
@@ -129,7 +129,7 @@ def _sections(
     *,
     check_crcs: bool,
 ) -> Iterator[_Section]:
-    """The decompressed records of every batch that is wanted."""
+    """Yield the decompressed records of every selected batch."""
     view = memoryview(buffer)
     start = address(view)
     for position, header in iterate_batches(view) if batches is None else batches:
@@ -145,7 +145,7 @@ def _sections(
             section = _Section(header, address(plain), plain)
         if not -MAX_OFFSET + _MOST_DELTA <= header.base_offset <= MAX_OFFSET - _MOST_DELTA:
             raise CorruptBatchError(f"a batch can't begin at offset {header.base_offset}")
-        # A record has seven bytes at least, so a number that lies can't ask for much memory.
+        # A record has seven bytes at least, so a forged count cannot allocate much memory.
         if not 0 <= header.record_count * kernel.MIN_RECORD_BYTES <= len(section.data):
             raise CorruptBatchError(
                 f"the batch at offset {header.base_offset} can't have {header.record_count} records"
@@ -154,7 +154,7 @@ def _sections(
 
 
 class _Bytes:
-    """A binary column that is being filled: ends, data and nulls, in memory of Arrow's."""
+    """A binary column under construction: ends, data and nulls, in Arrow's memory."""
 
     def __init__(self, rows: int, room: int) -> None:
         self._ends = pa.allocate_buffer(4 * (rows + 1), resizable=True)
@@ -164,11 +164,11 @@ class _Bytes:
 
     @property
     def column(self) -> tuple[int, int, int]:
-        """The addresses that the kernel writes to."""
+        """The addresses of `(ends, data, nulls)` for the kernel."""
         return self._ends.address, self._data.address, address(self._nulls.data)
 
     def finish(self, kind: pa.DataType, rows: int, size: int, null_count: int) -> pa.Array:
-        """The array of the first `rows`; memory beyond them is given back."""
+        """Return the array of the first `rows` and release the memory beyond them."""
         self._ends.resize(4 * (rows + 1), shrink_to_fit=True)
         self._data.resize(size, shrink_to_fit=True)
         valid = pa.py_buffer(~self._nulls) if null_count else None
@@ -244,7 +244,7 @@ def _table(sections: list[_Section]) -> Any:
 
 
 def _timestamp_types(sections: list[_Section], table: Any) -> Any:
-    """1 in the rows of every batch whose timestamps are the broker's."""
+    """Return 1 for each row of a batch with the broker's timestamps, else 0."""
     types = np.array([section.header.is_log_append_time for section in sections], np.int32)
     return np.repeat(types, np.diff(table[:, kernel.ROWS_END], prepend=0))
 
@@ -268,7 +268,7 @@ def _headers(places: Any, rows: int, count: int, size: int) -> pa.Array:
 
 
 def _text(data: pa.Array) -> pa.Array:
-    """Header keys as strings; what is no UTF-8 gets replacement characters, as Kafka's consumer does it."""
+    """Return header keys as strings; invalid UTF-8 gets replacement characters, as in Kafka's consumer."""
     text = pa.Array.from_buffers(pa.string(), len(data), data.buffers())
     try:
         text.validate(full=True)

@@ -1,7 +1,7 @@
-"""The walk over the records of many batches, compiled by numba: it fills Arrow's buffers and makes no object.
+"""The loop over the records of many batches, compiled by numba: it fills Arrow's buffers without creating objects.
 
-All positions are addresses. Nothing is read before it is proved to lie in its record, and its record in its batch: a
-varint that is cut or too long moves the position to `_LOST`, behind every end, where the next comparison fails.
+All positions are addresses. A byte is read only after it is proved to lie in its record, and the record in its batch:
+a truncated or overlong varint moves the position to `_LOST`, behind every end, so the next comparison fails.
 """
 
 from typing import Any, Final
@@ -11,16 +11,16 @@ import numpy as np
 
 from odradek.columns.memory import copy, load, store, store_int32
 
-# A row of the table per batch.
+# Columns of the table, which has one row per batch.
 SECTION: Final = 0
 SECTION_SIZE: Final = 1
 RECORD_COUNT: Final = 2
 BASE_OFFSET: Final = 3
 BASE_TIMESTAMP: Final = 4
 FIXED_TIMESTAMP: Final = 5
-"""1 if every record has the batch's greatest timestamp, which then stands in `BASE_TIMESTAMP`."""
+"""1 if every record has the batch's greatest timestamp, which is then in `BASE_TIMESTAMP`."""
 ROWS_END: Final = 6
-"""Filled by `decode`: the number of rows up to and including this batch's."""
+"""Written by `decode`: the number of rows up to and including this batch's."""
 TABLE_WIDTH: Final = 7
 
 MIN_RECORD_BYTES: Final = 7
@@ -32,17 +32,17 @@ _LAST_TIME: Final = (1 << 63) - 1
 
 
 def njit(function: Any) -> Any:
-    """Compile when first called, and keep the result on disk where there is a place for it."""
+    """Compile at the first call and cache the result on disk, if there is a writable directory."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        # Neither the package's folder nor the user's cache can be written to, as in some containers.
+        # Neither the package's directory nor the user's cache is writable, as in some containers.
         return numba.njit(nogil=True)(function)
 
 
 @njit
 def varint(position: int, end: int) -> tuple[int, int]:
-    """`(value, position after it)`, zigzag, at most ten bytes and 64 bits."""
+    """Return `(value, position after it)` of a zigzag varint of at most ten bytes and 64 bits."""
     if position >= end:
         return 0, _LOST
     byte = load(position)
@@ -65,9 +65,9 @@ def varint(position: int, end: int) -> tuple[int, int]:
 
 @njit
 def _time(base: int, delta: int, factor: int) -> tuple[int, bool]:
-    """`(time in the unit of the column, whether it is beyond 64 bits in ms)`; a finer unit ends where it ends."""
+    """Return `(time in the column's unit, whether it overflows 64 bits in ms)`; a finer unit saturates."""
     time = base + delta
-    is_beyond = ((base ^ time) & (delta ^ time)) < 0  # it has another sign than both
+    is_beyond = ((base ^ time) & (delta ^ time)) < 0  # its sign differs from both operands
     if factor > 1:
         last = _LAST_TIME // factor
         time = min(max(time, -last), last) * factor
@@ -76,10 +76,10 @@ def _time(base: int, delta: int, factor: int) -> tuple[int, bool]:
 
 @njit
 def _append(column: Any, row: int, size: int, place: int, length: int) -> tuple[int, int]:
-    """Copy a row's bytes to a column; `(its size now, nulls added)`.
+    """Copy a row's bytes to a column; return `(new size, nulls added)`.
 
-    A column is `(ends, data, bitmap of nulls)`, addresses all: arrays as arguments would have their references counted
-    at every call, which costs as much as all the rest (measured: 15 against 50 M records/s).
+    A column is `(ends, data, bitmap of nulls)`, as addresses: array arguments would be reference-counted at every
+    call, which costs as much as all the rest (measured: 15 against 50 M records/s).
     """
     ends, data, nulls = column
     added = 0
@@ -106,12 +106,12 @@ def decode(
     header_places: Any,
     result: Any,
 ) -> int:
-    """The number of rows, or -1 - b where batch b is malformed.
+    """Return the number of rows, or -1 - b if batch b is malformed.
 
-    `limits` is `(first offset wanted, first offset not wanted)`. `keys` and `values` are columns of `_append`'s
-    kind, with room for all that the sections hold; a column that is not wanted has no data, address 0.
-    `header_places`, of two columns, takes where a row's headers start and end; without rows they are not wanted.
-    `result` takes the numbers of null keys, null values, bytes of keys, bytes of values, headers, bytes of headers.
+    `limits` is `(first offset to decode, first offset after them)`. `keys` and `values` are columns as in `_append`,
+    with room for all bytes of the sections; a column that is not selected has address 0. `header_places`, of two
+    columns, receives the start and end of each row's headers, unless it has no rows. `result` receives the numbers of
+    null keys, null values, bytes of keys, bytes of values, headers, bytes of headers.
     """
     row = key_size = value_size = null_keys = null_values = header_count = header_bytes = added = 0
     first_wanted, first_unwanted = limits
@@ -131,7 +131,7 @@ def decode(
                 return -1 - batch
             value_length, value_at = varint(key_at + max(key_length, 0), record_end)
             headers_at = value_at + max(value_length, 0)
-            # One byte at least is left: the number of headers.
+            # At least one byte is left: the number of headers.
             if value_length >= record_end - value_at or headers_at >= record_end:
                 return -1 - batch
             position = record_end
@@ -152,7 +152,7 @@ def decode(
                 null_values += added
             if want_headers:
                 count, inside = varint(headers_at, record_end)
-                # A header takes two bytes at least, so a number that lies can't ask for much memory.
+                # A header takes two bytes at least, so a forged count cannot allocate much memory.
                 if count < 0 or count > (record_end - inside) >> 1:
                     return -1 - batch
                 header_places[row, 0] = headers_at
@@ -169,10 +169,10 @@ def decode(
 
 @njit
 def decode_headers(header_places: Any, rows: int, list_ends: Any, keys: Any, values: Any, result: Any) -> int:
-    """The number of headers in all rows, or -1 - r where row r's are malformed.
+    """Return the number of headers in all rows, or -1 - r if those of row r are malformed.
 
-    `keys` and `values` are as in `decode`. `result` takes the number of null values, the bytes of keys
-    and the bytes of values.
+    `keys` and `values` are as in `decode`. `result` receives the number of null values, the bytes of keys and the
+    bytes of values.
     """
     header = key_size = value_size = null_values = added = 0
     list_ends[0] = 0

@@ -1,4 +1,4 @@
-"""Arrow columns to record batches, and keys to partitions: what the Spark sink writes."""
+"""Encoding of Arrow columns as record batches, and partitioning of keys, for the Spark sink."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -13,20 +13,20 @@ from odradek.protocol.record_batch import HEADER_SIZE
 from odradek.protocol.records import NO_PRODUCER_ID, finish_batch
 
 DEFAULT_BATCH_BYTES: Final = 1_000_000
-"""A little less than the `max.message.bytes` of a broker that nobody configured."""
+"""Slightly below the default `max.message.bytes`."""
 _NO_ENDS: Final = np.empty(0, np.int32)
 _US_PER_MS: Final = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}
 
 
 class EncodedBatch(NamedTuple):
-    """A record batch as it travels, and how many rows are in it."""
+    """A record batch in wire format, and its number of rows."""
 
     batch: bytearray
     record_count: int
 
 
 class _Bytes(NamedTuple):
-    """A binary column as the kernel takes it: row i begins at `ends[i]`. `owner` keeps the buffers alive."""
+    """A binary column for the kernel: row i begins at `ends[i]`. `owner` keeps the buffers alive."""
 
     ends: Any
     data: int = 0
@@ -50,12 +50,12 @@ def encode_columns(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> Iterator[EncodedBatch]:
-    """The rows of `batch` as record batches of at most `max_bytes` each, before compression.
+    """Return the rows of `batch` as record batches of at most `max_bytes` each, before compression.
 
-    Columns, all optional, by name: `key` and `value` (binary or string), `timestamp` (any unit; null takes
-    `default_timestamp_ms`) and `headers` (list of struct of `key` and `value`). Others are not looked at. `rows` is a
-    numpy array with the row numbers to take, in order; None takes all. A row larger than `max_bytes` is a batch of its
-    own. With a `base_sequence`, each batch begins where the last one ended.
+    All columns are optional: `key` and `value` (binary or string), `timestamp` (any unit; null becomes
+    `default_timestamp_ms`) and `headers` (list of struct of `key` and `value`). Other columns are ignored. `rows` is a
+    numpy array of row numbers to encode, in order; None: all. A row larger than `max_bytes` becomes a batch of its
+    own. With a `base_sequence`, each batch continues the sequence of the last one.
 
     Raises `ValueError` for a header without a key, and pyarrow's errors for a column of another type.
     """
@@ -109,9 +109,9 @@ def encode_columns(
 
 
 def key_partitions(keys: pa.Array, partition_count: int) -> Any:
-    """The partition of every key by Kafka's rule, `(murmur2(key) & 0x7fffffff) % partition_count`; -1 for null keys.
+    """Return each key's partition by Kafka's rule, `(murmur2(key) & 0x7fffffff) % partition_count`; -1 for null keys.
 
-    An int32 numpy array; strings are hashed as UTF-8.
+    The result is an int32 numpy array; strings are hashed as UTF-8.
     """
     column = _binary(keys)
     partitions = np.empty(len(keys), np.int32)
@@ -140,14 +140,14 @@ def _binary(array: pa.Array | None) -> _Bytes:
 
 
 def _ends(buffer: pa.Buffer | None, array: pa.Array) -> Any:
-    """Where the rows of a possibly sliced array begin, and where the last one ends."""
+    """Return the start of each row of a possibly sliced array, and the end of the last one."""
     if buffer is None or not buffer.size:
         return np.zeros(1, np.int32)
     return np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
 
 
 def _headers(array: pa.Array | None) -> tuple[_Bytes, _Bytes, _Bytes]:
-    """`(lists, keys, values)`."""
+    """Return `(lists, keys, values)`."""
     if array is None:
         return _Bytes(_NO_ENDS), _Bytes(_NO_ENDS), _Bytes(_NO_ENDS)
     if not pa.types.is_list(array.type):
@@ -166,7 +166,7 @@ def _headers(array: pa.Array | None) -> tuple[_Bytes, _Bytes, _Bytes]:
 
 
 def _timestamps(batch: pa.RecordBatch, default_ms: int) -> Any:
-    """Every row's timestamp in ms."""
+    """Return every row's timestamp in ms."""
     column = _column(batch, "timestamp")
     if column is None:
         return np.full(batch.num_rows, default_ms, np.int64)
@@ -176,7 +176,7 @@ def _timestamps(batch: pa.RecordBatch, default_ms: int) -> Any:
         divisor, factor = 1, 1
     numbers = column.cast(pa.int64())
     if numbers.null_count:
-        # No timestamp is this far from now, so it can stand for null for a moment.
+        # No timestamp is this far from now, so it can represent null temporarily.
         numbers = numbers.fill_null(np.iinfo(np.int64).min)
     data = np.frombuffer(numbers.buffers()[1], np.int64)[numbers.offset : numbers.offset + len(numbers)]
     plain = data // divisor * factor

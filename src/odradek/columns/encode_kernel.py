@@ -1,6 +1,6 @@
-"""Rows of Arrow columns to the records of a batch, compiled by numba: the way back of `decode_kernel`.
+"""The loop from rows of Arrow columns to a batch's records, compiled by numba: the inverse of `decode_kernel`.
 
-A record's size is computed before anything of it is written, so the output is never left half a record.
+A record's size is computed before it is written, so no record is written partially.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ _LOGICAL_SHIFT: Final = (1 << 57) - 1
 
 @njit
 def varint_size(value: int) -> int:
-    """How many bytes `write_varint` takes for it."""
+    """Return the number of bytes of `write_varint`."""
     rest = (value << 1) ^ (value >> 63)
     size = 1
     while rest > 0x7F or rest < 0:
@@ -24,7 +24,7 @@ def varint_size(value: int) -> int:
 
 @njit
 def write_varint(place: int, value: int) -> int:
-    """Write a number, zigzag; the address after it."""
+    """Write a zigzag varint and return the address after it."""
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F or rest < 0:
         store(place, rest & 0x7F | 0x80)
@@ -36,7 +36,7 @@ def write_varint(place: int, value: int) -> int:
 
 @njit
 def _length(ends: Any, valid: int, first_bit: int, row: int) -> int:
-    """The length of a row's bytes; -1 for null and for a column that is not there."""
+    """Return the length of a row's bytes; -1 for null and for a missing column."""
     if ends.shape[0] == 0:
         return -1
     bit = first_bit + row
@@ -69,13 +69,13 @@ def encode(
     max_bytes: int,
     result: Any,
 ) -> int:
-    """Encode `rows[start:]` until `max_bytes` are full; the number of rows that were taken.
+    """Encode `rows[start:]` until `max_bytes` are full; return the number of encoded rows.
 
-    `ends` is the ends of (keys, values), `header_ends` those of headers' (keys, values), `header_lists` where each
-    row's headers begin; an array without items is a column that is not there. `places` is, for each of the four and
-    then for the lists: address of the data, address of the validity bitmap or 0, the bitmap's first bit. A first row
-    is taken whatever its size, unless it needs more than `room`: then none is, and `result[0]` says how much it needs.
-    `result` takes the size, the first timestamp and the greatest.
+    `ends` are the ends of (keys, values), `header_ends` those of headers' (keys, values), `header_lists` the start of
+    each row's headers; an empty array is a missing column. `places` has, for each of the four and for the lists:
+    address of the data, address of the validity bitmap or 0, the bitmap's first bit. The first row is encoded whatever
+    its size, unless it needs more than `room`: then no row is, and `result[0]` is the size that it needs. Otherwise
+    `result` receives the size, the first timestamp and the greatest.
     """
     size = count = 0
     base_timestamp = greatest = timestamps[rows[start]] if start < rows.shape[0] else -1
@@ -125,7 +125,10 @@ def encode(
 
 @njit
 def murmur2(ends: Any, data: int, valid: int, first_bit: int, partition_count: int, partitions: Any) -> None:
-    """Java's murmur2 of every key, positive, modulo `partition_count`; -1 for null (Kafka's `Utils.murmur2`)."""
+    """Compute Java's murmur2 of every key, positive, modulo `partition_count`.
+
+    -1 for null (Kafka's `Utils.murmur2`).
+    """
     for row in range(partitions.shape[0]):
         length = _length(ends, valid, first_bit, row)
         if length < 0:

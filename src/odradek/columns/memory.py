@@ -1,7 +1,7 @@
-"""Bytes at an address, for compiled code: no bounds are checked here, so every caller proves them first.
+"""Access to memory by address, for compiled code; bounds are the caller's to check.
 
-Batches of one call lie in several buffers (the frame that came in, and one per decompressed batch). A kernel gets their
-addresses as numbers, which compiles once and costs nothing per buffer; whoever calls it keeps the buffers alive.
+The batches of one call lie in several buffers (the received frame, and one per decompressed batch). Passing addresses
+as numbers needs one compilation and costs nothing per buffer; the caller keeps the buffers alive.
 """
 
 import sys
@@ -21,7 +21,7 @@ _LONG: Final = ir.IntType(64)
 
 
 def address(buffer: Buffer) -> int:
-    """Where the buffer's first byte is; 0 for an empty one. Valid as long as somebody holds the buffer."""
+    """Return the address of the buffer's first byte, 0 for an empty one. Valid while the buffer is referenced."""
     if not len(buffer):
         return 0
     place: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
@@ -30,7 +30,7 @@ def address(buffer: Buffer) -> int:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
-    """The byte at an address, as an int64 of 0 … 255."""
+    """Return the byte at an address, as an int64 of 0 … 255."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], _BYTE.as_pointer())
@@ -41,7 +41,7 @@ def load(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load_word(_typing: Any, _place: Any) -> tuple[Any, Callable[..., Any]]:
-    """The eight bytes at an address, in the machine's order, as a uint64."""
+    """Return the eight bytes at an address, in native order, as a uint64."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         word = builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
@@ -90,10 +90,10 @@ read_int16, read_int32, read_uint32, read_int64 = (
     _network_reader(32, is_signed=False),
     _network_reader(64, is_signed=True),
 )
-"""The number at any address, in Kafka's order of bytes, as an int64."""
+"""Read a big-endian number at any address, as an int64."""
 
 write_int16, write_int32, write_int64 = map(_network_writer, (16, 32, 64))
-"""Write an int64, or its low bytes, at any address, in Kafka's order."""
+"""Write an int64, or its low bytes, at any address, big-endian."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -110,7 +110,7 @@ def store(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., An
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store_int32(_typing: Any, _place: Any, _value: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write an int64's low four bytes at an address that four divides, in the machine's order."""
+    """Write an int64's low four bytes at an address divisible by four, in native order."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.IntType(32)

@@ -1,8 +1,7 @@
-"""Kafka's configuration keys, typed: the broker's, a topic's, and the Java properties file they come in.
+"""Kafka's configuration keys, typed: a broker's, a topic's, and Java's properties files.
 
-Every key is one field of a frozen dataclass; the field's name is the key with `_` for `.`, so that
-`config.log_segment_bytes` is what `log.segment.bytes` says and mypy knows that it is an `int`. Nothing here reads a
-clock or keeps state; a changed configuration is a new value.
+Every key is a field of a frozen dataclass, named as the key with `_` for `.`: `config.log_segment_bytes` is the value
+of `log.segment.bytes`, an `int` to mypy. No clock and no state; a changed configuration is a new value.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations

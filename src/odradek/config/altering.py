@@ -1,7 +1,6 @@
-"""What a topic's or a broker's own configuration becomes by a request to alter it (KIP-133, KIP-339).
+"""Changes of a topic's or a broker's configuration by a request (KIP-133, KIP-339).
 
-From the keys that are set there now to those that shall be; whether the result is valid is checked by the rules of its
-kind afterwards, so that a wrong key that some tool wrote can be removed.
+The caller validates the result afterwards, so that an invalid key that a tool wrote can be removed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,11 +12,11 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
 
 LONGEST_VALUE: Final = 32_767
-"""As in Kafka; nothing that means anything is longer."""
+"""Kafka's limit of a value."""
 
 
 class AlterOperation(IntEnum):
-    """What is to be done with one key, numbered as IncrementalAlterConfigs numbers it."""
+    """An operation on one key, with its number in IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -27,7 +26,7 @@ class AlterOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """One key of a request. `operation` is a number that may be none of `AlterOperation`."""
+    """One key of a request. `operation` may be a number outside `AlterOperation`."""
 
     name: str
     operation: int
@@ -35,16 +34,16 @@ class Alteration:
 
 
 def check_alterations(alterations: Iterable[Alteration]) -> None:
-    """Raise `KafkaError` INVALID_REQUEST if a key comes twice, a value is null, or an operation does not exist."""
+    """Raise `KafkaError` INVALID_REQUEST for a repeated key, a null value, or an unknown operation."""
     seen: set[str] = set()
     for each in alterations:
         if each.name in seen:
             raise KafkaError(ErrorCode.invalid_request, f"the request has the key {each.name} twice")
         seen.add(each.name)
         if each.operation not in set(AlterOperation):
-            raise KafkaError(ErrorCode.invalid_request, f"there is no operation {each.operation} on a key")
+            raise KafkaError(ErrorCode.invalid_request, f"unknown operation {each.operation} for the key {each.name}")
         if each.value is None and each.operation != AlterOperation.DELETE:
-            raise KafkaError(ErrorCode.invalid_request, f"null is no value for {each.name}")
+            raise KafkaError(ErrorCode.invalid_request, f"the value of {each.name} must not be null")
 
 
 def altered(
@@ -53,10 +52,11 @@ def altered(
     known: Mapping[str, Definition],
     inherited: Callable[[str], Value],
 ) -> dict[str, str]:
-    """`own` after `alterations`, which are checked. `inherited` is what holds for a known key that is not set there.
+    """Return `own` after the checked `alterations`.
 
-    A list that is not set grows, or shrinks, from what it inherits. Raises `KafkaError` INVALID_CONFIG if a key that
-    is no list should, and for values of more than `LONGEST_VALUE` characters.
+    `inherited` returns the effective value of a known key that is not set. APPEND and SUBTRACT on a list that is not
+    set begin with the inherited one. Raises `KafkaError` INVALID_CONFIG for them on a key that is not a list, and for
+    values longer than `LONGEST_VALUE`.
     """
     result = dict(own)
     for each in alterations:
@@ -69,7 +69,9 @@ def altered(
             case _:
                 definition = known.get(each.name)
                 if definition is None or definition.type is not ConfigType.LIST:
-                    raise KafkaError(ErrorCode.invalid_config, f"{each.name} is no list: nothing is added or removed")
+                    raise KafkaError(
+                        ErrorCode.invalid_config, f"{each.name} is not a list, so nothing can be added or removed"
+                    )
                 before = result.get(each.name)
                 items = _items(definition.format(inherited(each.name)) if before is None else before)
                 if each.operation == AlterOperation.APPEND:

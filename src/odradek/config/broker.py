@@ -1,24 +1,24 @@
 """The broker's keys, with Kafka 4's defaults and limits.
 
-What deviates on purpose:
+Deliberate deviations:
 
 | key | Kafka | here | why |
 |---|---|---|---|
 | `broker.id` | -1, generated | 0 | a single broker needs no generator |
-| `listeners` | `PLAINTEXT://:9092` | `PLAINTEXT://localhost:9092` | nothing listens beyond the machine unasked |
-| `log.dirs` | `/tmp/kafka-logs` | `odradek-data` | data does not belong where reboots delete |
-| `log.segment.bytes` | at least 1 MiB | at least 14 | as Kafka until 4.0; tests and small topics need small segments |
+| `listeners` | `PLAINTEXT://:9092` | `PLAINTEXT://localhost:9092` | other machines need an explicit listener |
+| `log.dirs` | `/tmp/kafka-logs` | `odradek-data` | reboots delete /tmp |
+| `log.segment.bytes` | at least 1 MiB | at least 14 | as Kafka until 4.0, for tests and small topics |
 | `offsets.topic.num.partitions` | 50 | 16 | each costs a directory and three open files at every start |
-| `offsets.topic.replication.factor` | 3 | 1 | one broker is the usual beginning; `odradek up` sets min(3, brokers) |
+| `offsets.topic.replication.factor` | 3 | 1 | most users begin with one broker; `odradek up` sets min(3, brokers) |
 | `queued.max.request.bytes` | -1, no limit | 256 MiB | memory is bounded by configuration |
 | `socket.{send,receive}.buffer.bytes` | 100 KiB | -1 | the kernel sizes its buffers by what a connection needs |
-| `socket.listen.backlog.size` | 50 | 1024 | clients of a restarted broker come all at once |
-| `max.connections.per.ip.overrides` | names, too | addresses only | a name server's answer is no security |
-| `max.connection.creation.rate` | at least 0 | at least 1 | 0 would let nobody in |
+| `socket.listen.backlog.size` | 50 | 1024 | clients of a restarted broker connect all at once |
+| `max.connections.per.ip.overrides` | also names | addresses only | a DNS answer can be forged |
+| `max.connection.creation.rate` | at least 0 | at least 1 | 0 would refuse every connection |
 | `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
-| `log.validate.records` | - | `needed` | `all` looks into every batch, as Kafka does (docs/decisions/0005) |
+| `log.validate.records` | - | `needed` | `all` validates every batch, as Kafka does (docs/decisions/0005) |
 | `log.validate.max.bytes` | no limit | 100 MiB | memory is bounded by configuration |
-| `bench.discard.writes` | - | false | what a broker costs without its disk |
+| `bench.discard.writes` | - | false | measures a broker without its disk |
 """
 
 import sys
@@ -55,28 +55,28 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 NO_PREALLOCATION: Final = "segments grow as they are written; leave it unset"
 _ANY_RATE: Final = sys.float_info.max
 _CLEANER_BYTES: Final = 1 << 20
-"""Kafka's: with less memory for keys, a log of many is read again and again."""
+"""Kafka's default: with less memory for keys, logs with many keys are read several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """One broker's configuration. Raises `ConfigurationError` if a value is outside its limits."""
 
-    # Who it is and where it listens
+    # Identity and listeners
     broker_id: int = integer("broker.id", 0, "The broker's id, unique in its cluster.", minimum=0)
     broker_rack: str | None = text("broker.rack", None, "The rack that replicas are spread over.", nullable=True)
     listeners: tuple[str, ...] = names(
         "listeners",
         ("PLAINTEXT://localhost:9092",),
-        "Where to listen, each as NAME://HOST:PORT; port 0 is any free one.",
+        "Listening addresses, NAME://HOST:PORT; port 0: any free one.",
     )
     advertised_listeners: tuple[str, ...] | None = names(
-        "advertised.listeners", None, "What clients are told to connect to; the listeners if unset.", nullable=True
+        "advertised.listeners", None, "Addresses that clients connect to; the listeners if unset.", nullable=True
     )
     zookeeper_session_timeout_ms: int = integer(
         "zookeeper.session.timeout.ms",
         18_000,
-        "How long a silent broker keeps its ephemeral nodes in the metadata tree.",
+        "How long a broker without contact keeps its ephemeral nodes in the metadata tree.",
         minimum=1,
     )
     zookeeper_connection_timeout_ms: int | None = integer(
@@ -87,9 +87,9 @@ class BrokerConfig:
         nullable=True,
     )
 
-    # The network
+    # Network
     socket_request_max_bytes: int = integer(
-        "socket.request.max.bytes", 104_857_600, "The largest request; a larger one costs its connection.", minimum=1
+        "socket.request.max.bytes", 104_857_600, "The largest request; a larger one closes its connection.", minimum=1
     )
     queued_max_request_bytes: int = long(
         "queued.max.request.bytes",
@@ -98,40 +98,41 @@ class BrokerConfig:
         minimum=-1,
     )
     connections_max_idle_ms: int = long(
-        "connections.max.idle.ms", 600_000, "A connection silent for this long is closed; -1 never.", minimum=-1
+        "connections.max.idle.ms", 600_000, "An idle connection is closed after this time; -1: never.", minimum=-1
     )
     max_connections: int = integer("max.connections", INT_MAX, "Connections at once; more are closed.", minimum=0)
     max_connections_per_ip: int = integer(
         "max.connections.per.ip", INT_MAX, "Connections at once from one address; more are closed.", minimum=0
     )
     max_connections_per_ip_overrides: str = text(
-        "max.connections.per.ip.overrides", "", "The same for single addresses: ADDRESS:NUMBER, with commas between."
+        "max.connections.per.ip.overrides", "", "Limits for single addresses, as ADDRESS:NUMBER,…."
     )
     max_connection_creation_rate: int = integer(
         "max.connection.creation.rate",
         INT_MAX,
-        "New connections per second; those beyond it are served when their turn has come.",
+        "New connections per second; more are delayed.",
         minimum=1,
     )
     socket_listen_backlog_size: int = integer(
-        "socket.listen.backlog.size", 1024, "New connections that the kernel keeps until they are taken.", minimum=1
+        "socket.listen.backlog.size", 1024, "New connections that the kernel queues until they are accepted.", minimum=1
     )
     socket_send_buffer_bytes: int = integer(
-        "socket.send.buffer.bytes", -1, "A connection's buffer in the kernel; -1 is what the kernel finds.", minimum=-1
+        "socket.send.buffer.bytes", -1, "A connection's send buffer in the kernel; -1: sized by the kernel.", minimum=-1
     )
     socket_receive_buffer_bytes: int = integer(
-        "socket.receive.buffer.bytes", -1, "The same for what clients send; -1 is what the kernel finds.", minimum=-1
+        "socket.receive.buffer.bytes",
+        -1,
+        "A connection's receive buffer in the kernel; -1: sized by the kernel.",
+        minimum=-1,
     )
 
     # Topics
-    num_partitions: int = integer(
-        "num.partitions", 1, "Partitions of a topic whose creator names no number.", minimum=1
-    )
+    num_partitions: int = integer("num.partitions", 1, "Partitions of a topic created without a number.", minimum=1)
     default_replication_factor: int = integer(
-        "default.replication.factor", 1, "Replicas of a topic whose creator names no number.", minimum=1
+        "default.replication.factor", 1, "Replicas of a topic created without a number.", minimum=1
     )
     auto_create_topics_enable: bool = boolean(
-        "auto.create.topics.enable", True, "Whether asking for an unknown topic creates it."
+        "auto.create.topics.enable", True, "Whether a metadata request for an unknown topic creates it."
     )
     delete_topic_enable: bool = boolean("delete.topic.enable", True, "Whether topics may be deleted.")
     min_insync_replicas: int = integer(
@@ -141,27 +142,27 @@ class BrokerConfig:
         "unclean.leader.election.enable", False, "Whether a replica outside the ISR may lead, losing records."
     )
     auto_leader_rebalance_enable: bool = boolean(
-        "auto.leader.rebalance.enable", True, "Whether the preferred replicas lead again by themselves."
+        "auto.leader.rebalance.enable", True, "Whether leadership returns to the preferred replicas automatically."
     )
     leader_imbalance_check_interval_seconds: int = long(
-        "leader.imbalance.check.interval.seconds", 300, "How often that is looked after.", minimum=1
+        "leader.imbalance.check.interval.seconds", 300, "How often the imbalance of leaders is checked.", minimum=1
     )
     leader_imbalance_per_broker_percentage: int = integer(
         "leader.imbalance.per.broker.percentage",
         10,
-        "The part of what a broker should lead that others may lead.",
+        "The percentage of its preferred partitions that a broker need not lead.",
         minimum=0,
     )
     controlled_shutdown_enable: bool = boolean(
-        "controlled.shutdown.enable", True, "Whether a broker that stops has others lead its partitions first."
+        "controlled.shutdown.enable", True, "Whether a stopping broker moves its leaders to other brokers first."
     )
     controlled_shutdown_max_retries: int = integer(
-        "controlled.shutdown.max.retries", 3, "How often the controller is asked again for that.", minimum=0
+        "controlled.shutdown.max.retries", 3, "Retries of a controlled shutdown.", minimum=0
     )
     controlled_shutdown_retry_backoff_ms: int = long(
         "controlled.shutdown.retry.backoff.ms",
         5_000,
-        "How long a broker waits before it asks again, unless the cluster changes meanwhile.",
+        "Time before a retry of a controlled shutdown, unless the cluster changes meanwhile.",
         minimum=0,
     )
     message_max_bytes: int = integer("message.max.bytes", 1_048_588, "The largest record batch.", minimum=0)
@@ -188,22 +189,22 @@ class BrokerConfig:
 
     # Replication
     num_replica_fetchers: int = integer(
-        "num.replica.fetchers", 1, "Connections to each broker that partitions are followed over.", minimum=1
+        "num.replica.fetchers", 1, "Fetchers for each leader broker, each with a connection.", minimum=1
     )
     replica_lag_time_max_ms: int = long(
         "replica.lag.time.max.ms", 30_000, "A follower that lags for so long leaves the ISR.", minimum=1
     )
     replica_fetch_max_bytes: int = integer(
-        "replica.fetch.max.bytes", 1_048_576, "What a follower asks for of one partition at once.", minimum=0
+        "replica.fetch.max.bytes", 1_048_576, "Bytes that a follower fetches of a partition at once.", minimum=0
     )
     replica_fetch_response_max_bytes: int = integer(
-        "replica.fetch.response.max.bytes", 10_485_760, "What a follower asks for of all of them.", minimum=0
+        "replica.fetch.response.max.bytes", 10_485_760, "Bytes that a follower fetches in all at once.", minimum=0
     )
     replica_fetch_min_bytes: int = integer(
-        "replica.fetch.min.bytes", 1, "What the leader waits for before it answers a follower.", minimum=0
+        "replica.fetch.min.bytes", 1, "Bytes that the leader waits for before it responds to a follower.", minimum=0
     )
     replica_fetch_wait_max_ms: int = integer(
-        "replica.fetch.wait.max.ms", 500, "How long the leader waits for that.", minimum=0
+        "replica.fetch.wait.max.ms", 500, "How long the leader waits for replica.fetch.min.bytes.", minimum=0
     )
     replica_fetch_backoff_ms: int = integer(
         "replica.fetch.backoff.ms", 1_000, "How long a follower waits after an error, at most.", minimum=0
@@ -239,12 +240,12 @@ class BrokerConfig:
     log_retention_minutes: int | None = integer(
         "log.retention.minutes", None, "log.retention.ms in minutes, if that is unset.", nullable=True
     )
-    log_retention_hours: int = integer("log.retention.hours", 168, "The same in hours, if minutes are unset too.")
+    log_retention_hours: int = integer("log.retention.hours", 168, "Retention in hours, if minutes are unset too.")
     log_retention_bytes: int = long(
         "log.retention.bytes", -1, "A partition's largest size; -1 is no limit.", minimum=-1
     )
     log_retention_check_interval_ms: int = long(
-        "log.retention.check.interval.ms", 300_000, "How often old segments are looked for.", minimum=1
+        "log.retention.check.interval.ms", 300_000, "How often old segments are deleted.", minimum=1
     )
     log_cleanup_policy: tuple[str, ...] = names(
         "log.cleanup.policy", ("delete",), "What happens to old records.", choices=CLEANUP_POLICIES
@@ -268,7 +269,7 @@ class BrokerConfig:
     log_cleaner_io_max_bytes_per_second: float = double(
         "log.cleaner.io.max.bytes.per.second",
         _ANY_RATE,
-        "The most that compaction reads and writes.",
+        "The limit of bytes per second that compaction reads and writes.",
         minimum=1,
         maximum=_ANY_RATE,
     )
@@ -294,7 +295,7 @@ class BrokerConfig:
         "log.index.interval.bytes", 4096, "Bytes of log between two entries of its index.", minimum=0
     )
     log_message_timestamp_type: str = text(
-        "log.message.timestamp.type", "CreateTime", "Whose time a record carries.", choices=TIMESTAMP_TYPES
+        "log.message.timestamp.type", "CreateTime", "The producer's or the broker's time.", choices=TIMESTAMP_TYPES
     )
     log_message_timestamp_before_max_ms: int = long(
         "log.message.timestamp.before.max.ms", LONG_MAX, "How far behind the broker's a time may be.", minimum=0
@@ -311,7 +312,7 @@ class BrokerConfig:
     log_validate_max_bytes: int = integer(
         "log.validate.max.bytes",
         104_857_600,
-        "What a batch's records may take decompressed when the broker looks into them.",
+        "Limit of a batch's decompressed records when the broker validates them.",
         minimum=1,
     )
     num_recovery_threads_per_data_dir: int = integer(
@@ -336,7 +337,7 @@ class BrokerConfig:
         "log.flush.scheduler.interval.ms", LONG_MAX, "How often it is checked whether a log is due.", minimum=1
     )
     log_flush_offset_checkpoint_interval_ms: int = integer(
-        "log.flush.offset.checkpoint.interval.ms", 60_000, "How often recovery points are written down.", minimum=1
+        "log.flush.offset.checkpoint.interval.ms", 60_000, "How often recovery points are written.", minimum=1
     )
     bench_discard_writes: bool = boolean(
         "bench.discard.writes", False, "Forget records instead of writing them. Loses all data.", internal=True
@@ -354,7 +355,7 @@ class BrokerConfig:
     )
     group_max_size: int = integer("group.max.size", INT_MAX, "Members of a group.", minimum=1)
     offsets_topic_num_partitions: int = integer(
-        "offsets.topic.num.partitions", 16, "Partitions of __consumer_offsets, once it is created for ever.", minimum=1
+        "offsets.topic.num.partitions", 16, "Partitions of __consumer_offsets, fixed when it is created.", minimum=1
     )
     offsets_topic_replication_factor: int = short(
         "offsets.topic.replication.factor", 1, "Replicas of __consumer_offsets.", minimum=1
@@ -366,7 +367,7 @@ class BrokerConfig:
         "offsets.retention.minutes", 10_080, "How long a group without members keeps its offsets.", minimum=1
     )
     offsets_retention_check_interval_ms: int = long(
-        "offsets.retention.check.interval.ms", 600_000, "How often old offsets are looked for.", minimum=1
+        "offsets.retention.check.interval.ms", 600_000, "How often old offsets are deleted.", minimum=1
     )
     offsets_commit_timeout_ms: int = integer(
         "offsets.commit.timeout.ms", 5_000, "How long a commit waits to be replicated.", minimum=1
@@ -376,34 +377,34 @@ class BrokerConfig:
     )
 
     # Fetching and idempotent producing
-    fetch_max_bytes: int = integer("fetch.max.bytes", 57_671_680, "The largest fetch answer.", minimum=1024)
+    fetch_max_bytes: int = integer("fetch.max.bytes", 57_671_680, "The largest fetch response.", minimum=1024)
     max_incremental_fetch_session_cache_slots: int = integer(
         "max.incremental.fetch.session.cache.slots", 1_000, "Fetch sessions that are kept.", minimum=0
     )
     producer_id_expiration_ms: int = integer(
-        "producer.id.expiration.ms", 86_400_000, "How long a silent producer's sequence is remembered.", minimum=1
+        "producer.id.expiration.ms", 86_400_000, "How long an idle producer's sequence is kept.", minimum=1
     )
     producer_id_expiration_check_interval_ms: int = integer(
-        "producer.id.expiration.check.interval.ms", 600_000, "How often silent producers are looked for.", minimum=1
+        "producer.id.expiration.check.interval.ms", 600_000, "How often idle producers are removed.", minimum=1
     )
 
     transaction_partition_verification_enable: bool = boolean(
         "transaction.partition.verification.enable",
         True,
-        "Whether a transactional batch needs a coordinator that knows of its transaction.",
+        "Whether transactional batches are verified with the transaction coordinator.",
     )
     transaction_max_timeout_ms: int = integer(
         "transaction.max.timeout.ms", 900_000, "How long a transaction may be open; later ones are counted.", minimum=1
     )
 
     inert: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The texts of keys that this layer sets and that have no effect here (see `inert`)."""
+    """Text values of keys set in this layer that have no effect (module `inert`)."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """Keys that somebody set, if only to their default; DescribeConfigs tells the two apart."""
+    """Keys that were set, even to their default; DescribeConfigs distinguishes them."""
     source: ConfigSource = field(default=ConfigSource.STATIC_BROKER_CONFIG, compare=False, repr=False)
-    """Where they were set."""
+    """The source of this layer."""
     beneath: "BrokerConfig | None" = field(default=None, compare=False, repr=False)
-    """The weaker layer that this one overrides; see `dynamic`."""
+    """The weaker layer that this one overrides (module `dynamic`)."""
 
     def __post_init__(self) -> None:
         for definition in definitions(type(self)).values():
@@ -424,22 +425,22 @@ class BrokerConfig:
 
     @property
     def most_request_entries(self) -> int:
-        """Items of arrays that a request may have in all: one for every 2 KiB of `queued.max.request.bytes`.
+        """Limit of array items in a request: one for every 2 KiB of `queued.max.request.bytes`.
 
-        Decoded, answered and encoded, an entry takes about half of that, however few bytes it came in.
+        An item takes about half of that while it is decoded, processed and encoded, however small it was on the wire.
         """
         limit_bytes = self.queued_max_request_bytes
         return 131_072 if limit_bytes < 0 else max(limit_bytes // 2048, 10_000)
 
     @property
     def most_session_partitions(self) -> int:
-        """Partitions that all fetch sessions may remember: one for every 512 bytes of `queued.max.request.bytes`."""
+        """Limit of partitions in all fetch sessions: one for every 512 bytes of `queued.max.request.bytes`."""
         limit_bytes = self.queued_max_request_bytes
         return 1 << 62 if limit_bytes < 0 else max(limit_bytes // 512, 10_000)
 
     @property
     def log_retention_time_ms(self) -> int:
-        """How long records are kept, of whichever of the three keys says so; -1 for ever."""
+        """The retention time, by the first of the three keys that is set; -1: unlimited."""
         if self.log_retention_ms is not None:
             return self.log_retention_ms
         if self.log_retention_minutes is not None:
@@ -448,37 +449,37 @@ class BrokerConfig:
 
     @property
     def listener_addresses(self) -> tuple[ListenerAddress, ...]:
-        """`listeners`, parsed."""
+        """The parsed `listeners`."""
         return tuple(parse_listener(address) for address in self.listeners)
 
     @property
     def advertised_addresses(self) -> tuple[ListenerAddress, ...]:
-        """`advertised.listeners` if it is set, else `listeners`, parsed."""
+        """The parsed `advertised.listeners`, or `listeners` if unset."""
         return tuple(parse_listener(address) for address in self.advertised_listeners or self.listeners)
 
     @classmethod
     def definitions(cls) -> Mapping[str, Definition]:
-        """Every key by Kafka's name."""
+        """Return every key's definition by Kafka's name."""
         return definitions(cls)
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
-        """A configuration out of keys and texts; raises `ConfigurationError`, which hints at close matches."""
+        """Return the configuration of these texts by key. Raises `ConfigurationError`, which suggests similar keys."""
         for name, instead in MOVED.items():
             if name in properties:
-                raise ConfigurationError(f"{name} has no meaning here: {instead}")
+                raise ConfigurationError(f"{name} is not supported: {instead}")
         meant, inert = divided(properties, definitions(cls))
         check_static(inert, definitions(cls))
         return cls(**parse_all(definitions(cls), meant), explicit=frozenset(meant), inert=inert)  # type: ignore[arg-type]
 
     def get(self, name: str) -> Value:
-        """The value of a key by Kafka's name; raises `KeyError`."""
+        """Return the value of a key by Kafka's name. Raises `KeyError`."""
         value: Value = getattr(self, definitions(type(self))[name].attribute)
         return value
 
     @property
     def layers(self) -> tuple["BrokerConfig", ...]:
-        """It and those beneath it, the strongest first; `explicit` and `source` of each tell what it adds."""
+        """The layers from this one downwards, the strongest first; each has its own `explicit` and `source`."""
         return (self,) if self.beneath is None else (self, *self.beneath.layers)
 
     def overridden(self, overrides: Mapping[str, str], source: ConfigSource) -> "BrokerConfig":
@@ -488,10 +489,10 @@ class BrokerConfig:
         return replace(self, **values, explicit=frozenset(meant), inert=inert, source=source, beneath=self)  # type: ignore[arg-type]
 
     def sets(self, name: str) -> bool:
-        """Whether this layer sets the key; of the lowest one, made by hand, any value but the default is set."""
+        """Return whether this layer sets the key; a lowest layer without texts sets what is not the default."""
         is_default = self.beneath is not None or self.get(name) == definitions(type(self))[name].default
         return name in self.explicit or not is_default
 
     def is_explicit(self, name: str) -> bool:
-        """Whether somebody set the key, in any layer."""
+        """Return whether any layer sets the key."""
         return any(layer.sets(name) for layer in self.layers)

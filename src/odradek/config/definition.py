@@ -1,7 +1,7 @@
-"""What a configuration key is: its type, default, limits and documentation, and how its text is read and written.
+"""The definition of a configuration key: type, default, limits, documentation, and its text form.
 
-A dataclass field declared with one of `integer`, `long`, `double`, `boolean`, `text` or `names` carries a `Definition`
-in its metadata; `definitions(cls)` collects them. The text forms are those of Kafka's `ConfigDef`.
+A dataclass field declared with `integer`, `long`, `double`, `boolean`, `text` or `names` carries a `Definition` in its
+metadata; `definitions(cls)` collects them. The text forms are those of Kafka's `ConfigDef`.
 """
 
 import difflib
@@ -21,7 +21,7 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """The types of a key, numbered as DescribeConfigs numbers them."""
+    """A key's type, with its number in DescribeConfigs."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -42,7 +42,7 @@ _WHOLE_NUMBERS: Final = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, C
 class Definition:
     """One key. `synonyms` are the broker's keys that a topic's key falls back to, strongest first, with their unit.
 
-    `honoured`, if there are any, are the only values that this broker can go by, and `reason` says why, and what to do.
+    `honoured`, unless empty, are the only values that this broker supports; `reason` says why, and what to do instead.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Definition:
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """The value that `text` stands for. Raises `ConfigurationError` if that is none or a forbidden one."""
+        """Return the value of `text`. Raises `ConfigurationError` for an invalid or forbidden one."""
         value = self._read(text.strip())
         self.check(value)
         return value
 
     def check(self, value: Value) -> None:
-        """Raise `ConfigurationError` if `value` is outside the key's limits, or cannot be honoured."""
+        """Raise `ConfigurationError` if `value` is outside the key's limits or not supported."""
         if self.honoured and value not in self.honoured:
             raise ConfigurationError(f"{self.name} cannot be {self.format(value)} here: {self.reason}")
         if value is None:
@@ -88,7 +88,7 @@ class Definition:
             self._check_range(value)
 
     def format(self, value: Value) -> str | None:
-        """The text that `parse` would turn into `value`."""
+        """Return the text that `parse` turns into `value`."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -134,7 +134,7 @@ class Definition:
         return value
 
     def _read_whole(self, text: str, largest: int) -> int:
-        # int() alone would also take 1_000 and other scripts' digits, and a text of any length.
+        # int() alone also accepts 1_000, digits of other scripts, and texts of any length.
         digits = text[1:] if text[:1] in {"+", "-"} else text
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
             raise ConfigurationError(f"{self.name} is a whole number, not {text[:40]!r}")
@@ -148,7 +148,7 @@ _definitions: Final[dict[type, Mapping[str, Definition]]] = {}
 
 
 def definitions(cls: type) -> Mapping[str, Definition]:
-    """The keys of a configuration class by Kafka's name, in the order of its fields; collected once."""
+    """Return a configuration class's keys by Kafka's name, in the order of its fields; cached."""
     known = _definitions.get(cls)
     if known is None:
         found = (each.metadata.get("definition") for each in fields(cls))
@@ -158,7 +158,7 @@ def definitions(cls: type) -> Mapping[str, Definition]:
 
 
 def parse_all(known: Mapping[str, Definition], properties: Mapping[str, str]) -> dict[str, Value]:
-    """Values by attribute name. Raises `ConfigurationError` for an unknown key or a value outside its limits."""
+    """Return values by attribute name. Raises `ConfigurationError` for an unknown key or a value outside its limits."""
     values: dict[str, Value] = {}
     for name, text in properties.items():
         definition = known.get(name)
@@ -169,34 +169,34 @@ def parse_all(known: Mapping[str, Definition], properties: Mapping[str, str]) ->
 
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigurationError:
-    """The error for a key that does not exist; it names those that look like it."""
+    """Return the error for an unknown key, which names similar keys."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return ConfigurationError(f"there is no configuration key {name!r}{hint}")
 
 
 def _key(definition: Definition) -> Any:
-    """A dataclass field; `Any`, because to mypy a field's default has the field's type."""
+    """Return a dataclass field, typed `Any` because mypy gives a field's default the field's type."""
     return field(default=definition.default, metadata={"definition": definition})
 
 
 def integer(name: str, default: int | None, doc: str, *, minimum: int | None = None, **more: Any) -> Any:
-    """A key of Kafka's type INT: 32 bits."""
+    """Declare a key of Kafka's type INT: 32 bits."""
     return _key(Definition(name=name, type=ConfigType.INT, default=default, doc=doc, minimum=minimum, **more))
 
 
 def short(name: str, default: int, doc: str, *, minimum: int | None = None, **more: Any) -> Any:
-    """A key of Kafka's type SHORT: 16 bits."""
+    """Declare a key of Kafka's type SHORT: 16 bits."""
     return _key(Definition(name=name, type=ConfigType.SHORT, default=default, doc=doc, minimum=minimum, **more))
 
 
 def long(name: str, default: int | None, doc: str, *, minimum: int | None = None, **more: Any) -> Any:
-    """A key of Kafka's type LONG: 64 bits."""
+    """Declare a key of Kafka's type LONG: 64 bits."""
     return _key(Definition(name=name, type=ConfigType.LONG, default=default, doc=doc, minimum=minimum, **more))
 
 
 def double(name: str, default: float, doc: str, *, minimum: float, maximum: float, **more: Any) -> Any:
-    """A key of Kafka's type DOUBLE."""
+    """Declare a key of Kafka's type DOUBLE."""
     return _key(
         Definition(
             name=name, type=ConfigType.DOUBLE, default=default, doc=doc, minimum=minimum, maximum=maximum, **more
@@ -205,15 +205,15 @@ def double(name: str, default: float, doc: str, *, minimum: float, maximum: floa
 
 
 def boolean(name: str, default: bool, doc: str, **more: Any) -> Any:  # noqa: FBT001 (a default, not a switch)
-    """A key of Kafka's type BOOLEAN."""
+    """Declare a key of Kafka's type BOOLEAN."""
     return _key(Definition(name=name, type=ConfigType.BOOLEAN, default=default, doc=doc, **more))
 
 
 def text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = (), **more: Any) -> Any:
-    """A key of Kafka's type STRING, free or one of `choices`."""
+    """Declare a key of Kafka's type STRING, free or one of `choices`."""
     return _key(Definition(name=name, type=ConfigType.STRING, default=default, doc=doc, choices=choices, **more))
 
 
 def names(name: str, default: tuple[str, ...] | None, doc: str, *, choices: tuple[str, ...] = (), **more: Any) -> Any:
-    """A key of Kafka's type LIST: texts with commas between them."""
+    """Declare a key of Kafka's type LIST: texts separated by commas."""
     return _key(Definition(name=name, type=ConfigType.LIST, default=default, doc=doc, choices=choices, **more))

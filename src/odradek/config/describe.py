@@ -1,6 +1,6 @@
-"""What DescribeConfigs tells of each key: value, where it comes from, and the weaker sources behind it.
+"""The entries of DescribeConfigs: each key's value, its source, and its synonyms.
 
-An entry's synonyms are every place that names the key, strongest first; the first gives the value.
+An entry's synonyms are all places that set the key, strongest first; the first one determines the value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
-    """One place that has a value for the key."""
+    """One place that sets the key."""
 
     name: str
     value: str | None
@@ -26,7 +26,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One key as DescribeConfigs shows it. `read_only`: not changeable while the broker runs."""
+    """One key in DescribeConfigs. `read_only`: not changeable while the broker runs."""
 
     name: str
     value: str | None
@@ -39,7 +39,7 @@ class ConfigEntry:
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every key of a broker but the internal ones, by name; of those without effect here the ones that are set."""
+    """Return every key of a broker but internal ones, by name; of keys without effect only those that are set."""
     inert = sorted({name for layer in config.layers for name in layer.inert})
     entries = [
         _entry(
@@ -58,7 +58,7 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[ConfigEntry]:
-    """The keys that were set for all brokers of the cluster at once, and nothing else."""
+    """Return the keys of the cluster-wide default configuration."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     entries = []
     for layer in config.layers:
@@ -74,7 +74,7 @@ def describe_broker_defaults(config: BrokerConfig) -> list[ConfigEntry]:
 
 
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every key of a topic with these `overrides` on a broker of this `config`, by name."""
+    """Return every key of a topic with these `overrides` on a broker of this `config`, by name."""
     complete = topic_config(config, overrides)
     entries = []
     for name, definition in sorted(TopicConfig.definitions().items()):
@@ -99,7 +99,7 @@ def _entry(definition: Definition, synonyms: list[ConfigSynonym], value: str | N
 
 
 def _inert_entry(name: str, layers: Sequence[BrokerConfig], *, with_default: bool) -> ConfigEntry:
-    """A key without effect. What Kafka does not know may be a secret, so that its value is not shown, as in Kafka."""
+    """Return a key without effect. The value of an unknown key may be a secret and is not shown, as in Kafka."""
     key = inert_keys().get(name)
     unknown = Definition(name=name, type=ConfigType.UNKNOWN, default=None, doc="Unknown to this broker: no effect.")
     definition = unknown if key is None else key.definition
@@ -118,7 +118,7 @@ def _inert_entry(name: str, layers: Sequence[BrokerConfig], *, with_default: boo
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
-    """The broker's own values, of every layer that sets one, and the default if there is one."""
+    """Return the values of every layer that sets the broker's key, and the default if there is one."""
     definition = BrokerConfig.definitions()[name]
     found = [
         ConfigSynonym(name=name, value=definition.format(layer.get(name)), source=layer.source)

@@ -1,13 +1,13 @@
-"""A broker's keys that change while it runs, and the configuration in force out of all its layers (KIP-226).
+"""Dynamic broker configuration (KIP-226): the keys that change at run time, and the effective configuration.
 
     own        /config/brokers/{id}           DYNAMIC_BROKER_CONFIG
     all        /config/brokers/<default>      DYNAMIC_DEFAULT_BROKER_CONFIG
     static     file and command line          STATIC_BROKER_CONFIG
     default                                   DEFAULT_CONFIG
 
-The keys are those of Kafka that are built here. Each is read anew whenever it is needed, or given to the logs when it
-changes; keys that are only read at the start are not among them, and changing those is refused. Keys of mechanisms that
-this broker lacks, and keys that Kafka does not know either, are kept without effect (`inert`).
+The keys are those of Kafka that are implemented here. A dynamic key is read at each use, or passed to the logs when it
+changes; changing a key that is only read at the start is refused. Keys of mechanisms that this broker lacks, and
+unknown keys, are kept without effect (`inert`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -69,7 +69,7 @@ DYNAMIC: Final = frozenset(
 
 
 _LAYERS: Final = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
-"""The weaker one first."""
+"""The dynamic layers, the weaker one first."""
 
 
 def validate_broker_overrides(config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> None:
@@ -85,9 +85,9 @@ def validate_broker_overrides(config: BrokerConfig, overrides: Mapping[str, str]
 def broker_config_in_force(
     static: BrokerConfig, for_all: Mapping[str, str], own: Mapping[str, str]
 ) -> tuple[BrokerConfig, list[str]]:
-    """The configuration that results from the layers, and a sentence for each part of them that had to be left out.
+    """Return the effective configuration of the layers, and a sentence for each part that was left out as invalid.
 
-    What a tool wrote into the tree may be anything: a broker goes on with what it can use.
+    A tool may have written anything into the tree: a broker uses the valid part.
     """
     config = static
     ignored: list[str] = []
@@ -104,7 +104,7 @@ def broker_config_in_force(
 
 
 def _with_layer(config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> BrokerConfig:
-    """One layer more, if there is anything in it; what topics inherit from it must make sense, too."""
+    """Return the configuration with another layer; the values that topics inherit from it must be valid, too."""
     if not overrides:
         return config
     result = config.overridden(overrides, source)

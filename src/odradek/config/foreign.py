@@ -1,4 +1,4 @@
-"""Kafka's broker keys that have no meaning here: those that may be ignored, and those that must not be."""
+"""Kafka's broker keys without a counterpart here: some are ignored, others are refused."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -25,7 +25,7 @@ IGNORED: Final[Mapping[str, str]] = MappingProxyType(
         "transactional.id.expiration.ms": _NO_TRANSACTIONS,
     }
 )
-"""What a `server.properties` usually has and nothing here depends on: accepted with a warning."""
+"""Usual keys of a `server.properties` without any effect here: accepted with a warning."""
 
 MOVED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -35,4 +35,4 @@ MOVED: Final[Mapping[str, str]] = MappingProxyType(
         "zookeeper.connect": "use --metadata zookeeper://HOST:PORT/CHROOT",
     }
 )
-"""What would change what a broker does if it were ignored: refused, with what to use instead."""
+"""Keys that would change the broker's behaviour: refused with the replacement to use."""

@@ -1,8 +1,8 @@
 """Kafka's broker keys for mechanisms that this broker lacks.
 
-Their values are checked, kept and described as Kafka does, and have no other effect. A value that would change what the
-broker does if it had the mechanism is refused. The table has every key of Kafka 4.2 that is neither a field of
-`BrokerConfig` nor in `foreign.MOVED`; tests/peers compares it with Kafka itself.
+Their values are validated, kept and described as in Kafka, without any other effect. A value that would change the
+broker's behaviour is refused. The table has every key of Kafka 4.2 that is neither a field of `BrokerConfig` nor in
+`foreign.MOVED`; tests/peers compares it with Kafka itself.
 """
 
 import re
@@ -284,9 +284,9 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "security.providers": _NO_PLUGINS,
     }
 )
-"""Keys whose default is all that can be honoured, and what to do instead."""
+"""Keys of which only the default is supported, and what to do instead."""
 _LISTENER_PREFIX: Final = "listener.name."
-"""Of keys that hold for one listener. Kafka goes by some of them, so that they are no unknown keys."""
+"""The prefix of keys for one listener. Kafka uses some of them, so they are not unknown keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +310,7 @@ def divided(properties: Mapping[str, str], known: Mapping[str, Definition]) -> t
 
 
 def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raise `ConfigurationError` for keys of a file that Kafka lacks, too, and for values that cannot be honoured."""
+    """Raise `ConfigurationError` for keys of a file that Kafka does not have, and for unsupported values."""
     keys = inert_keys() if properties.keys() - IGNORED.keys() else {}
     for name, text in properties.items():
         if name in keys:
@@ -320,9 +320,9 @@ def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
 
 
 def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
-    """Raise `ConfigurationError` if a broker may not keep this value for a key that is no field of `BrokerConfig`.
+    """Raise `ConfigurationError` if a key that is no field of `BrokerConfig` may not have this value.
 
-    Keys that Kafka lacks, too, are kept, as Kafka does for the sake of plugins. `for_all`: set for all brokers at once.
+    Unknown keys are kept, as in Kafka, which does it for plugins. `for_all`: set for all brokers at once.
     """
     if name.startswith(_LISTENER_PREFIX):
         raise ConfigurationError(f"{name} cannot be set: no key holds for one listener alone; set it for the broker")
@@ -339,7 +339,7 @@ def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
 
 
 def why_ignored(name: str, text: str) -> str | None:
-    """Return why a key that is no field of `BrokerConfig` has no effect; `None` if that makes no difference."""
+    """Return why a key that is no field of `BrokerConfig` has no effect; None if that makes no difference."""
     if name in IGNORED:
         return IGNORED[name]
     definition = inert_keys()[name].definition

@@ -1,4 +1,4 @@
-"""Addresses as people write them: `HOST:PORT`, `[IPV6]:PORT`, and Kafka's `NAME://HOST:PORT`."""
+"""Addresses in text form: `HOST:PORT`, `[IPV6]:PORT`, and Kafka's `NAME://HOST:PORT`."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from odradek.model import ConfigurationError
 
 
 class ListenerAddress(NamedTuple):
-    """A listener's name (which is its security protocol too, unless mapped), host and port."""
+    """A listener's name (also its security protocol, unless mapped), host and port."""
 
     name: str
     host: str
@@ -22,7 +22,7 @@ class ListenerAddress(NamedTuple):
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
-    """`HOST:PORT` as two values; raises `ConfigurationError`. An empty host means every interface, as in Kafka."""
+    """Parse `HOST:PORT`; an empty host is every interface, as in Kafka. Raises `ConfigurationError`."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
         raise ConfigurationError(f"an address is HOST:PORT with a port from 0 to 65535, not {text!r}")
@@ -34,7 +34,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def parse_listener(text: str) -> ListenerAddress:
-    """`PLAINTEXT://HOST:PORT`, or `HOST:PORT` for the plain one; raises `ConfigurationError`."""
+    """Parse `NAME://HOST:PORT`, or `HOST:PORT` for PLAINTEXT. Raises `ConfigurationError`."""
     name, separator, address = text.strip().rpartition("://")
     if separator and not name.replace("_", "").replace("-", "").isalnum():
         raise ConfigurationError(f"a listener is NAME://HOST:PORT, not {text!r}")
@@ -44,7 +44,7 @@ def parse_listener(text: str) -> ListenerAddress:
 
 @lru_cache(maxsize=8)
 def parse_ip_counts(text: str) -> Mapping[str, int]:
-    """`ADDRESS:NUMBER,…` by address, of either kind, with or without brackets; raises `ConfigurationError`."""
+    """Parse `ADDRESS:NUMBER,…`, IPv4 or IPv6 with or without brackets. Raises `ConfigurationError`."""
     found: dict[str, int] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         address, _, count = item.rpartition(":")
@@ -53,5 +53,5 @@ def parse_ip_counts(text: str) -> Mapping[str, int]:
         try:
             found[str(ipaddress.ip_address(address.strip("[] ")))] = int(count)
         except ValueError:
-            raise ConfigurationError(f"max.connections.per.ip.overrides: {address!r} is no address") from None
+            raise ConfigurationError(f"max.connections.per.ip.overrides: {address!r} is not an address") from None
     return MappingProxyType(found)

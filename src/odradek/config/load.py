@@ -1,4 +1,4 @@
-"""From a properties file and overrides to a `BrokerConfig`. The only place here that opens a file."""
+"""Loading of a properties file and overrides as a `BrokerConfig`. The only module of this room that opens a file."""
 
 import logging
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ _log = logging.getLogger("odradek.config")
 
 
 def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
-    """The configuration in a Java properties file, with `overrides` (Kafka's names and texts) on top.
+    """Return the configuration in a Java properties file, overridden by `overrides` (Kafka's names and texts).
 
-    Raises `ConfigurationError` if the file cannot be read, for unknown keys and for values outside their limits.
-    Keys of Kafka's that have nothing to set here are warned of.
+    Raises `ConfigurationError` if the file cannot be read, for unknown keys and for values outside their limits. Logs
+    a warning for Kafka's keys that are ignored.
     """
     properties = _read(properties_file) if properties_file is not None else {}
     properties.update(overrides)

@@ -1,4 +1,4 @@
-r"""Java's properties format, as `server.properties` is written in.
+r"""Java's properties format, the format of `server.properties`.
 
     # comment                 also with !
     key = value               separated by =, : or blanks
@@ -21,7 +21,7 @@ _KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values of a properties file; raises `ConfigurationError` for a broken escape."""
+    """Return the keys and values of a properties file. Raises `ConfigurationError` for an invalid escape."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _KEY.match(line)
@@ -34,7 +34,10 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blank ones, those that end in an odd number of backslashes joined with the next."""
+    """Yield lines without comments and blank ones.
+
+    A line that ends in an odd number of backslashes is joined with the next.
+    """
     lines: list[str] = []
     joined: str | None = None
     for natural in re.split(r"\r\n|\r|\n", text):
@@ -62,7 +65,7 @@ def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     try:
-        # Java writes what is beyond 16 bits as two characters, each of which means nothing by itself.
+        # Java escapes a character beyond 16 bits as a surrogate pair.
         return _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ConfigurationError(f"half a character is escaped in {text!r}") from None

@@ -1,10 +1,10 @@
-"""Where a value comes from, numbered as DescribeConfigs numbers it, strongest first."""
+"""The sources of configuration values, with their numbers in DescribeConfigs, strongest first."""
 
 from enum import IntEnum
 
 
 class ConfigSource(IntEnum):
-    """The places that a configuration is looked for in (KIP-226)."""
+    """A source of configuration values (KIP-226)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2

@@ -1,4 +1,4 @@
-"""A topic's keys. Each falls back to keys of the broker, its synonyms, so a topic's configuration is made of both."""
+"""A topic's keys, each with the broker's keys that it falls back to (its synonyms)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -32,14 +32,14 @@ _MINUTES: Final = 60_000
 
 
 def _like(*broker_keys: str) -> tuple[tuple[str, int], ...]:
-    """Synonyms with the number of milliseconds in their unit, or 1."""
+    """Return synonyms with the milliseconds in their unit, or 1."""
     units = {"hours": _HOURS, "minutes": _MINUTES}
     return tuple((key, units.get(key.rpartition(".")[2], 1)) for key in broker_keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """One topic's configuration, complete. Raises `ConfigurationError` if a value is outside its limits."""
+    """The effective configuration of a topic. Raises `ConfigurationError` if a value is outside its limits."""
 
     cleanup_policy: tuple[str, ...] = names(
         "cleanup.policy",
@@ -170,7 +170,7 @@ class TopicConfig:
     message_timestamp_type: str = text(
         "message.timestamp.type",
         "CreateTime",
-        "Whose time a record carries.",
+        "The producer's or the broker's time.",
         choices=TIMESTAMP_TYPES,
         synonyms=_like("log.message.timestamp.type"),
     )
@@ -270,17 +270,17 @@ class TopicConfig:
 
     @classmethod
     def definitions(cls) -> Mapping[str, Definition]:
-        """Every key by Kafka's name."""
+        """Return every key's definition by Kafka's name."""
         return definitions(cls)
 
     def get(self, name: str) -> Value:
-        """The value of a key by Kafka's name; raises `KeyError`."""
+        """Return the value of a key by Kafka's name. Raises `KeyError`."""
         value: Value = getattr(self, definitions(type(self))[name].attribute)
         return value
 
 
 def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """What holds for a topic: its own `overrides` (Kafka's names and texts), else the broker's.
+    """Return a topic's effective configuration: its `overrides` (Kafka's names and texts), else the broker's values.
 
     Raises `ConfigurationError` for unknown keys and for values outside their limits.
     """
@@ -291,11 +291,11 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
 
 
 def validate_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str | None]) -> dict[str, str]:
-    """`overrides` as they are to be stored, or `ConfigurationError`: a null value is an error there, as in Kafka."""
+    """Return `overrides` as they are stored. Raises `ConfigurationError`, also for a null value, as Kafka does."""
     present = {name: value for name, value in overrides.items() if value is not None}
     if len(present) != len(overrides):
         missing = sorted(overrides.keys() - present.keys())
-        raise ConfigurationError(f"null is no value for the topic configuration {', '.join(missing)}")
+        raise ConfigurationError(f"the value must not be null for the topic configuration {', '.join(missing)}")
     topic_config(broker, present)
     return present
 

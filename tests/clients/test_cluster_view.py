@@ -8,7 +8,7 @@ import pytest
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.backoff import Backoff
-from odradek.clients.cluster import Cluster, Lane, NoBrokerError, open_cluster
+from odradek.clients.cluster import Cluster, ConnectionPurpose, NoBrokerError, open_cluster
 from odradek.clients.offsets import LATEST, list_offsets
 from odradek.clients.settings import ClientSettings, make_settings, settings_of_properties
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -119,7 +119,7 @@ def test_the_connection_that_found_the_cluster_is_kept_for_its_broker(simulation
     async def scene(cluster: Cluster) -> None:
         await cluster.connection(0)
         assert len(broker.connections) == 1
-        await cluster.connection(0, Lane.COORDINATOR)
+        await cluster.connection(0, ConnectionPurpose.COORDINATOR)
         assert len(broker.connections) == 2
 
     async def main() -> None:
@@ -134,7 +134,9 @@ def test_two_who_need_a_connection_at_once_share_it(simulation: Simulation, brok
     async def main() -> None:
         await broker.start()
         async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
-            first, second = await asyncio.gather(cluster.connection(0, Lane.FETCH), cluster.connection(0, Lane.FETCH))
+            first, second = await asyncio.gather(
+                cluster.connection(0, ConnectionPurpose.FETCH), cluster.connection(0, ConnectionPurpose.FETCH)
+            )
             assert first is second
 
     simulation.run(main())

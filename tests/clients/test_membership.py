@@ -8,295 +8,301 @@ from hypothesis import strategies as st
 
 from odradek.clients.consumer.actions import (
     Action,
-    Assign,
     FindCoordinator,
-    Join,
-    JoinAnswer,
-    Leave,
-    MemberTiming,
-    Release,
-    SendHeartbeat,
-    Sync,
-    SyncAnswer,
-    Take,
+    GroupRebalanceConfig,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    PerformAssignment,
+    SyncGroup,
+    SyncGroupResponse,
 )
-from odradek.clients.consumer.membership import TRANSITIONS, Membership, MemberState
+from odradek.clients.consumer.membership_manager import TRANSITIONS, MembershipManager, MemberState
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
-TIMING = MemberTiming(
+TIMING = GroupRebalanceConfig(
     session_timeout_ms=10_000, heartbeat_interval_ms=3_000, max_poll_interval_ms=60_000, retry_backoff_ms=100
 )
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
-def joined(generation: int = 1, *, leader: str = "other", code: ErrorCode = ErrorCode.none) -> JoinAnswer:
-    return JoinAnswer(error_code=code, member_id="me", generation_id=generation, protocol="range", leader=leader)
+def joined(generation: int = 1, *, leader: str = "other", code: ErrorCode = ErrorCode.none) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id="me", generation_id=generation, protocol="range", leader=leader)
 
 
-def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> SyncAnswer:
-    return SyncAnswer(error_code=code, assignment=frozenset(partitions))
+def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code, assignment=frozenset(partitions))
 
 
-def join_in(member: Membership, partitions: Iterable[TopicPartition], now: float = 0.0) -> None:
+def join_in(member: MembershipManager, partitions: Iterable[TopicPartition], now: float = 0.0) -> None:
     """From nothing to a member that reads `partitions`."""
     member.subscribe(["t"], now)
     member.coordinator_found(now)
-    member.joined(joined(), now)
-    member.synced(synced(*partitions), now)
+    member.join_group_answered(joined(), now)
+    member.sync_group_answered(synced(*partitions), now)
     take(member, now)
-    assert member.state is MemberState.MEMBER
+    assert member.state is MemberState.STABLE
 
 
-def take(member: Membership, now: float) -> list[Action]:
-    work = member.work
-    assert isinstance(work, Take)
-    member.begun(work)
-    return member.done(work, now)
+def take(member: MembershipManager, now: float) -> list[Action]:
+    work = member.pending_callback
+    assert isinstance(work, PartitionsAssigned)
+    member.callback_started(work)
+    return member.callback_completed(work, now)
 
 
 def test_a_first_member_joins_leads_and_reads() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     assert member.subscribe(["t"], 0.0) == [FindCoordinator()]
-    assert member.coordinator_found(0.1) == [Join(member_id="", generation_id=-1, owned=frozenset())]
+    assert member.coordinator_found(0.1) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
     # KIP-394: a broker gives an id first, and wants to hear it.
-    named = JoinAnswer(error_code=ErrorCode.member_id_required, member_id="me")
-    assert member.joined(named, 0.2) == [Join(member_id="me", generation_id=-1, owned=frozenset())]
-    leading = JoinAnswer(
+    named = JoinGroupResponse(error_code=ErrorCode.member_id_required, member_id="me")
+    assert member.join_group_answered(named, 0.2) == [JoinGroup(member_id="me", generation_id=-1, owned=frozenset())]
+    leading = JoinGroupResponse(
         error_code=ErrorCode.none, member_id="me", generation_id=1, protocol="range", leader="me",
         subscriptions={"me": b"s"}, instance_ids={"me": None},
     )  # fmt: skip
-    (assign,) = member.joined(leading, 3.2)
-    assert isinstance(assign, Assign)
+    (assign,) = member.join_group_answered(leading, 3.2)
+    assert isinstance(assign, PerformAssignment)
     assert assign.subscriptions == {"me": b"s"}
-    assert member.assigned({"me": b"a"}, 1) == [
-        Sync(member_id="me", generation_id=1, protocol="range", assignments={"me": b"a"})
+    assert member.assignment_computed({"me": b"a"}, 1) == [
+        SyncGroup(member_id="me", generation_id=1, protocol="range", assignments={"me": b"a"})
     ]
-    assert member.synced(synced(T0, T1), 3.3) == []
-    assert member.work == Take(assignment={T0, T1}, added={T0, T1}, revoked=frozenset())
+    assert member.sync_group_answered(synced(T0, T1), 3.3) == []
+    assert member.pending_callback == PartitionsAssigned(assignment={T0, T1}, added={T0, T1}, revoked=frozenset())
     assert take(member, 3.4) == []
-    assert member.state is MemberState.MEMBER
+    assert member.state is MemberState.STABLE
     assert member.owned == {T0, T1}
 
 
 def test_a_follower_syncs_without_assignments() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
-    assert member.joined(joined(leader="other"), 0.0) == [Sync(member_id="me", generation_id=1, protocol="range")]
+    assert member.join_group_answered(joined(leader="other"), 0.0) == [
+        SyncGroup(member_id="me", generation_id=1, protocol="range")
+    ]
 
 
 def test_a_static_leader_that_comes_back_skips_the_assignment() -> None:
     """KIP-814: the group is as it was, and what its leader would compute is not wanted."""
-    member = Membership(TIMING, group_instance_id="i")
+    member = MembershipManager(TIMING, group_instance_id="i")
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
-    answer = JoinAnswer(
+    answer = JoinGroupResponse(
         error_code=ErrorCode.none, member_id="me", generation_id=5, protocol="range", leader="me", skip_assignment=True
     )
-    assert member.joined(answer, 0.0) == [Sync(member_id="me", generation_id=5, protocol="range")]
+    assert member.join_group_answered(answer, 0.0) == [SyncGroup(member_id="me", generation_id=5, protocol="range")]
 
 
 def test_heartbeats_are_due_after_their_interval_one_at_a_time() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
     assert member.next_at() == 3.0
     assert member.tick(2.9) == []
-    assert member.tick(3.0) == [SendHeartbeat(member_id="me", generation_id=1)]
+    assert member.tick(3.0) == [Heartbeat(member_id="me", generation_id=1)]
     assert member.tick(6.0) == []
-    member.beaten(ErrorCode.none, 1, 6.1)
-    assert member.tick(6.1) == [SendHeartbeat(member_id="me", generation_id=1)]
+    member.heartbeat_answered(ErrorCode.none, 1, 6.1)
+    assert member.tick(6.1) == [Heartbeat(member_id="me", generation_id=1)]
 
 
 def test_a_member_told_of_a_rebalance_stops_and_joins_when_its_application_has_released() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
-    assert member.beaten(ErrorCode.rebalance_in_progress, 1, 4.0) == []
-    work = member.work
-    assert work == Release(partitions={T0}, lost=False)
+    assert member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0) == []
+    work = member.pending_callback
+    assert work == PartitionsRevoked(partitions={T0}, lost=False)
     # It still shows that it lives while the application commits what it has read.
-    assert member.tick(7.0) == [SendHeartbeat(member_id="me", generation_id=1)]
-    assert member.done(work, 7.5) == [Join(member_id="me", generation_id=1, owned=frozenset())]
+    assert member.tick(7.0) == [Heartbeat(member_id="me", generation_id=1)]
+    assert member.callback_completed(work, 7.5) == [JoinGroup(member_id="me", generation_id=1, owned=frozenset())]
     assert member.owned == frozenset()
 
 
 def test_a_member_without_partitions_joins_again_at_once() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [])
-    (action,) = member.beaten(ErrorCode.rebalance_in_progress, 1, 4.0)
-    assert isinstance(action, Join)
+    (action,) = member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0)
+    assert isinstance(action, JoinGroup)
 
 
 def test_a_cooperative_member_keeps_reading_and_gives_up_only_what_it_must() -> None:
     """KIP-429: what changes hands is revoked, and a second round gives it away."""
-    member = Membership(TIMING, is_cooperative=True)
+    member = MembershipManager(TIMING, is_cooperative=True)
     join_in(member, [T0, T1])
-    assert member.beaten(ErrorCode.rebalance_in_progress, 1, 4.0) == [
-        Join(member_id="me", generation_id=1, owned=frozenset({T0, T1}))
+    assert member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0) == [
+        JoinGroup(member_id="me", generation_id=1, owned=frozenset({T0, T1}))
     ]
-    member.joined(joined(2), 4.1)
-    member.synced(synced(T1, T2), 4.2)
-    assert member.work == Take(assignment={T1, T2}, added={T2}, revoked={T0})
-    assert take(member, 4.3) == [Join(member_id="me", generation_id=2, owned=frozenset({T1, T2}))]
+    member.join_group_answered(joined(2), 4.1)
+    member.sync_group_answered(synced(T1, T2), 4.2)
+    assert member.pending_callback == PartitionsAssigned(assignment={T1, T2}, added={T2}, revoked={T0})
+    assert take(member, 4.3) == [JoinGroup(member_id="me", generation_id=2, owned=frozenset({T1, T2}))]
 
 
 @pytest.mark.parametrize(
     ("code", "member_id"), [(ErrorCode.illegal_generation, "me"), (ErrorCode.unknown_member_id, "")]
 )
 def test_a_fenced_member_has_lost_its_partitions(code: ErrorCode, member_id: str) -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
-    assert member.beaten(code, 1, 4.0) == []
-    work = member.work
-    assert work == Release(partitions={T0}, lost=True)
-    assert member.done(work, 4.1) == [Join(member_id=member_id, generation_id=-1, owned=frozenset())]
+    assert member.heartbeat_answered(code, 1, 4.0) == []
+    work = member.pending_callback
+    assert work == PartitionsRevoked(partitions={T0}, lost=True)
+    assert member.callback_completed(work, 4.1) == [JoinGroup(member_id=member_id, generation_id=-1, owned=frozenset())]
 
 
 def test_a_member_that_is_fenced_while_its_application_takes_over_releases_what_was_taken() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
-    member.joined(joined(), 0.0)
-    member.synced(synced(T0), 0.0)
-    work = member.work
-    assert isinstance(work, Take)
-    member.begun(work)
+    member.join_group_answered(joined(), 0.0)
+    member.sync_group_answered(synced(T0), 0.0)
+    work = member.pending_callback
+    assert isinstance(work, PartitionsAssigned)
+    member.callback_started(work)
     member.tick(3.0)
-    member.beaten(ErrorCode.unknown_member_id, 1, 3.1)
-    assert member.done(work, 3.2) == []
-    assert member.work == Release(partitions={T0}, lost=True)
+    member.heartbeat_answered(ErrorCode.unknown_member_id, 1, 3.1)
+    assert member.callback_completed(work, 3.2) == []
+    assert member.pending_callback == PartitionsRevoked(partitions={T0}, lost=True)
 
 
 def test_a_member_that_hears_nothing_keeps_reading_and_looks_for_its_coordinator() -> None:
     """SPEC 6: a lost connection or a silent coordinator starts re-discovery; only the group takes partitions away."""
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
     member.tick(3.0)
     assert member.tick(10.0) == [FindCoordinator()]
-    assert member.state is MemberState.REDISCOVERING
+    assert member.state is MemberState.COORDINATOR_UNKNOWN
     assert member.owned == {T0}
-    assert member.work is None
-    assert member.coordinator_found(12.0) == [SendHeartbeat(member_id="me", generation_id=1)]
-    assert member.state is MemberState.MEMBER
+    assert member.pending_callback is None
+    assert member.coordinator_found(12.0) == [Heartbeat(member_id="me", generation_id=1)]
+    assert member.state is MemberState.STABLE
 
 
 def test_a_member_whose_coordinator_moves_finds_the_new_one_and_stays() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
-    assert member.beaten(ErrorCode.not_coordinator, 1, 4.0) == [FindCoordinator()]
+    assert member.heartbeat_answered(ErrorCode.not_coordinator, 1, 4.0) == [FindCoordinator()]
     assert member.coordinator_lost() == []
-    assert member.state is MemberState.REDISCOVERING
+    assert member.state is MemberState.COORDINATOR_UNKNOWN
 
 
 def test_a_member_whose_application_does_not_poll_leaves_and_comes_back_with_the_next_poll() -> None:
     """KIP-62: `max.poll.interval.ms`."""
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
-    member.polled(1.0)
+    member.poll_finished(1.0)
     for now in (3.0, 6.0, 9.0):
         member.tick(now)
-        member.beaten(ErrorCode.none, 1, now)
+        member.heartbeat_answered(ErrorCode.none, 1, now)
     member.coordinator_found(60.9)
     (leave,) = member.tick(61.0)
-    assert isinstance(leave, Leave)
+    assert isinstance(leave, LeaveGroup)
     assert leave.member_id == "me"
-    assert member.state is MemberState.AWAY
+    assert member.state is MemberState.STALE
     assert member.tick(200.0) == []
-    assert member.polling() == []
-    work = member.work
-    assert work == Release(partitions={T0}, lost=True)
-    assert member.done(work, 200.0) == [Join(member_id="", generation_id=-1, owned=frozenset())]
+    assert member.poll_started() == []
+    work = member.pending_callback
+    assert work == PartitionsRevoked(partitions={T0}, lost=True)
+    assert member.callback_completed(work, 200.0) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
 
 
 def test_an_application_that_waits_in_its_poll_is_not_late() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
-    member.polled(1.0)
-    member.polling()
+    member.poll_finished(1.0)
+    member.poll_started()
     assert member.next_at() < 61.0
     member.coordinator_found(100.0)
-    assert not any(isinstance(action, Leave) for action in member.tick(100.0))
+    assert not any(isinstance(action, LeaveGroup) for action in member.tick(100.0))
 
 
 def test_a_subscription_that_changes_while_joining_is_joined_with_afterwards() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     assert member.subscribe(["t", "u"], 0.0) == []
-    member.joined(joined(), 0.1)
-    member.synced(synced(T0), 0.2)
+    member.join_group_answered(joined(), 0.1)
+    member.sync_group_answered(synced(T0), 0.2)
     assert take(member, 0.3) == []
-    assert member.work == Release(partitions={T0}, lost=False)
+    assert member.pending_callback == PartitionsRevoked(partitions={T0}, lost=False)
 
 
 def test_the_same_subscription_twice_is_no_rebalance() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
     assert member.subscribe(["t"], 1.0) == []
-    assert member.state is MemberState.MEMBER
+    assert member.state is MemberState.STABLE
 
 
 def test_what_a_heartbeat_of_an_older_generation_is_answered_says_nothing() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     join_in(member, [T0])
-    assert member.beaten(ErrorCode.unknown_member_id, 0, 1.0) == []
-    assert member.state is MemberState.MEMBER
+    assert member.heartbeat_answered(ErrorCode.unknown_member_id, 0, 1.0) == []
+    assert member.state is MemberState.STABLE
 
 
 def test_a_coordinator_that_is_still_loading_is_asked_again_after_a_pause() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
-    assert member.joined(joined(code=ErrorCode.coordinator_load_in_progress), 1.0) == []
+    assert member.join_group_answered(joined(code=ErrorCode.coordinator_load_in_progress), 1.0) == []
     assert member.next_at() == pytest.approx(1.1)
-    assert member.tick(1.1) == [Join(member_id="", generation_id=-1, owned=frozenset())]
+    assert member.tick(1.1) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
 
 
 def test_a_round_that_begins_while_syncing_is_joined_at_once() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
-    member.joined(joined(), 0.0)
-    assert member.synced(synced(code=ErrorCode.rebalance_in_progress), 0.1) == [
-        Join(member_id="me", generation_id=1, owned=frozenset())
+    member.join_group_answered(joined(), 0.0)
+    assert member.sync_group_answered(synced(code=ErrorCode.rebalance_in_progress), 0.1) == [
+        JoinGroup(member_id="me", generation_id=1, owned=frozenset())
     ]
 
 
 def test_an_error_that_does_not_pass_is_kept_for_the_application() -> None:
-    member = Membership(TIMING)
+    member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
-    assert member.joined(joined(code=ErrorCode.inconsistent_group_protocol), 0.0) == []
+    assert member.join_group_answered(joined(code=ErrorCode.inconsistent_group_protocol), 0.0) == []
     assert isinstance(member.error, KafkaError)
     assert member.error.code == ErrorCode.inconsistent_group_protocol
 
 
 def test_a_dynamic_member_says_good_bye_and_a_static_one_does_not() -> None:
     """KIP-345: a static member that restarts finds its partitions again."""
-    dynamic, static = Membership(TIMING), Membership(TIMING, group_instance_id="i")
+    dynamic, static = MembershipManager(TIMING), MembershipManager(TIMING, group_instance_id="i")
     for member in (dynamic, static):
         join_in(member, [T0])
-    assert dynamic.leave("done") == [Leave(member_id="me", reason="done")]
+    assert dynamic.leave("done") == [LeaveGroup(member_id="me", reason="done")]
     assert static.leave("done") == []
-    assert dynamic.state is static.state is MemberState.DOWN
+    assert dynamic.state is static.state is MemberState.UNSUBSCRIBED
 
 
 def test_a_member_id_that_comes_after_the_member_left_is_given_back() -> None:
     """KIP-394: the group would wait for it."""
-    member, static = Membership(TIMING), Membership(TIMING, group_instance_id="i")
-    named = JoinAnswer(error_code=ErrorCode.member_id_required, member_id="late")
+    member, static = MembershipManager(TIMING), MembershipManager(TIMING, group_instance_id="i")
+    named = JoinGroupResponse(error_code=ErrorCode.member_id_required, member_id="late")
     for each in (member, static):
         each.subscribe(["t"], 0.0)
         each.coordinator_found(0.0)
         assert each.leave("unsubscribed") == []
         (join,) = each.subscribe(["t"], 0.1)
-        assert isinstance(join, Join)
-        assert join.departures == 1
-    assert member.joined(named, 0.2) == [Leave(member_id="late", reason="the consumer left while it joined")]
-    assert member.joined(joined(), 0.2) == [Leave(member_id="me", reason="the consumer left while it joined")]
+        assert isinstance(join, JoinGroup)
+        assert join.leave_count == 1
+    assert member.join_group_answered(named, 0.2) == [
+        LeaveGroup(member_id="late", reason="the consumer left while it joined")
+    ]
+    assert member.join_group_answered(joined(), 0.2) == [
+        LeaveGroup(member_id="me", reason="the consumer left while it joined")
+    ]
     assert member.state is MemberState.JOINING
     assert member.member_id == ""
-    assert member.joined(joined(code=ErrorCode.unknown_member_id), 0.2) == []
-    assert static.joined(named, 0.2) == []
+    assert member.join_group_answered(joined(code=ErrorCode.unknown_member_id), 0.2) == []
+    assert static.join_group_answered(named, 0.2) == []
 
 
 def test_every_state_can_be_reached_and_left() -> None:
@@ -317,28 +323,43 @@ codes = st.sampled_from(
     ]
 )
 inputs = st.sampled_from(
-    ["found", "lost", "joined", "synced", "beaten", "begin", "done", "poll", "polled", "tick", "subscribe", "assigned"]
+    [
+        "coordinator found",
+        "coordinator lost",
+        "joined",
+        "synced",
+        "heartbeat_answered",
+        "begin",
+        "done",
+        "poll",
+        "polled",
+        "tick",
+        "subscribe",
+        "assigned",
+    ]
 )
 
 
-def feed(member: Membership, step: str, code: ErrorCode, partitions: set[TopicPartition], now: float) -> list[Action]:
+def feed(
+    member: MembershipManager, step: str, code: ErrorCode, partitions: set[TopicPartition], now: float
+) -> list[Action]:
     match step:
-        case "found":
+        case "coordinator found":
             return member.coordinator_found(now)
-        case "lost":
+        case "coordinator lost":
             return member.coordinator_lost()
         case "joined":
-            return member.joined(joined(int(now), code=code), now)
+            return member.join_group_answered(joined(int(now), code=code), now)
         case "assigned":
-            return member.assigned({}, member.generation_id)
+            return member.assignment_computed({}, member.generation_id)
         case "synced":
-            return member.synced(synced(*partitions, code=code), now)
-        case "beaten":
-            return member.beaten(code, member.generation_id, now)
+            return member.sync_group_answered(synced(*partitions, code=code), now)
+        case "heartbeat_answered":
+            return member.heartbeat_answered(code, member.generation_id, now)
         case "poll":
-            return member.polling()
+            return member.poll_started()
         case "polled":
-            member.polled(now)
+            member.poll_finished(now)
             return []
         case "subscribe":
             return member.subscribe(["t", "u"][: 1 + len(partitions) % 2], now)
@@ -353,20 +374,20 @@ def test_whatever_happens_an_eager_member_never_joins_while_it_reads(
     is_cooperative: bool, steps: list[tuple[str, ErrorCode, set[TopicPartition]]]
 ) -> None:
     """And no order of events leads out of the table of states."""
-    member, now, begun = Membership(TIMING, is_cooperative=is_cooperative), 0.0, None
+    member, now, begun = MembershipManager(TIMING, is_cooperative=is_cooperative), 0.0, None
     member.subscribe(["t"], now)
     for step, code, partitions in steps:
         now += 1.7
         actions: list[Action] = []
         if step == "begin":
-            if begun is None and (begun := member.work) is not None:
-                member.begun(begun)
+            if begun is None and (begun := member.pending_callback) is not None:
+                member.callback_started(begun)
         elif step == "done":
             if begun is not None:
                 work, begun = begun, None
-                actions = member.done(work, now)
+                actions = member.callback_completed(work, now)
         else:
             actions = feed(member, step, code, partitions, now)
-        joins = [action for action in actions if isinstance(action, Join)]
+        joins = [action for action in actions if isinstance(action, JoinGroup)]
         assert is_cooperative or not any(join.owned or member.owned for join in joins)
-        assert member.generation_id >= 0 or member.state not in {MemberState.MEMBER, MemberState.SYNCING}
+        assert member.generation_id >= 0 or member.state not in {MemberState.STABLE, MemberState.SYNCING}

@@ -11,7 +11,7 @@ from world import SESSION_TIMEOUT_S, World, until
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin
-from odradek.clients.cluster import Lane, open_cluster
+from odradek.clients.cluster import ConnectionPurpose, open_cluster
 from odradek.clients.reassignments import ElectionType
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
@@ -69,11 +69,11 @@ def test_another_broker_is_asked_for_the_metadata_when_one_is_late(seed: int) ->
     async def scene(world: World) -> None:
         await create(world)
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
-            asked = (await cluster.any_connection()).address
+            asked = (await cluster.least_loaded_connection()).address
             cut_off(world, next(number for number, host in enumerate(world.hosts) if asked == f"{host}:9092"))
             async with asyncio.timeout(SOON_S):
                 await cluster.refresh()
-            assert (await cluster.any_connection()).address != asked
+            assert (await cluster.least_loaded_connection()).address != asked
             world.simulation.network.heal()
 
     World(seed, brokers=3).play(scene)
@@ -85,15 +85,15 @@ def test_a_third_broker_is_asked_where_one_has_gone_and_one_is_late(seed: int, m
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
             await cluster.refresh()
             gone, silent = list(world.running)[:2]
-            first = [await cluster.connection(number, Lane.FETCH) for number in (gone, silent)]
+            first = [await cluster.connection(number, ConnectionPurpose.FETCH) for number in (gone, silent)]
             cut_off(world, silent)
             await world.kill(gone)
-            usual = cluster.any_connection
+            usual = cluster.least_loaded_connection
 
             async def unlucky(**options: Any) -> Any:
                 return first.pop(0) if first else await usual(**options)
 
-            monkeypatch.setattr(cluster, "any_connection", unlucky)
+            monkeypatch.setattr(cluster, "least_loaded_connection", unlucky)
             async with asyncio.timeout(SOON_S):
                 await cluster.refresh()
             assert not first
@@ -109,7 +109,7 @@ def test_a_broker_that_is_late_and_still_there_is_waited_for(seed: int) -> None:
         flags = ("allow_auto_topic_creation", "include_cluster_authorized_operations")
         message = {"topics": [], **dict.fromkeys((*flags, "include_topic_authorized_operations"), False)}
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
-            connection = await cluster.connection(leader, Lane.FETCH)
+            connection = await cluster.connection(leader, ConnectionPurpose.FETCH)
             cut_off(world, leader)
             asking = asyncio.create_task(connection.request(ApiKey.METADATA, message))
             await asyncio.sleep(SOON_S)
@@ -118,7 +118,7 @@ def test_a_broker_that_is_late_and_still_there_is_waited_for(seed: int) -> None:
             async with asyncio.timeout(SOON_S):
                 assert len((await asking).brokers) == 3
             assert not connection.is_late
-            assert cluster.opened(leader, Lane.FETCH) is connection
+            assert cluster.existing_connection(leader, ConnectionPurpose.FETCH) is connection
 
     World(seed, brokers=3).play(scene)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from existing_clients import DEADLINE_S, Client, Message
 
 from odradek.clients import Consumer, Producer
-from odradek.clients.consumer.positions import ConsumerRecord
+from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.model import TopicPartition
 
 

@@ -9,7 +9,7 @@ from slow_store import SlowStore
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Consumer, Producer
-from odradek.clients.consumer.positions import ConsumerRecord
+from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.config import BrokerConfig
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore, MemoryTree

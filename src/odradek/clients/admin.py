@@ -122,7 +122,7 @@ class Admin:
             for topic in response.topics:
                 _raise(f"topic {topic.name!r}", topic)
 
-        await self._retrying(attempt)
+        await self._retry(attempt)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and their records. Raises the first error, after all."""
@@ -139,7 +139,7 @@ class Admin:
             for topic in response.responses:
                 _raise_about_topic(topic.name, topic)
 
-        await self._retrying(attempt)
+        await self._retry(attempt)
 
     async def create_partitions(
         self,
@@ -166,7 +166,7 @@ class Admin:
             for topic in response.results:
                 _raise_about_topic(name, topic)
 
-        await self._retrying(attempt)
+        await self._retry(attempt)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
         """All topics by name."""
@@ -256,7 +256,7 @@ class Admin:
             answers = await asyncio.gather(*(ask(node_id) for node_id in self._cluster.metadata.nodes))
             return sorted((group for groups in answers for group in groups), key=lambda group: group.group_id)
 
-        return await self._retrying(attempt)
+        return await self._retry(attempt)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """One group: its members, and for every partition the committed offset, the end and the lag.
@@ -273,13 +273,13 @@ class Admin:
                 _raise(f"group {group_id!r}", group)
             return group
 
-        group = await self._retrying(attempt)
+        group = await self._retry(attempt)
         offsets = await fetch_group_offsets(self._cluster, group_id, timeout_ms=self._timeout_ms)
         is_unknown = group.error_code == ErrorCode.group_id_not_found or group.group_state == _NO_SUCH_GROUP
         if is_unknown and not offsets:
             raise KafkaError(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
         described = group_description(group)
-        partitions = await self._progress(offsets, described)
+        partitions = await self._group_partitions(offsets, described)
         return described.with_partitions(partitions)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
@@ -294,7 +294,7 @@ class Admin:
             for group in response.results:
                 _raise(f"group {group_id!r}", group)
 
-        await self._retrying(attempt)
+        await self._retry(attempt)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Have a group forget offsets. Raises the first error, after all: GROUP_SUBSCRIBED_TO_TOPIC and others."""
@@ -314,9 +314,9 @@ class Admin:
                 for each in topic.partitions:
                     _raise_about_topic(topic.name, each)
 
-        await self._retrying(attempt)
+        await self._retry(attempt)
 
-    async def _progress(
+    async def _group_partitions(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupDescription
     ) -> list[GroupPartition]:
         """Every partition that is committed or assigned; without an end where the topic is gone."""
@@ -404,18 +404,18 @@ class Admin:
                 "include_synonyms": include_synonyms,
                 "include_documentation": include_documentation,
             }
-            found[resource] = await self._describe(resource, message)
+            found[resource] = await self._describe_configs(resource, message)
         return found
 
-    async def _describe(self, resource: ConfigResource, message: Mapping[str, Any]) -> list[ConfigEntry]:
+    async def _describe_configs(self, resource: ConfigResource, message: Mapping[str, Any]) -> list[ConfigEntry]:
         async def attempt() -> list[ConfigEntry]:
-            connection = await self._responsible_for(resource)
+            connection = await self._connection_for(resource)
             response = await connection.request(ApiKey.DESCRIBE_CONFIGS, message)
             (result,) = response.results
             _raise_about(resource, result)
             return sorted((config_entry(entry) for entry in result.configs), key=lambda entry: entry.name)
 
-        return await self._retrying(attempt)
+        return await self._retry(attempt)
 
     async def alter_configs(
         self, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
@@ -431,18 +431,18 @@ class Admin:
         message = {"resources": [altered], "validate_only": validate_only}
 
         async def attempt() -> None:
-            connection = await self._responsible_for(resource)
+            connection = await self._connection_for(resource)
             response = await connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, message)
             for result in response.responses:
                 _raise_about(resource, result)
 
-        await self._retrying(attempt)
+        await self._retry(attempt)
 
-    async def _responsible_for(self, resource: ConfigResource) -> Connection:
+    async def _connection_for(self, resource: ConfigResource) -> Connection:
         """The broker itself, or anyone."""
         if resource.type is ConfigResourceType.BROKER and resource.name.isdecimal():
             return await self._cluster.connection(int(resource.name))
-        return await self._cluster.any_connection()
+        return await self._cluster.least_loaded_connection()
 
     # ---- pieces -------------------------------------------------------------------------------------------------
 
@@ -450,11 +450,11 @@ class Admin:
         """The cluster as it is now, without the cluster view's interest in those topics."""
 
         async def attempt() -> ClusterMetadata:
-            return merge(ClusterMetadata(), await self._cluster.ask_for_topics(names, controller=True))
+            return merge(ClusterMetadata(), await self._cluster.fetch_metadata(names, controller=True))
 
-        return await self._retrying(attempt)
+        return await self._retry(attempt)
 
-    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await retrying(self._cluster, attempt, timeout_ms=self._timeout_ms)
 
 

@@ -1,7 +1,7 @@
 """The cluster behind a list of addresses: its shape, kept current, and connections to its brokers.
 
 Every client has one `Cluster`. It asks for the topics that somebody is interested in, follows leaders when it is told
-that one has moved, and keeps a connection per broker and lane: brokers answer in order, and neither heartbeats nor
+that one has moved, and keeps a connection per broker and purpose: brokers answer in order, and neither heartbeats nor
 metadata must wait behind a long poll.
 
 A broker that stands still takes connections and answers nothing, and only time tells. So while answers of one are late,
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.clients.backoff import Backoff
-from odradek.clients.doubts import Doubts
+from odradek.clients.connection_backoff import ConnectionBackoff
 from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import parse_host_port
@@ -33,17 +33,17 @@ class NoBrokerError(UnavailableError):
     """None of the addresses that are known led to a broker."""
 
 
-class Lane(StrEnum):
-    """What a connection is for: requests of one lane wait for each other, those of two do not."""
+class ConnectionPurpose(StrEnum):
+    """What a connection is for: requests of one purpose wait for each other, those of two do not."""
 
     DATA = "data"
     FETCH = "fetch"
     COORDINATOR = "coordinator"
 
 
-_Key = tuple[int, Lane]
+_ConnectionKey = tuple[int, ConnectionPurpose]
 _Address = tuple[str, int]
-_PENDING_TOPIC: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
+_TOPIC_NOT_READY: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
 """What brokers say of a topic that is being created, and of one that never will be."""
 
 
@@ -58,18 +58,18 @@ class Cluster:
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._topics: set[str] = set()
         self._all_topics = False
-        self._asked: frozenset[str] | None = frozenset()
+        self._requested_topics: frozenset[str] | None = frozenset()
         """The topics that the last answer is about; None is all."""
-        self._asked_at = 0.0
+        self._last_refresh_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
-        self._refresh_again: asyncio.Task[None] | None = None
-        self._is_asked_for_more = False
-        """Whether somebody wants another answer than the one that `_refresh_again` waits for."""
+        self._scheduled_refresh: asyncio.Task[None] | None = None
+        self._needs_refresh = False
+        """Whether somebody wants another answer than the one that `_scheduled_refresh` waits for."""
         self._refresh_backoff = self.backoff()
-        self._connections: dict[_Key, Connection] = {}
+        self._connections: dict[_ConnectionKey, Connection] = {}
         self._bootstrap: dict[_Address, Connection] = {}
-        self._opening: dict[_Key, asyncio.Task[Connection]] = {}
-        self._doubts = Doubts(settings, runtime)
+        self._opening: dict[_ConnectionKey, asyncio.Task[Connection]] = {}
+        self._connection_backoff = ConnectionBackoff(settings, runtime)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -103,10 +103,10 @@ class Cluster:
         """A task that ends with this cluster; its failure is logged."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, OdradekError):
             _log.error("%s failed", task.get_name(), exc_info=error)
@@ -138,7 +138,7 @@ class Cluster:
                 return known
             code = known.error_code if known is not None else ErrorCode.unknown_topic_or_partition
             pause = backoff.failed()
-            if code not in _PENDING_TOPIC or self.runtime.clock.monotonic() + pause > deadline:
+            if code not in _TOPIC_NOT_READY or self.runtime.clock.monotonic() + pause > deadline:
                 # A topic that cannot be had must not be asked for for ever after.
                 self._topics.discard(name)
                 raise KafkaError(code, _topic_error(name, code))
@@ -182,34 +182,34 @@ class Cluster:
 
         `at_once`: without a pause, because there are topics that were never asked for.
         """
-        self._is_asked_for_more = True
-        if self._refresh_again is None and not self._closed:
+        self._needs_refresh = True
+        if self._scheduled_refresh is None and not self._closed:
             pause = 0.0 if at_once else self._refresh_backoff.failed()
-            self._refresh_again = self.spawn(self._refresh_soon(pause), "metadata refresh, later")
+            self._scheduled_refresh = self.spawn(self._refresh_soon(pause), "metadata refresh, later")
 
     def refresh_if_old(self) -> None:
         """Refresh in the background if the last answer is older than `metadata.max.age.ms`."""
         now = self.runtime.clock.monotonic()
         if now >= self.next_refresh_at:
-            self._asked_at = now
+            self._last_refresh_at = now
             self.request_refresh()
 
     @property
     def next_refresh_at(self) -> float:
         """The monotonic second when `refresh_if_old` will do something."""
-        return self._asked_at + self.settings.metadata_max_age_ms / 1000
+        return self._last_refresh_at + self.settings.metadata_max_age_ms / 1000
 
     @property
-    def _is_behind(self) -> bool:
+    def _has_unrequested_topics(self) -> bool:
         """Whether somebody has become interested in a topic since the cluster was asked."""
-        return self._asked is not None and (self._all_topics or not self._topics <= self._asked)
+        return self._requested_topics is not None and (self._all_topics or not self._topics <= self._requested_topics)
 
     async def _refresh_soon(self, pause: float) -> None:
         """Until one broker answers: nobody else would notice that the cluster is back."""
         try:
             while True:
                 await asyncio.sleep(pause)
-                self._is_asked_for_more = False
+                self._needs_refresh = False
                 try:
                     await self.refresh()
                 except OdradekError as error:  # what does not pass here does when another broker is asked
@@ -218,11 +218,11 @@ class Cluster:
                 else:
                     break
         finally:
-            self._refresh_again = None
-        if self._is_behind:
+            self._scheduled_refresh = None
+        if self._has_unrequested_topics:
             self.request_refresh(at_once=True)
-        elif self._is_asked_for_more or any(
-            topic.error_code in _PENDING_TOPIC for topic in self.metadata.topics.values()
+        elif self._needs_refresh or any(
+            topic.error_code in _TOPIC_NOT_READY for topic in self.metadata.topics.values()
         ):
             # Somebody waits for a topic that may yet be created, or saw in this answer, or before it came, that a
             # partition has no leader: nobody else would ask for that one.
@@ -232,21 +232,21 @@ class Cluster:
         asked = None if self._all_topics else frozenset(self._topics)
         before = self.metadata
         create = create or (asked is not None and not asked <= before.topics.keys())
-        response = await self.ask_for_topics(None if asked is None else sorted(asked), create=create)
-        self._asked, self._asked_at = asked, self.runtime.clock.monotonic()
+        response = await self.fetch_metadata(None if asked is None else sorted(asked), create=create)
+        self._requested_topics, self._last_refresh_at = asked, self.runtime.clock.monotonic()
         self.metadata = merge(before, response)
-        if self._is_behind:
+        if self._has_unrequested_topics:
             # What is known of topics that were not asked for is better than nothing.
             kept = (topic for name, topic in before.topics.items() if self._all_topics or name in self._topics)
             self.metadata = with_topics(self.metadata, kept)
             self.request_refresh(at_once=True)
         if all(topic.error_code == ErrorCode.none for topic in self.metadata.topics.values()):
             self._refresh_backoff.succeeded()
-        self._adopt()
+        self._update_connections()
         for listener in self.on_metadata:
             listener()
 
-    async def ask_for_topics(
+    async def fetch_metadata(
         self, names: Iterable[str] | None, *, create: bool = False, controller: bool = False
     ) -> Any:
         """A Metadata answer about `names` (None: all), without remembering it. kio's dataclass.
@@ -260,19 +260,19 @@ class Cluster:
             "include_topic_authorized_operations": False,
         }
         try:
-            connection = await (self.controller() if controller else self.any_connection())
-            return await self._ask_for_metadata(connection, message)
+            connection = await (self.controller() if controller else self.least_loaded_connection())
+            return await self._request_metadata(connection, message)
         except UnavailableError:
             # Asked once more: that connection is closed now, so another broker's turn comes.
-            return await self._ask_for_metadata(await self.any_connection(), message)
+            return await self._request_metadata(await self.least_loaded_connection(), message)
 
-    async def _ask_for_metadata(self, connection: Connection, message: dict[str, Any]) -> Any:
+    async def _request_metadata(self, connection: Connection, message: dict[str, Any]) -> Any:
         """The answer of this broker, or of another one if this one is late and that one is not."""
         asking = {self.spawn(connection.request(ApiKey.METADATA, message), "metadata")}
         done, asking = await asyncio.wait(asking, timeout=LATE_MS / 1000)
         if not done:
             with contextlib.suppress(UnavailableError):
-                other = await self.any_connection(but=connection)
+                other = await self.least_loaded_connection(exclude=connection)
                 if other is not connection:
                     asking.add(self.spawn(other.request(ApiKey.METADATA, message), "metadata of another broker"))
         while asking:
@@ -281,7 +281,7 @@ class Cluster:
                 break
         return next((each for each in done if each.exception() is None), next(iter(done))).result()
 
-    def _adopt(self) -> None:
+    def _update_connections(self) -> None:
         """Make bootstrap connections those of the brokers behind them, and drop connections to brokers that moved.
 
         Of brokers that have left, those that are late are dropped, and those that are not open yet.
@@ -289,35 +289,37 @@ class Cluster:
         for (node_id, _), opening in self._opening.items():
             if node_id not in self.metadata.nodes:
                 opening.cancel()
-        for (node_id, lane), connection in list(self._connections.items()):
+        for (node_id, purpose), connection in list(self._connections.items()):
             node = self.metadata.nodes.get(node_id)
             if node is None and connection.is_late:
                 connection.close("it has left the cluster")
             if connection.closed or (node is not None and connection.address != address_text(node.host, node.port)):
                 connection.close("the broker has moved")
-                del self._connections[node_id, lane]
+                del self._connections[node_id, purpose]
         for node in self.metadata.nodes.values():
             adopted = self._bootstrap.pop((node.host, node.port), None)
             if adopted is None:
                 continue
-            if (node.node_id, Lane.DATA) in self._connections:
+            if (node.node_id, ConnectionPurpose.DATA) in self._connections:
                 adopted.close()
             else:
-                self._connections[node.node_id, Lane.DATA] = adopted
+                self._connections[node.node_id, ConnectionPurpose.DATA] = adopted
 
     # ---- connections --------------------------------------------------------------------------------------------
 
-    def opened(self, node_id: int, lane: Lane = Lane.DATA) -> Connection | None:
+    def existing_connection(
+        self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA
+    ) -> Connection | None:
         """The connection to a broker if it is open already."""
-        connection = self._connections.get((node_id, lane))
+        connection = self._connections.get((node_id, purpose))
         return None if connection is None or connection.closed else connection
 
-    async def connection(self, node_id: int, lane: Lane = Lane.DATA) -> Connection:
+    async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> Connection:
         """A connection to a broker, opened if need be after its back-off. Raises `UnavailableError`."""
-        opened = self.opened(node_id, lane)
+        opened = self.existing_connection(node_id, purpose)
         if opened is not None:
             return opened
-        key = (node_id, lane)
+        key = (node_id, purpose)
         opening = self._opening.get(key)
         if opening is None:
             opening = self._opening[key] = self.spawn(self._open_node(key), f"connect to broker {node_id}")
@@ -331,30 +333,30 @@ class Cluster:
         """A connection to the controller, or to any broker where there is none to speak of (KRaft forwards)."""
         if self.metadata.controller_id in self.metadata.nodes:
             return await self.connection(self.metadata.controller_id)
-        return await self.any_connection()
+        return await self.least_loaded_connection()
 
-    async def any_connection(self, *, but: Connection | None = None) -> Connection:
+    async def least_loaded_connection(self, *, exclude: Connection | None = None) -> Connection:
         """The least busy open connection, else one to a broker that answers. Raises `UnavailableError` if none does.
 
-        Brokers that are late or could not be reached come last, and so does the one that `but` leads to.
+        Brokers that are late or could not be reached come last, and so does the one that `exclude` leads to.
         """
         opened = [
             connection
-            for (_, lane), connection in self._connections.items()
-            if lane is Lane.DATA and not connection.closed
+            for (_, purpose), connection in self._connections.items()
+            if purpose is ConnectionPurpose.DATA and not connection.closed
         ]
         opened += [connection for connection in self._bootstrap.values() if not connection.closed]
 
-        def comes_last(address: str) -> bool:
-            return (but is not None and address == but.address) or address in self._doubts
+        def is_avoided(address: str) -> bool:
+            return (exclude is not None and address == exclude.address) or address in self._connection_backoff
 
-        sound = [connection for connection in opened if not comes_last(connection.address)]
-        if sound:
-            return min(sound, key=_in_flight)
+        preferred = [connection for connection in opened if not is_avoided(connection.address)]
+        if preferred:
+            return min(preferred, key=_in_flight)
         failures: list[str] = []
         nodes = list(self.metadata.nodes.values())
         self.runtime.entropy.shuffle(nodes)
-        last = {node.node_id for node in nodes if comes_last(address_text(node.host, node.port))}
+        last = {node.node_id for node in nodes if is_avoided(address_text(node.host, node.port))}
         for node in sorted(nodes, key=lambda node: node.node_id in last):
             if opened and node.node_id in last:
                 break
@@ -378,7 +380,7 @@ class Cluster:
                 return connection
         raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
 
-    async def _open_node(self, key: _Key) -> Connection:
+    async def _open_node(self, key: _ConnectionKey) -> Connection:
         node = self.metadata.nodes.get(key[0])
         if node is None:
             raise UnavailableError(f"broker {key[0]} is not part of the cluster now")
@@ -387,7 +389,7 @@ class Cluster:
 
     async def _open(self, host: str, port: int) -> Connection:
         address = address_text(host, port)
-        pause = self._doubts.pause_s(address)
+        pause = self._connection_backoff.connection_delay_s(address)
         if pause > 0:
             await asyncio.sleep(pause)
         settings = self.settings
@@ -402,16 +404,16 @@ class Cluster:
                 max_response_bytes=settings.receive_message_max_bytes,
             )
         except UnavailableError:
-            self._doubts.unreached(address)
+            self._connection_backoff.connection_failed(address)
             raise
-        self._doubts.reached(address)
-        connection.on_late = partial(self._notice_late, connection)
+        self._connection_backoff.connected(address)
+        connection.on_late = partial(self._on_late_response, connection)
         return connection
 
-    def _notice_late(self, connection: Connection) -> None:
+    def _on_late_response(self, connection: Connection) -> None:
         """The broker may have left the cluster: others know."""
-        self._doubts.late(connection)
-        if self.runtime.clock.monotonic() - self._asked_at >= LATE_MS / 1000:
+        self._connection_backoff.response_late(connection)
+        if self.runtime.clock.monotonic() - self._last_refresh_at >= LATE_MS / 1000:
             self.request_refresh()
 
 
@@ -439,6 +441,6 @@ def _in_flight(connection: Connection) -> int:
 
 
 def _topic_error(name: str, code: ErrorCode) -> str:
-    if code in _PENDING_TOPIC:
+    if code in _TOPIC_NOT_READY:
         return f"there is no topic {name!r}, or none of its partitions has a leader"
     return f"topic {name!r}: {code.name.upper()}"

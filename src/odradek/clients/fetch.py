@@ -111,19 +111,19 @@ def readable_batches(
     Raises `CorruptBatchError` if the first batch is damaged. A later one that is ends the answer: the next fetch asks
     for it as the first one, which the broker checks, too.
     """
-    waiting = sorted(aborted or (), key=lambda each: each[1], reverse=True)
-    rolled_back: set[int] = set()
-    for position, header in _sound_batches(records, check_crcs=check_crcs):
-        while waiting and waiting[-1][1] <= header.last_offset:
-            rolled_back.add(waiting.pop()[0])
+    pending_aborts = sorted(aborted or (), key=lambda each: each[1], reverse=True)
+    aborted_producers: set[int] = set()
+    for position, header in _valid_batches(records, check_crcs=check_crcs):
+        while pending_aborts and pending_aborts[-1][1] <= header.last_offset:
+            aborted_producers.add(pending_aborts.pop()[0])
         if header.is_control:
-            rolled_back.discard(header.producer_id)
+            aborted_producers.discard(header.producer_id)
             yield position, header, False
         else:
-            yield position, header, not (header.is_transactional and header.producer_id in rolled_back)
+            yield position, header, not (header.is_transactional and header.producer_id in aborted_producers)
 
 
-def _sound_batches(records: memoryview, *, check_crcs: bool) -> Iterator[tuple[int, BatchHeader]]:
+def _valid_batches(records: memoryview, *, check_crcs: bool) -> Iterator[tuple[int, BatchHeader]]:
     is_first = True
     try:
         for position, header in iterate_batches(records):

@@ -28,7 +28,7 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-class Committer(NamedTuple):
+class ConsumerGroupMetadata(NamedTuple):
     """Who commits; by default nobody in particular."""
 
     generation_id: int = NO_GENERATION
@@ -36,12 +36,12 @@ class Committer(NamedTuple):
     group_instance_id: str | None = None
 
 
-NO_MEMBER: Final = Committer()
+NO_MEMBER: Final = ConsumerGroupMetadata()
 
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
     """The broker that coordinates the group. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while there is none."""
-    connection = await cluster.any_connection()
+    connection = await cluster.least_loaded_connection()
     message = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
     response = await connection.request(ApiKey.FIND_COORDINATOR, message)
     found = response.coordinators[0] if hasattr(response, "coordinators") else response
@@ -89,7 +89,10 @@ async def fetch_group_offsets(
 
 
 async def commit_once(
-    connection: Connection, group_id: str, committer: Committer, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    connection: Connection,
+    group_id: str,
+    committer: ConsumerGroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
     """One OffsetCommit to the coordinator. Raises the first `KafkaError` in its answer."""
     topics = [

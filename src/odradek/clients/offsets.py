@@ -48,13 +48,13 @@ async def list_offsets(
         for partition, at in missing.items():
             leader = cluster.metadata.leader(partition)
             if leader is None:
-                await _locate(cluster, partition, timeout_ms)
+                await _check_partition_exists(cluster, partition, timeout_ms)
                 leader = cluster.metadata.leader(partition)
             if leader is None:
                 raise KafkaError(ErrorCode.leader_not_available, f"partition {partition} has no leader now")
             by_leader.setdefault(leader, {})[partition] = at
         answers = await asyncio.gather(
-            *(_ask(cluster, leader, some, isolation_level) for leader, some in by_leader.items()),
+            *(_request_offsets(cluster, leader, some, isolation_level) for leader, some in by_leader.items()),
             return_exceptions=True,
         )
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -77,7 +77,7 @@ async def partitions_of(
     return {name: (await cluster.topic(name, timeout_ms=timeout_ms)).numbers for name in topics}
 
 
-async def _locate(cluster: Cluster, partition: TopicPartition, timeout_ms: int) -> None:
+async def _check_partition_exists(cluster: Cluster, partition: TopicPartition, timeout_ms: int) -> None:
     """Learn of the topic; raise if it has no such partition."""
     topic = await cluster.topic(partition.topic, timeout_ms=timeout_ms)
     if partition.partition not in topic.partitions:
@@ -87,7 +87,7 @@ async def _locate(cluster: Cluster, partition: TopicPartition, timeout_ms: int) 
         )
 
 
-async def _ask(
+async def _request_offsets(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], isolation_level: str
 ) -> tuple[dict[TopicPartition, OffsetAndTimestamp], list[KafkaError | UnavailableError]]:
     """One ListOffsets to one broker: what it found, and what is wrong with the rest."""

@@ -61,22 +61,22 @@ class PartitionReader:
         """See the class. One iteration only: a second goes on from `position`."""
         if self.position >= self.end:
             return
-        following: asyncio.Task[FetchedPartition] | None = asyncio.ensure_future(self._fetch(self.position))
+        next_fetch: asyncio.Task[FetchedPartition] | None = asyncio.ensure_future(self._fetch(self.position))
         try:
-            while following is not None:
-                fetched = await following
-                following = None
-                buffers = self._take(fetched)
+            while next_fetch is not None:
+                fetched = await next_fetch
+                next_fetch = None
+                buffers = self._split_readable(fetched)
                 if self.position < self.end:
-                    following = asyncio.ensure_future(self._fetch(self.position))
+                    next_fetch = asyncio.ensure_future(self._fetch(self.position))
                 for buffer in buffers:
                     yield buffer
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            if next_fetch is not None:
+                next_fetch.cancel()
+                await asyncio.gather(next_fetch, return_exceptions=True)
 
-    def _take(self, fetched: FetchedPartition) -> list[memoryview]:
+    def _split_readable(self, fetched: FetchedPartition) -> list[memoryview]:
         """Move on past the fetched batches; the runs of those that may be read."""
         records = memoryview(fetched.records or b"")
         runs: list[memoryview] = []

@@ -14,7 +14,7 @@ async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDes
     """The brokers that are registered and not alive (KIP-1073); none where the cluster does not say."""
 
     async def attempt() -> Any:
-        connection = await cluster.any_connection()
+        connection = await cluster.least_loaded_connection()
         if not connection.supports(ApiKey.DESCRIBE_CLUSTER):
             return None
         message = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
@@ -34,7 +34,7 @@ async def unregister_broker(cluster: Cluster, broker_id: int, *, timeout_ms: int
     """Have a broker forgotten that is away for good. Raises `KafkaError` BROKER_ID_NOT_REGISTERED and others."""
 
     async def attempt() -> None:
-        connection = await cluster.any_connection()
+        connection = await cluster.least_loaded_connection()
         _raise(await connection.request(ApiKey.UNREGISTER_BROKER, {"broker_id": broker_id}))
 
     await retrying(cluster, attempt, timeout_ms=timeout_ms)

@@ -13,7 +13,7 @@ T = TypeVar("T")
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
 """Kafka's `default.api.timeout.ms`."""
 
-MOVED: Final = {
+INVALID_METADATA_ERRORS: Final = {
     ErrorCode.not_leader_or_follower,
     ErrorCode.leader_not_available,
     ErrorCode.unknown_topic_or_partition,
@@ -48,7 +48,7 @@ async def retrying(
             if not error.retriable or clock.monotonic() + pause >= deadline:
                 raise
             await asyncio.sleep(pause)
-            if isinstance(error, UnavailableError) or error.code in MOVED:
+            if isinstance(error, UnavailableError) or error.code in INVALID_METADATA_ERRORS:
                 # Where nobody answers, the next try says so, until the time is up.
                 with contextlib.suppress(UnavailableError):
                     await cluster.refresh()

@@ -33,7 +33,7 @@ async def describe_producers(
 
     async def attempt() -> list[ProducerDescription]:
         topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
-        answer = await _ask_leader(cluster, partition, ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, timeout_ms)
+        answer = await _request_leader(cluster, partition, ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, timeout_ms)
         (result,) = answer.topics[0].partitions
         if result.error_code != ErrorCode.none:
             raise _error(partition, result.error_code, result.error_message)
@@ -65,7 +65,7 @@ async def abort_transaction(
     }
 
     async def attempt() -> None:
-        answer = await _ask_leader(cluster, partition, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, timeout_ms)
+        answer = await _request_leader(cluster, partition, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, timeout_ms)
         code = answer.markers[0].topics[0].partitions[0].error_code
         if code != ErrorCode.none:
             raise _error(partition, code, None)
@@ -73,7 +73,7 @@ async def abort_transaction(
     await retrying(cluster, attempt, timeout_ms=timeout_ms)
 
 
-async def _ask_leader(
+async def _request_leader(
     cluster: Cluster, partition: TopicPartition, api: ApiKey, message: Mapping[str, Any], timeout_ms: int
 ) -> Any:
     topic = await cluster.topic(partition.topic, timeout_ms=timeout_ms)

@@ -16,8 +16,8 @@ import numpy as np
 import uvloop
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.producer.idempotence import ProducerIdentity
-from odradek.clients.retry import MOVED, retrying
+from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch
+from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.compression import Codec
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1}
-_NO_IDENTITY: Final = ProducerIdentity(-1, -1)
+_NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
@@ -82,7 +82,7 @@ class _Writer:
         self._topic = options.topic
         self._acks = _ACKS[self._settings.acks]
         self._codec = Codec[self._settings.compression_type.upper()]
-        self._identity: ProducerIdentity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._sending: asyncio.Task[None] | None = None
         self._records = self._bytes = 0
@@ -122,13 +122,13 @@ class _Writer:
                 self._cluster, self._identify, timeout_ms=self._settings.delivery_timeout_ms
             )
 
-    async def _identify(self) -> ProducerIdentity:
-        connection = await self._cluster.any_connection()
+    async def _identify(self) -> ProducerIdAndEpoch:
+        connection = await self._cluster.least_loaded_connection()
         message = {"transactional_id": None, "transaction_timeout": self._settings.request_timeout_ms}
         response = await connection.request(ApiKey.INIT_PRODUCER_ID, message)
         if response.error_code != ErrorCode.none:
             raise KafkaError(response.error_code)
-        return ProducerIdentity(response.producer_id, response.producer_epoch)
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     def _place(self, batch: "pa.RecordBatch", rows: Any, topic: str, numbers: Sequence[int]) -> Any:
         """The partition of each row: the one it names, else its key's, else one that this Arrow batch shares."""
@@ -226,7 +226,7 @@ class _Writer:
                 else:
                     reason = f" ({answer.error_message})" if answer.error_message else ""
                     failures.append(KafkaError(code, f"partition {partition}: {code.name.upper()}{reason}"))
-                    if code in MOVED:
+                    if code in INVALID_METADATA_ERRORS:
                         self._cluster.request_refresh()
         if failures:
             raise min(failures, key=lambda failure: failure.retriable)

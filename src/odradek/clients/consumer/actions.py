@@ -14,19 +14,19 @@ class FindCoordinator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinGroup:
     """Send JoinGroup, with what the member owns (and since which generation) in its subscription."""
 
     member_id: str
     generation_id: int
     owned: Partitions
-    departures: int = 0
+    leave_count: int = 0
     """How often the consumer has left groups; the answer brings it back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assign:
-    """Compute who gets what, for this member leads, and give it to `Membership.assigned`."""
+class PerformAssignment:
+    """Compute who gets what, for this member leads, and give it to `MembershipManager.assigned`."""
 
     protocol: str
     subscriptions: Mapping[str, bytes]
@@ -35,7 +35,7 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class SyncGroup:
     """Send SyncGroup; only the leader's has assignments."""
 
     member_id: str
@@ -45,7 +45,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendHeartbeat:
+class Heartbeat:
     """Send Heartbeat."""
 
     member_id: str
@@ -53,18 +53,18 @@ class SendHeartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class LeaveGroup:
     """Send LeaveGroup, and do not wait for what it says."""
 
     member_id: str
     reason: str
 
 
-Action = FindCoordinator | Join | Assign | Sync | SendHeartbeat | Leave
+Action = FindCoordinator | JoinGroup | PerformAssignment | SyncGroup | Heartbeat | LeaveGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class PartitionsRevoked:
     """Work for the application: stop reading these. `lost`: others may read them already; commits will be refused."""
 
     partitions: Partitions
@@ -72,7 +72,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Take:
+class PartitionsAssigned:
     """Work for the application: read exactly `assignment` from now on; `revoked` are to be released first."""
 
     assignment: Partitions
@@ -80,11 +80,11 @@ class Take:
     revoked: Partitions
 
 
-Work = Release | Take
+RebalanceCallback = PartitionsRevoked | PartitionsAssigned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinAnswer:
+class JoinGroupResponse:
     """What JoinGroup was answered."""
 
     error_code: ErrorCode
@@ -95,12 +95,12 @@ class JoinAnswer:
     skip_assignment: bool = False
     subscriptions: Mapping[str, bytes] = field(default_factory=dict)
     instance_ids: Mapping[str, str | None] = field(default_factory=dict)
-    departures: int = 0
+    leave_count: int = 0
     """That of the `Join`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncAnswer:
+class SyncGroupResponse:
     """What SyncGroup was answered."""
 
     error_code: ErrorCode
@@ -108,7 +108,7 @@ class SyncAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberTiming:
+class GroupRebalanceConfig:
     """The member's clocks, in ms, by Kafka's names."""
 
     session_timeout_ms: int

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from odradek.assignors import Assignor
 from odradek.clients.cluster import Cluster
-from odradek.clients.consumer.actions import Release, Work
-from odradek.clients.consumer.commits import Commits
+from odradek.clients.consumer.actions import PartitionsRevoked, RebalanceCallback
+from odradek.clients.consumer.commit_request_manager import CommitRequestManager
+from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator, create_assignors
 from odradek.clients.consumer.fetcher import Fetcher
-from odradek.clients.consumer.group import Group, create_assignors
-from odradek.clients.consumer.lookup import PositionFinder
-from odradek.clients.consumer.positions import ConsumerRecord, PartitionState, Positions, RawBatch
+from odradek.clients.consumer.offset_fetcher import OffsetFetcher
 from odradek.clients.consumer.settings import consumer_settings
-from odradek.clients.consumer.subscription import Callback, Choice, Subscription, subscription_to
+from odradek.clients.consumer.subscription import Callback, Subscription, SubscriptionType, create_subscription
+from odradek.clients.consumer.subscription_state import ConsumerRecord, RawBatch, SubscriptionState, TopicPartitionState
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
@@ -63,14 +63,14 @@ class Consumer:
         self._cluster = Cluster(
             self._settings, self._runtime, allow_auto_topic_creation=self._settings.allow_auto_create_topics
         )
-        self._positions = Positions()
+        self._subscriptions = SubscriptionState()
         self._subscription = Subscription()
-        self._group: Group | None = None
+        self._group: ConsumerCoordinator | None = None
         self._fetcher: Fetcher | None = None
         self._changed: asyncio.Event | None = None
-        self._finder: PositionFinder | None = None
-        self._commits: Commits | None = None
-        self._iterating: PartitionState | None = None
+        self._offset_fetcher: OffsetFetcher | None = None
+        self._commits: CommitRequestManager | None = None
+        self._iterating: TopicPartitionState | None = None
         self._iterated = 0
         self._is_started = False
         if topics:
@@ -83,16 +83,18 @@ class Consumer:
         if self._is_started:
             return self
         self._changed = asyncio.Event()
-        self._fetcher = Fetcher(self._cluster, self._settings, self._positions, self._changed.set)
-        self._cluster.on_metadata.append(self._follow)
+        self._fetcher = Fetcher(self._cluster, self._settings, self._subscriptions, self._changed.set)
+        self._cluster.on_metadata.append(self._on_metadata_update)
         if self._settings.group_id is not None:
-            self._group = Group(
+            self._group = ConsumerCoordinator(
                 self._cluster, self._settings, self._settings.group_id, self._assignors, self._changed.set
             )
-            self._commits = Commits(self._cluster, self._settings, self._positions, self._group)
-        self._finder = PositionFinder(self._cluster, self._settings, self._positions, self._group, self._changed.set)
+            self._commits = CommitRequestManager(self._cluster, self._settings, self._subscriptions, self._group)
+        self._offset_fetcher = OffsetFetcher(
+            self._cluster, self._settings, self._subscriptions, self._group, self._changed.set
+        )
         self._is_started = True
-        self._set_interest()
+        self._update_metadata_topics()
         try:
             await self._cluster.start()
         except BaseException:
@@ -141,9 +143,9 @@ class Consumer:
         will be gone (its offsets can still be committed), `lost` what is gone already (`revoked` is called if it is
         absent). Raises `InvalidTopicError`, `ValueError`, and `ConfigurationError` after `assign`.
         """
-        if self._subscription.choice is Choice.PARTITIONS:
+        if self._subscription.type is SubscriptionType.USER_ASSIGNED:
             raise ConfigurationError("partitions are assigned by hand: unsubscribe before you subscribe")
-        self._subscription = subscription_to(
+        self._subscription = create_subscription(
             topics, pattern, on_partitions_assigned, on_partitions_revoked, on_partitions_lost
         )
         if self._is_started:
@@ -154,12 +156,12 @@ class Consumer:
 
         Raises `ConfigurationError` after `subscribe`.
         """
-        if self._subscription.choice in {Choice.TOPICS, Choice.PATTERN}:
+        if self._subscription.type in {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}:
             raise ConfigurationError("topics are subscribed: unsubscribe before you assign partitions")
-        self._subscription = Subscription(choice=Choice.PARTITIONS)
-        self._positions.assign(TopicPartition(*each) for each in partitions)
+        self._subscription = Subscription(type=SubscriptionType.USER_ASSIGNED)
+        self._subscriptions.assign(TopicPartition(*each) for each in partitions)
         if self._is_started:
-            self._set_interest()
+            self._update_metadata_topics()
             self._cluster.request_refresh()
             self._wake()
 
@@ -167,15 +169,15 @@ class Consumer:
         """Read nothing, and leave the group."""
         await self._leave("the consumer has unsubscribed")
         self._subscription = Subscription()
-        self._set_interest()
+        self._update_metadata_topics()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
-        return self._positions.partitions
+        return self._subscriptions.partitions
 
     def subscription(self) -> frozenset[str]:
         """The subscribed topics, those that the pattern matches included."""
-        return self._matching()
+        return self._subscribed_topics()
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> tuple[int, ...]:
         """The topic's partitions. Raises `KafkaError` if there is no such topic, or not within `timeout_ms`."""
@@ -193,7 +195,7 @@ class Consumer:
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         self._iterating, self._iterated = None, 0
-        return await self._poll(lambda: self._take_records(limit), timeout_ms)
+        return await self._poll(lambda: self._collect_records(limit), timeout_ms)
 
     async def poll_arrow(
         self, timeout_ms: int | None = None, *, columns: Iterable[str] | None = None
@@ -207,7 +209,7 @@ class Consumer:
 
         self._iterating = None
         wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns))
-        raw = await self._poll(self._take_raw, timeout_ms)
+        raw = await self._poll(self._collect_raw, timeout_ms)
         if raw is None:
             return None
         try:
@@ -227,7 +229,7 @@ class Consumer:
         state = self._iterating
         if state is None or not state.has_pending or self._iterated >= self._settings.max_poll_records:
             record = (await self.poll(max_records=1))[0]
-            self._iterating, self._iterated = self._positions.get(TopicPartition(record.topic, record.partition)), 1
+            self._iterating, self._iterated = self._subscriptions.get(TopicPartition(record.topic, record.partition)), 1
             return record
         self._iterated += 1
         return state.take_one()
@@ -236,24 +238,24 @@ class Consumer:
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
         """Go on from `offset`. Raises `KafkaError` for a partition that is not assigned."""
-        self._positions[TopicPartition(*partition)].seek(offset)
+        self._subscriptions[TopicPartition(*partition)].seek(offset)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Go on from the first offset that is kept, in `partitions` or in all that are assigned."""
-        self._look_up(partitions, EARLIEST)
+        self._request_offset_reset(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Go on with what will be written from now on, in `partitions` or in all that are assigned."""
-        self._look_up(partitions, LATEST)
+        self._request_offset_reset(partitions, LATEST)
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """The offset that is handed out next, found out if need be. Raises `KafkaError` if it is not assigned."""
-        state, finder = self._positions[TopicPartition(*partition)], self._finder
-        if finder is None:
+        state, offset_fetcher = self._subscriptions[TopicPartition(*partition)], self._offset_fetcher
+        if offset_fetcher is None:
             raise UnavailableError(_NOT_STARTED)
         while state.position is None:
-            await finder.find([state])
+            await offset_fetcher.update_fetch_positions([state])
             if state.error is not None:
                 error, state.error = state.error, None
                 raise error
@@ -261,7 +263,7 @@ class Consumer:
 
     def is_at_end(self, partition: TopicPartition | tuple[str, int]) -> bool:
         """Whether everything up to the end, as far as a fetch has told it, was handed out."""
-        state = self._positions[TopicPartition(*partition)]
+        state = self._subscriptions[TopicPartition(*partition)]
         end = state.high_watermark
         if self._settings.isolation_level == "read_committed" and state.last_stable_offset is not None:
             end = state.last_stable_offset
@@ -270,25 +272,27 @@ class Consumer:
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Hand out nothing of these, and fetch no more, until `resume`. They stay assigned."""
         for partition in partitions:
-            self._positions[TopicPartition(*partition)].is_paused = True
+            self._subscriptions[TopicPartition(*partition)].is_paused = True
 
     def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Go on with these."""
         for partition in partitions:
-            self._positions[TopicPartition(*partition)].is_paused = False
+            self._subscriptions[TopicPartition(*partition)].is_paused = False
         self._wake()
 
     def paused(self) -> frozenset[TopicPartition]:
         """Those that are paused."""
-        return frozenset(state.partition for state in self._positions if state.is_paused)
+        return frozenset(state.partition for state in self._subscriptions if state.is_paused)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is kept of each."""
-        return {partition: found.offset for partition, found in (await self._list(partitions, EARLIEST)).items()}
+        return {
+            partition: found.offset for partition, found in (await self._list_offsets(partitions, EARLIEST)).items()
+        }
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record of each (with `read_committed`, after the last that may be read)."""
-        return {partition: found.offset for partition, found in (await self._list(partitions, LATEST)).items()}
+        return {partition: found.offset for partition, found in (await self._list_offsets(partitions, LATEST)).items()}
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
@@ -308,7 +312,7 @@ class Consumer:
         commits = self._commits
         if commits is None:
             raise ConfigurationError(_NO_GROUP)
-        wanted = commits.consumed()
+        wanted = commits.all_consumed()
         if offsets is not None:
             wanted = {
                 TopicPartition(*partition): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
@@ -329,19 +333,18 @@ class Consumer:
     # ---- inside a poll ------------------------------------------------------------------------------------------
 
     async def _poll(self, take: Callable[[], T], timeout_ms: int | None) -> T:
-        """What `take` gives, as soon as that is something, or when the time is up."""
         fetcher, changed, group = self._fetcher, self._changed, self._group
         if not self._is_started or fetcher is None or changed is None:
             raise UnavailableError(_NOT_STARTED)
         deadline = inf if timeout_ms is None else self._clock.monotonic() + timeout_ms / 1000
         if group is not None:
-            group.polling()
+            group.poll_started()
         try:
             while True:
                 changed.clear()
-                await self._maintain()
+                await self._update_assignment()
                 taken = take()
-                fetcher.wake()
+                fetcher.send_fetches()
                 if taken:
                     return taken
                 now = self._clock.monotonic()
@@ -349,104 +352,103 @@ class Consumer:
                     # Whoever polls without a pause must not keep the loop from bringing records.
                     await asyncio.sleep(0)
                     return taken
-                until = min(deadline, self._cluster.next_refresh_at, self._commits.due_at if self._commits else inf)
+                until = min(
+                    deadline, self._cluster.next_refresh_at, self._commits.next_auto_commit_at if self._commits else inf
+                )
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(until - now, 0.001)):  # wait_for of 3.11 loses cancellations
                         await changed.wait()
         finally:
             if group is not None:
-                group.polled()
+                group.poll_finished()
 
-    def _take_records(self, limit: int) -> list[ConsumerRecord]:
+    def _collect_records(self, limit: int) -> list[ConsumerRecord]:
         records: list[ConsumerRecord] = []
-        for state in self._positions:
+        for state in self._subscriptions:
             self._raise_error(state, records)
             if not state.is_paused and len(records) < limit and (some := state.take(limit - len(records))):
                 records += some
-                self._positions.served(state)
+                self._subscriptions.move_to_end(state)
             self._raise_error(state, records)
         return records
 
-    def _take_raw(self) -> RawBatch | None:
-        for state in self._positions:
+    def _collect_raw(self) -> RawBatch | None:
+        for state in self._subscriptions:
             self._raise_error(state, None)
             if not state.is_paused and (raw := state.take_raw()) is not None:
-                self._positions.served(state)
+                self._subscriptions.move_to_end(state)
                 return raw
         return None
 
     @staticmethod
-    def _raise_error(state: PartitionState, taken: object) -> None:
-        """Errors wait until there is nothing to hand out."""
+    def _raise_error(state: TopicPartitionState, taken: object) -> None:
         if state.error is not None and not taken:
             error, state.error = state.error, None
             raise error
 
-    async def _maintain(self) -> None:
+    async def _update_assignment(self) -> None:
         """What an application's poll is needed for: changes of partitions, commits, errors of the background."""
         group = self._group
-        while group is not None and (work := group.member.work) is not None:
-            await self._carry_out(group, work)
+        while group is not None and (callback := group.member.pending_callback) is not None:
+            await self._run_callback(group, callback)
         if group is not None and group.member.error is not None:
             raise group.member.error
         self._cluster.refresh_if_old()
         if self._commits is not None:
-            self._commits.auto_commit(self._clock.monotonic())
-        if self._finder is not None:
-            self._finder.search()
+            self._commits.auto_commit_async(self._clock.monotonic())
+        if self._offset_fetcher is not None:
+            self._offset_fetcher.update_fetch_positions_async()
 
-    async def _carry_out(self, group: Group, work: Work) -> None:
+    async def _run_callback(self, group: ConsumerCoordinator, callback: RebalanceCallback) -> None:
         """Partitions come and go; an error of a callback leaves the poll, but not the group in disorder."""
-        group.member.begun(work)
+        group.member.callback_started(callback)
         try:
-            if isinstance(work, Release):
-                await self._release(work.partitions, lost=work.lost)
+            if isinstance(callback, PartitionsRevoked):
+                await self._revoke(callback.partitions, lost=callback.lost)
             else:
-                if work.revoked:
-                    await self._release(work.revoked, lost=False)
-                self._positions.assign(work.assignment)
-                self._set_interest()
-                if any(self._cluster.metadata.leader(partition) is None for partition in work.added):
+                if callback.revoked:
+                    await self._revoke(callback.revoked, lost=False)
+                self._subscriptions.assign(callback.assignment)
+                self._update_metadata_topics()
+                if any(self._cluster.metadata.leader(partition) is None for partition in callback.added):
                     self._cluster.request_refresh(at_once=True)
-                await self._subscription.assigned(work.added)
+                await self._subscription.on_assigned(callback.added)
         finally:
-            group.done(work)
+            group.callback_completed(callback)
 
-    async def _release(self, partitions: frozenset[TopicPartition], *, lost: bool) -> None:
-        """Commit if that is automatic, tell the application, read no more."""
+    async def _revoke(self, partitions: frozenset[TopicPartition], *, lost: bool) -> None:
         try:
             if not lost and self._commits is not None:
-                await self._commits.auto_commit_now(partitions)
-            await self._subscription.released(partitions, lost=lost)
+                await self._commits.auto_commit_sync(partitions)
+            await self._subscription.on_revoked(partitions, lost=lost)
         finally:
-            self._positions.assign(self._positions.partitions - partitions)
+            self._subscriptions.assign(self._subscriptions.partitions - partitions)
             if self._commits is not None:
                 self._commits.forget(partitions)
 
     async def _leave(self, reason: str) -> None:
-        """Give up everything that is read."""
-        if self._finder is not None:
-            self._finder.stop()
-        partitions = self._positions.partitions
+        if self._offset_fetcher is not None:
+            self._offset_fetcher.stop()
+        partitions = self._subscriptions.partitions
         try:
-            if partitions and self._subscription.choice is not Choice.PARTITIONS and self._group is not None:
-                await self._release(partitions, lost=self._group.member.generation_id < 0)
+            if partitions and self._subscription.type is not SubscriptionType.USER_ASSIGNED and self._group is not None:
+                await self._revoke(partitions, lost=self._group.member.generation_id < 0)
             elif self._commits is not None:
-                await self._commits.auto_commit_now(partitions)
+                await self._commits.auto_commit_sync(partitions)
         finally:
-            self._positions.assign(())
+            self._subscriptions.assign(())
             if self._group is not None:
                 await self._group.leave(reason)
 
     # ---- positions ------------------------------------------------------------------------------------------------
 
-    def _look_up(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
-        chosen = [TopicPartition(*each) for each in partitions] or self._positions.partitions
+    def _request_offset_reset(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
+        chosen = [TopicPartition(*each) for each in partitions] or self._subscriptions.partitions
         for partition in chosen:
-            self._positions[partition].look_up(timestamp)
+            self._subscriptions[partition].request_offset_reset(timestamp)
         self._wake()
 
-    async def _list(
+    async def _list_offsets(
         self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         return await list_offsets(
@@ -456,43 +458,41 @@ class Consumer:
             timeout_ms=self._settings.default_api_timeout_ms,
         )
 
-    # ---- topics -------------------------------------------------------------------------------------------------
-
-    def _matching(self) -> frozenset[str]:
-        return self._subscription.matching(
+    def _subscribed_topics(self) -> frozenset[str]:
+        return self._subscription.matching_topics(
             self._cluster.metadata, exclude_internal=self._settings.exclude_internal_topics
         )
 
-    def _set_interest(self) -> None:
-        """Which topics the cluster is asked about."""
-        if self._subscription.choice is Choice.PATTERN:
+    def _update_metadata_topics(self) -> None:
+        if self._subscription.type is SubscriptionType.AUTO_PATTERN:
             self._cluster.set_topics(None)
             return
-        topics = {partition.topic for partition in self._positions.partitions} | self._subscription.topics
-        self._cluster.set_topics(topics | (self._group.topics_to_know if self._group is not None else set()))
+        topics = {partition.topic for partition in self._subscriptions.partitions} | self._subscription.topics
+        self._cluster.set_topics(topics | (self._group.metadata_topics if self._group is not None else set()))
 
     def _apply_subscription(self) -> None:
-        """Join with what is subscribed now, and ask for what is not known of it."""
-        self._set_interest()
-        self._follow()
-        if self._subscription.choice is Choice.PATTERN or any(
-            not self._cluster.metadata.partitions_for_topic(topic) for topic in self._matching()
+        self._update_metadata_topics()
+        self._on_metadata_update()
+        if self._subscription.type is SubscriptionType.AUTO_PATTERN or any(
+            not self._cluster.metadata.partitions_for_topic(topic) for topic in self._subscribed_topics()
         ):
             self._cluster.request_refresh(at_once=True)
         self._wake()
 
-    def _follow(self) -> None:
-        """The cluster's shape is known, or another: follow it."""
-        if self._subscription.choice in {Choice.TOPICS, Choice.PATTERN} and self._is_started:
-            topics = self._matching()
+    def _on_metadata_update(self) -> None:
+        if (
+            self._subscription.type in {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}
+            and self._is_started
+        ):
+            topics = self._subscribed_topics()
             if self._group is not None:
                 self._group.subscribe(topics)
             else:
                 metadata = self._cluster.metadata
-                self._positions.assign(
+                self._subscriptions.assign(
                     TopicPartition(topic, number) for topic in topics for number in metadata.partitions_for_topic(topic)
                 )
-        self._set_interest()
+        self._update_metadata_topics()
         self._wake()
 
     def _wake(self) -> None:

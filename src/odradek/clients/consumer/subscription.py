@@ -13,27 +13,27 @@ Callback = Callable[[Collection[TopicPartition]], Awaitable[None] | None]
 """Called with partitions, in order; may be a coroutine function."""
 
 
-class Choice(StrEnum):
+class SubscriptionType(StrEnum):
     """How partitions come to a consumer."""
 
-    NOTHING = "nothing"
-    TOPICS = "topics"
-    PATTERN = "pattern"
-    PARTITIONS = "partitions"
+    NONE = "none"
+    AUTO_TOPICS = "auto topics"
+    AUTO_PATTERN = "auto pattern"
+    USER_ASSIGNED = "user assigned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A choice and its callbacks. `lost` falls back to `revoked`, as in Kafka."""
+    """A type and its callbacks. `lost` falls back to `revoked`, as in Kafka."""
 
-    choice: Choice = Choice.NOTHING
+    type: SubscriptionType = SubscriptionType.NONE
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     on_partitions_assigned: Callback | None = None
     on_partitions_revoked: Callback | None = None
     on_partitions_lost: Callback | None = None
 
-    def matching(self, metadata: ClusterMetadata, *, exclude_internal: bool) -> frozenset[str]:
+    def matching_topics(self, metadata: ClusterMetadata, *, exclude_internal: bool) -> frozenset[str]:
         """The topics that are meant, as far as the cluster is known."""
         if self.pattern is None:
             return self.topics
@@ -45,16 +45,16 @@ class Subscription:
             and not (exclude_internal and topic.is_internal)
         )
 
-    async def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+    async def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Tell the application what is new."""
         await _call(self.on_partitions_assigned, partitions)
 
-    async def released(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+    async def on_revoked(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Tell the application what it has no more."""
         await _call((self.on_partitions_lost if lost else None) or self.on_partitions_revoked, partitions)
 
 
-def subscription_to(
+def create_subscription(
     topics: str | Iterable[str],
     pattern: str | None,
     on_partitions_assigned: Callback | None,
@@ -72,7 +72,7 @@ def subscription_to(
     except re.error as error:
         raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
     return Subscription(
-        choice=Choice.TOPICS if compiled is None else Choice.PATTERN,
+        type=SubscriptionType.AUTO_TOPICS if compiled is None else SubscriptionType.AUTO_PATTERN,
         topics=names,
         pattern=compiled,
         on_partitions_assigned=on_partitions_assigned,

@@ -1,7 +1,7 @@
 """The producer: records gather in batches per partition (accumulator), and a sender takes those to the leaders."""
 
-from odradek.clients.producer.accumulator import RecordMetadata
 from odradek.clients.producer.producer import Producer
+from odradek.clients.producer.record_accumulator import RecordMetadata
 from odradek.clients.producer.settings import ProducerSettings
 
 __all__ = ["Producer", "ProducerSettings", "RecordMetadata"]

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.producer.accumulator import Accumulator, Batch, RecordMetadata
+from odradek.clients.producer.record_accumulator import ProducerBatch, RecordAccumulator, RecordMetadata
 from odradek.clients.producer.sender import Sender
 from odradek.clients.producer.settings import producer_settings
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, validate_topic_name
@@ -48,7 +48,7 @@ class Producer:
         self._batch_aware = self._partitioner if isinstance(self._partitioner, BatchAware) else None
         self._load_aware = self._partitioner if isinstance(self._partitioner, LoadAware) else None
         self._cluster = Cluster(self._settings, self._runtime, allow_auto_topic_creation=True)
-        self._accumulator = Accumulator(
+        self._accumulator = RecordAccumulator(
             batch_size=self._settings.batch_size,
             linger_ms=self._settings.linger_ms,
             buffer_memory=self._settings.buffer_memory,
@@ -93,10 +93,10 @@ class Producer:
             headers = tuple(headers.items())
         numbers = self._cluster.metadata.partitions_for_topic(topic)
         if not numbers or (partition is not None and partition not in numbers):
-            await self._locate(topic, partition)
-        size = self._size(topic, key, value, headers)
-        if not self._accumulator.has_room(size):
-            await self._wait_for_room(size)
+            await self._wait_on_metadata(topic, partition)
+        size = self._ensure_valid_record_size(topic, key, value, headers)
+        if not self._accumulator.has_memory(size):
+            await self._wait_for_memory(size)
         timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else timestamp_ms
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
         batch = self._append(topic, partition, timestamp, key, value, headers, future)
@@ -112,7 +112,7 @@ class Producer:
         if self._sender is None:
             return
         self._flushes += 1
-        self._sender.hurry = True
+        self._sender.flushing = True
         self._sender.wake()
         try:
             for batch in list(self._accumulator.incomplete):
@@ -121,7 +121,7 @@ class Producer:
                     await asyncio.shield(batch.finished)
         finally:
             self._flushes -= 1
-            self._sender.hurry = self._flushes > 0
+            self._sender.flushing = self._flushes > 0
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
         """Flush, for `timeout_ms` at most, and close the connections. Records that are left over fail."""
@@ -162,7 +162,7 @@ class Producer:
         value: bytes | None,
         headers: Headers,
         future: asyncio.Future[RecordMetadata],
-    ) -> Batch:
+    ) -> ProducerBatch:
         """Choose the partition if nobody has, and append. Nothing is awaited between the two."""
         metadata, accumulator, now = self._cluster.metadata, self._accumulator, self._runtime.clock.monotonic()
         if partition is not None:
@@ -171,7 +171,7 @@ class Producer:
         partitioner = self._partitioner
         placed = TopicPartition(topic, partitioner.partition(topic, key, value, metadata))
         if self._batch_aware is not None:
-            batch = accumulator.append(placed, timestamp, key, value, headers, future, now, may_open=False)
+            batch = accumulator.append(placed, timestamp, key, value, headers, future, now, allow_new_batch=False)
             if batch is not None:
                 return batch
             # A new batch is due: a sticky partitioner changes partitions now (KIP-480).
@@ -189,7 +189,7 @@ class Producer:
             )
         return batch
 
-    def _size(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    def _ensure_valid_record_size(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         try:
             size = record_size_bound(key, value, headers)
         except TypeError as error:
@@ -204,7 +204,7 @@ class Producer:
             )
         return size
 
-    async def _locate(self, topic: str, partition: int | None) -> None:
+    async def _wait_on_metadata(self, topic: str, partition: int | None) -> None:
         """Learn of the topic, and of a partition that may have been added since."""
         validate_topic_name(topic)
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
@@ -218,10 +218,10 @@ class Producer:
                 f"topic {topic!r} has no partition {partition}, only {count} of them",
             )
 
-    async def _wait_for_room(self, size: int) -> None:
+    async def _wait_for_memory(self, size: int) -> None:
         assert self._sender is not None
         waiter: asyncio.Future[None] = self._sender.loop.create_future()
-        self._accumulator.wait_for_room(size, waiter)
+        self._accumulator.wait_for_memory(size, waiter)
         self._sender.wake()
         try:
             async with asyncio.timeout(self._settings.max_block_ms / 1000):
@@ -235,7 +235,7 @@ class Producer:
             raise UnavailableError("the producer was closed before the record was delivered")
 
 
-def _appended(batch: Batch | None) -> Batch:
+def _appended(batch: ProducerBatch | None) -> ProducerBatch:
     assert batch is not None
     return batch
 

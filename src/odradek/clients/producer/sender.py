@@ -13,10 +13,10 @@ from math import inf
 from uuid import UUID
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.producer.accumulator import TIMER_SLACK_S, Accumulator, Batch, PartitionQueue
-from odradek.clients.producer.idempotence import Idempotence, ProducerIdentity
+from odradek.clients.producer.record_accumulator import TIMER_SLACK_S, PartitionQueue, ProducerBatch, RecordAccumulator
 from odradek.clients.producer.settings import ProducerSettings
-from odradek.clients.retry import MOVED, retrying
+from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
+from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.partitioners import LoadAware, Partitioner
 from odradek.protocol.api import ApiKey
@@ -31,17 +31,17 @@ from odradek.protocol.produce import (
 from odradek.wire.outgoing import Connection, Reply
 
 _log = logging.getLogger("odradek.clients")
-_START_OVER = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}
+_UNKNOWN_PRODUCER_ERRORS = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}
 """The broker does not know our numbers any more: nothing was taken, and it can be sent again under new ones."""
 
 
 class Sender:
-    """See the module. `hurry` makes everything due at once."""
+    """See the module. `flushing` makes everything due at once."""
 
     def __init__(
-        self, cluster: Cluster, settings: ProducerSettings, accumulator: Accumulator, partitioner: Partitioner
+        self, cluster: Cluster, settings: ProducerSettings, accumulator: RecordAccumulator, partitioner: Partitioner
     ) -> None:
-        self.hurry = False
+        self.flushing = False
         self.fatal: OdradekError | None = None
         """Why nothing will ever be sent again."""
         self._cluster = cluster
@@ -49,20 +49,20 @@ class Sender:
         self._settings = settings
         self._accumulator = accumulator
         self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
-        self._idempotence = Idempotence() if settings.enable_idempotence else None
+        self._transaction_manager = TransactionManager() if settings.enable_idempotence else None
         self._delivery_timeout_s = settings.delivery_timeout_ms / 1000
         self.loop = asyncio.get_running_loop()
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: set[int] = set()
-        self._identifying = False
+        self._init_producer_id_in_flight = False
         self._closed = False
         cluster.on_metadata.append(self.wake)
 
     def wake(self) -> None:
         """Look at the queues in the next turn of the loop."""
         if self._scheduled is None and not self._closed:
-            self._scheduled = self.loop.call_soon(self._pass)
+            self._scheduled = self.loop.call_soon(self._run_once)
 
     def close(self, error: OdradekError) -> None:
         """Stop, and fail what is not finished."""
@@ -70,31 +70,31 @@ class Sender:
         for handle in (self._scheduled, self._timer):
             if handle is not None:
                 handle.cancel()
-        self._fail_all(error)
+        self._abort_batches(error)
 
     # ---- one pass -----------------------------------------------------------------------------------------------
 
-    def _pass(self) -> None:
+    def _run_once(self) -> None:
         self._scheduled = None
         if self._closed:
             return
         now = self._clock.monotonic()
         self._cluster.refresh_if_old()
-        for batch in self._accumulator.expired(now, self._delivery_timeout_s):
-            self._give_up(batch, self._too_late(batch))
-        self._set_timer(now, self._send_due(now) if self._is_identified() else inf)
+        for batch in self._accumulator.expired_batches(now, self._delivery_timeout_s):
+            self._fail_batch(batch, self._delivery_timeout_error(batch))
+        self._set_timer(now, self._send_producer_data(now) if self._has_producer_id() else inf)
         if self._load_aware is not None:
-            self._tell_load(self._load_aware)
+            self._update_partition_load_stats(self._load_aware)
 
-    def _send_due(self, now: float) -> float:
+    def _send_producer_data(self, now: float) -> float:
         """Send what can be sent; when the next batch is due."""
-        hurry = self.hurry or self._accumulator.is_exhausted
+        immediate = self.flushing or self._accumulator.is_exhausted
         next_at = inf
         by_leader: dict[int, list[PartitionQueue]] = {}
         for queue in self._accumulator.queues.values():
-            if not self._is_sound(queue):
+            if not self._has_usable_sequences(queue):
                 continue
-            due_at = self._accumulator.due_at(queue, hurry=hurry)
+            due_at = self._accumulator.due_at(queue, immediate=immediate)
             if due_at > now + TIMER_SLACK_S:
                 next_at = min(next_at, due_at)
                 continue
@@ -104,58 +104,58 @@ class Sender:
             else:
                 by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
-            connection = self._cluster.opened(leader)
+            connection = self._cluster.existing_connection(leader)
             if connection is None:
                 self._connect(leader)
             else:
-                next_at = min(next_at, self._send_to(connection, queues, now, hurry=hurry))
+                next_at = min(next_at, self._send_to(connection, queues, now, immediate=immediate))
         return next_at
 
-    def _send_to(self, connection: Connection, queues: list[PartitionQueue], now: float, *, hurry: bool) -> float:
+    def _send_to(self, connection: Connection, queues: list[PartitionQueue], now: float, *, immediate: bool) -> float:
         """Fill the connection with requests, a batch per partition in each; when one of `queues` is due again."""
         connection.on_writable = self.wake
-        queues = [queue for queue in queues if queue.may_go(connection)]
+        queues = [queue for queue in queues if queue.can_send_on(connection)]
         while connection.writable and connection.in_flight < self._settings.max_in_flight_requests_per_connection:
-            batches: list[Batch] = []
+            batches: list[ProducerBatch] = []
             size = 0
             for queue in queues:
-                if self._accumulator.due_at(queue, hurry=hurry) > now + TIMER_SLACK_S:
+                if self._accumulator.due_at(queue, immediate=immediate) > now + TIMER_SLACK_S:
                     continue
                 size += (queue.retrying or queue.waiting)[0].size
                 if batches and size > self._settings.max_request_size:
                     break
-                batches.append(self._take(queue, connection))
+                batches.append(self._drain(queue, connection))
             if not batches:
                 break
             # Who was served goes to the end of the line.
             for batch in batches:
                 self._accumulator.queues[batch.partition] = self._accumulator.queues.pop(batch.partition)
-            self._post(connection, batches)
-        later = (self._accumulator.due_at(queue, hurry=hurry) for queue in queues)
+            self._send_produce_request(connection, batches)
+        later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)
         return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
 
-    def _is_sound(self, queue: PartitionQueue) -> bool:
+    def _has_usable_sequences(self, queue: PartitionQueue) -> bool:
         """Whether the partition's sequences are whole; those with a hole start over as soon as nothing is in flight."""
-        idempotence = self._idempotence
-        if idempotence is None or not idempotence.is_broken(queue.partition):
+        transaction_manager = self._transaction_manager
+        if transaction_manager is None or not transaction_manager.needs_new_sequences(queue.partition):
             return True
         if queue.in_flight:
             return False
-        idempotence.start_over(queue.partition)
+        transaction_manager.start_sequences_at_beginning(queue.partition)
         for batch in queue.retrying:
-            batch.resequence(-1, -1, -1)
+            batch.reset_producer_state(-1, -1, -1)
         return True
 
-    def _take(self, queue: PartitionQueue, connection: Connection) -> Batch:
+    def _drain(self, queue: PartitionQueue, connection: Connection) -> ProducerBatch:
         is_idle = queue.is_idle
-        batch = self._accumulator.take(queue, connection)
-        if self._idempotence is not None and batch.base_sequence < 0:
-            identity, base = self._idempotence.take(queue.partition, batch.count, is_idle=is_idle)
-            batch.resequence(identity.producer_id, identity.epoch, base)
+        batch = self._accumulator.drain(queue, connection)
+        if self._transaction_manager is not None and batch.base_sequence < 0:
+            identity, base = self._transaction_manager.assign_sequence(queue.partition, batch.count, is_idle=is_idle)
+            batch.reset_producer_state(identity.producer_id, identity.epoch, base)
         batch.attempts += 1
         return batch
 
-    def _post(self, connection: Connection, batches: list[Batch]) -> None:
+    def _send_produce_request(self, connection: Connection, batches: list[ProducerBatch]) -> None:
         """One Produce request."""
         acks = self._settings.required_acks
         topic_ids = {
@@ -174,23 +174,23 @@ class Sender:
             if acks == 0:
                 connection.post(ApiKey.PRODUCE, version, body)
                 for batch in batches:
-                    self._succeed(batch, -1, -1)
+                    self._batch_succeeded(batch, -1, -1)
                 return
         except OdradekError as error:
             for batch in batches:
-                self._failed(batch, error)
+                self._retry_or_fail_batch(batch, error)
             return
         names = {topic_id: topic for topic, topic_id in topic_ids.items()}
         answers = {batch.partition: batch for batch in batches}
         future = connection.exchange(ApiKey.PRODUCE, version, body)
-        future.add_done_callback(partial(self._answered, connection, answers, names))
+        future.add_done_callback(partial(self._handle_produce_response, connection, answers, names))
 
     # ---- answers ------------------------------------------------------------------------------------------------
 
-    def _answered(
+    def _handle_produce_response(
         self,
         connection: Connection,
-        batches: dict[TopicPartition, Batch],
+        batches: dict[TopicPartition, ProducerBatch],
         names: Mapping[UUID | None, str],
         future: asyncio.Future[Reply],
     ) -> None:
@@ -205,82 +205,82 @@ class Sender:
                         TopicPartition(topic.name or names.get(topic.topic_id, ""), answer.partition), None
                     )
                     if batch is not None:
-                        self._judge(batch, answer)
+                        self._complete_batch(batch, answer)
         except MalformedMessageError as malformed:
             error = connection.malformed(ApiKey.PRODUCE, malformed)
         except UnavailableError as unavailable:
             error = unavailable
             self._cluster.request_refresh()
         for batch in batches.values():
-            self._failed(batch, error)
+            self._retry_or_fail_batch(batch, error)
 
-    def _judge(self, batch: Batch, answer: PartitionResponse) -> None:
+    def _complete_batch(self, batch: ProducerBatch, answer: PartitionResponse) -> None:
         """What becomes of a batch, by what the broker says of it."""
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.none:
-            self._succeed(batch, answer.base_offset, answer.log_append_time)
+            self._batch_succeeded(batch, answer.base_offset, answer.log_append_time)
         elif code == ErrorCode.duplicate_sequence_number:
             # It was taken before, too long ago for the broker to know where.
-            self._succeed(batch, -1, -1)
+            self._batch_succeeded(batch, -1, -1)
         else:
-            if code in MOVED:
+            if code in INVALID_METADATA_ERRORS:
                 self._cluster.request_refresh()
-            self._failed(batch, KafkaError(code, _message(batch.partition, code, answer)))
+            self._retry_or_fail_batch(batch, KafkaError(code, _error_message(batch.partition, code, answer)))
 
-    def _succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+    def _batch_succeeded(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         self._accumulator.queues[batch.partition].in_flight.remove(batch)
-        if self._idempotence is not None:
-            self._idempotence.acknowledge(batch.partition, batch.base_sequence, batch.count)
+        if self._transaction_manager is not None:
+            self._transaction_manager.update_last_acked_sequence(batch.partition, batch.base_sequence, batch.count)
         if not batch.is_done:
-            batch.succeed(base_offset, log_append_time)
-        self._accumulator.completed(batch)
+            batch.complete(base_offset, log_append_time)
+        self._accumulator.deallocate(batch)
 
-    def _failed(self, batch: Batch, error: OdradekError) -> None:
+    def _retry_or_fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Send a batch again, or give it up."""
         queue = self._accumulator.queues[batch.partition]
         queue.in_flight.remove(batch)
         if batch.is_done:
             return
         batch.last_error = error
-        if not self._may_retry(batch, error) or batch.attempts > self._settings.retries:
-            self._give_up(batch, error)
+        if not self._can_retry(batch, error) or batch.attempts > self._settings.retries:
+            self._fail_batch(batch, error)
             return
         _log.debug("%s: sending %d records again: %s", batch.partition, batch.count, error)
         batch.backoff = batch.backoff or self._cluster.backoff()
         batch.retry_at = self._clock.monotonic() + batch.backoff.failed()
-        queue.retry(batch)
+        queue.reenqueue(batch)
 
-    def _may_retry(self, batch: Batch, error: OdradekError) -> bool:
+    def _can_retry(self, batch: ProducerBatch, error: OdradekError) -> bool:
         code = error.code if isinstance(error, KafkaError) else None
-        if self._idempotence is None or code is None:
+        if self._transaction_manager is None or code is None:
             return error.retriable
         if code == ErrorCode.out_of_order_sequence_number:
             # Either an earlier batch is to be sent again first, or the broker has lost what it acknowledged. In both
             # cases it did not take this one.
-            if self._idempotence.is_next(batch.partition, batch.base_sequence):
-                self._idempotence.broke(batch.partition)
+            if self._transaction_manager.is_next_sequence(batch.partition, batch.base_sequence):
+                self._transaction_manager.request_epoch_bump(batch.partition)
             return True
-        if code in _START_OVER:
-            self._idempotence.broke(batch.partition)
+        if code in _UNKNOWN_PRODUCER_ERRORS:
+            self._transaction_manager.request_epoch_bump(batch.partition)
             return True
         return error.retriable
 
-    def _give_up(self, batch: Batch, error: OdradekError) -> None:
+    def _fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
         _log.warning("%s: %d records were not delivered: %s", batch.partition, batch.count, error)
-        if self._idempotence is not None and batch.base_sequence >= 0:
-            self._idempotence.broke(batch.partition)
-        batch.fail(error)
-        self._accumulator.completed(batch)
+        if self._transaction_manager is not None and batch.base_sequence >= 0:
+            self._transaction_manager.request_epoch_bump(batch.partition)
+        batch.complete_exceptionally(error)
+        self._accumulator.deallocate(batch)
 
-    def _fail_all(self, error: OdradekError) -> None:
+    def _abort_batches(self, error: OdradekError) -> None:
         for batch in list(self._accumulator.incomplete):
-            batch.fail(error)
-            self._accumulator.completed(batch)
+            batch.complete_exceptionally(error)
+            self._accumulator.deallocate(batch)
         for queue in self._accumulator.queues.values():
             queue.waiting.clear()
             queue.retrying.clear()
 
-    def _too_late(self, batch: Batch) -> KafkaError:
+    def _delivery_timeout_error(self, batch: ProducerBatch) -> KafkaError:
         limit_ms = self._settings.delivery_timeout_ms
         why = f": {batch.last_error}" if batch.last_error is not None else ""
         return KafkaError(
@@ -289,33 +289,33 @@ class Sender:
 
     # ---- what stands in the way ---------------------------------------------------------------------------------
 
-    def _is_identified(self) -> bool:
+    def _has_producer_id(self) -> bool:
         """Whether there is a producer id, if one is needed; asks for one."""
-        if self._idempotence is None or self._idempotence.identity is not None:
+        if self._transaction_manager is None or self._transaction_manager.producer_id_and_epoch is not None:
             return True
-        if not self._identifying and self._accumulator.incomplete:
-            self._identifying = True
-            self._cluster.spawn(self._identify(self._idempotence), "producer id")
+        if not self._init_producer_id_in_flight and self._accumulator.incomplete:
+            self._init_producer_id_in_flight = True
+            self._cluster.spawn(self._init_producer_id(self._transaction_manager), "producer id")
         return False
 
-    async def _identify(self, idempotence: Idempotence) -> None:
-        async def attempt() -> ProducerIdentity:
-            connection = await self._cluster.any_connection()
+    async def _init_producer_id(self, transaction_manager: TransactionManager) -> None:
+        async def attempt() -> ProducerIdAndEpoch:
+            connection = await self._cluster.least_loaded_connection()
             message = {"transactional_id": None, "transaction_timeout": self._settings.request_timeout_ms}
             response = await connection.request(ApiKey.INIT_PRODUCER_ID, message)
             if response.error_code != ErrorCode.none:
                 raise KafkaError(response.error_code)
-            return ProducerIdentity(response.producer_id, response.producer_epoch)
+            return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
         try:
             identity = await retrying(self._cluster, attempt, timeout_ms=self._settings.delivery_timeout_ms)
-            idempotence.identified(identity)
+            transaction_manager.set_producer_id_and_epoch(identity)
         except OdradekError as error:
             if not error.retriable:
                 self.fatal = error
-                self._fail_all(error)
+                self._abort_batches(error)
         finally:
-            self._identifying = False
+            self._init_producer_id_in_flight = False
             self.wake()
 
     def _connect(self, node_id: int) -> None:
@@ -347,7 +347,7 @@ class Sender:
         if due_at < inf:
             self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
 
-    def _tell_load(self, partitioner: LoadAware) -> None:
+    def _update_partition_load_stats(self, partitioner: LoadAware) -> None:
         """How many batches wait for each partition, by topic, to whoever shares the load out by it."""
         queues = self._accumulator.queues
         for topic in {partition.topic for partition in queues}:
@@ -360,6 +360,6 @@ class Sender:
             partitioner.update_load(topic, sizes, partition_count=len(available))
 
 
-def _message(partition: TopicPartition, code: ErrorCode, answer: PartitionResponse) -> str:
+def _error_message(partition: TopicPartition, code: ErrorCode, answer: PartitionResponse) -> str:
     reason = answer.error_message or next((each.message for each in answer.record_errors if each.message), None)
     return f"partition {partition}: {code.name.upper()}{f' ({reason})' if reason else ''}"

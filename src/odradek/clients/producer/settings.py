@@ -9,7 +9,7 @@ from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 from odradek.protocol.compression import Codec
 
-_MOST_IN_FLIGHT = 5
+_MAX_IN_FLIGHT = 5
 """A broker remembers the last five batches of an idempotent producer per partition: a sixth could be taken twice."""
 
 
@@ -60,10 +60,10 @@ def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
     """
     settings = make_settings(ProducerSettings, values)
     if settings.enable_idempotence:
-        obstacle = _obstacle(settings)
-        if obstacle and "enable_idempotence" in values:
-            raise ConfigurationError(f"enable_idempotence needs {obstacle}")
-        if obstacle:
+        conflict = _idempotence_conflict(settings)
+        if conflict and "enable_idempotence" in values:
+            raise ConfigurationError(f"enable_idempotence needs {conflict}")
+        if conflict:
             settings = replace(settings, enable_idempotence=False)
     shortest_ms = settings.linger_ms + settings.request_timeout_ms
     if settings.delivery_timeout_ms < shortest_ms:
@@ -76,12 +76,12 @@ def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
     return settings
 
 
-def _obstacle(settings: ProducerSettings) -> str | None:
+def _idempotence_conflict(settings: ProducerSettings) -> str | None:
     """What would have to change for idempotence."""
     if settings.required_acks != -1:
         return f"acks=all, not {settings.acks}"
-    if settings.max_in_flight_requests_per_connection > _MOST_IN_FLIGHT:
-        return f"max_in_flight_requests_per_connection of at most {_MOST_IN_FLIGHT}"
+    if settings.max_in_flight_requests_per_connection > _MAX_IN_FLIGHT:
+        return f"max_in_flight_requests_per_connection of at most {_MAX_IN_FLIGHT}"
     if settings.retries == 0:
         return "retries above 0"
     return None

@@ -5,52 +5,52 @@ import logging
 from collections.abc import Callable, Iterable
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.consumer.group import Group
-from odradek.clients.consumer.positions import PartitionState, Positions
+from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator
 from odradek.clients.consumer.settings import RESETS, ConsumerSettings
+from odradek.clients.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from odradek.clients.offsets import by_topic, list_offsets
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 
 _log = logging.getLogger("odradek.clients")
-_PATIENCE_MS = 5_000
+_LIST_OFFSETS_TIMEOUT_MS = 5_000
 """How long one try takes at most; the next poll tries again."""
 
 
-class PositionFinder:
-    """Finds positions in the background, one search at a time. `on_found` is called after each."""
+class OffsetFetcher:
+    """Finds positions in the background, one search at a time. `on_update` is called after each."""
 
     def __init__(
         self,
         cluster: Cluster,
         settings: ConsumerSettings,
-        positions: Positions,
-        group: Group | None,
-        on_found: Callable[[], None],
+        subscriptions: SubscriptionState,
+        group: ConsumerCoordinator | None,
+        on_update: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._positions = positions
+        self._subscriptions = subscriptions
         self._group = group
-        self._on_found = on_found
-        self._searching: asyncio.Task[None] | None = None
+        self._on_update = on_update
+        self._updating: asyncio.Task[None] | None = None
 
-    def search(self) -> None:
+    def update_fetch_positions_async(self) -> None:
         """Look for the positions that are missing, unless that is under way."""
-        if self._searching is not None and not self._searching.done():
+        if self._updating is not None and not self._updating.done():
             return
-        if any(state.position is None and state.error is None for state in self._positions):
-            self._searching = self._cluster.spawn(self._search(), "positions")
+        if any(state.position is None and state.error is None for state in self._subscriptions):
+            self._updating = self._cluster.spawn(self._update_fetch_positions(), "positions")
 
     def stop(self) -> None:
         """Search no more."""
-        if self._searching is not None:
-            self._searching.cancel()
+        if self._updating is not None:
+            self._updating.cancel()
 
-    async def _search(self) -> None:
+    async def _update_fetch_positions(self) -> None:
         """One search; what will pass is tried again by the next poll, what will not is raised there."""
-        states = [state for state in self._positions if state.position is None]
+        states = [state for state in self._subscriptions if state.position is None]
         try:
-            await self.find(states)
+            await self.update_fetch_positions(states)
         except (KafkaError, UnavailableError) as error:
             if error.retriable or not states:
                 _log.warning("%s", error)
@@ -58,17 +58,17 @@ class PositionFinder:
                 states[0].error = error
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
         finally:
-            self._on_found()
+            self._on_update()
 
-    async def find(self, states: Iterable[PartitionState]) -> None:
+    async def update_fetch_positions(self, states: Iterable[TopicPartitionState]) -> None:
         """Give every state without a position one, or an error. A seek meanwhile wins.
 
         Raises `KafkaError` or `UnavailableError` when brokers could not be asked.
         """
         missing = [state for state in states if state.position is None and state.error is None]
-        fresh = [state for state in missing if state.reset is None]
-        if fresh:
-            await _start(self._settings, self._group, fresh)
+        uninitialized = [state for state in missing if state.reset is None]
+        if uninitialized:
+            await _seek_to_committed(self._settings, self._group, uninitialized)
         lookups = {
             state.partition: (state, state.version, state.reset)
             for state in missing
@@ -77,7 +77,7 @@ class PositionFinder:
         # By topic, so that one that was deleted does not keep the others from starting.
         results = await asyncio.gather(
             *(
-                _look_up(self._cluster, {each: lookups[each] for each in some}, self._settings.isolation_level)
+                _reset_offsets(self._cluster, {each: lookups[each] for each in some}, self._settings.isolation_level)
                 for _, some in by_topic(lookups)
             ),
             return_exceptions=True,
@@ -87,13 +87,15 @@ class PositionFinder:
                 raise result
 
 
-async def _start(settings: ConsumerSettings, group: Group | None, fresh: list[PartitionState]) -> None:
+async def _seek_to_committed(
+    settings: ConsumerSettings, group: ConsumerCoordinator | None, uninitialized: list[TopicPartitionState]
+) -> None:
     """Go to the committed offset; have the others looked up."""
-    versions = {state.partition: state.version for state in fresh}
+    versions = {state.partition: state.version for state in uninitialized}
     committed = {}
     if group is not None:
         committed = await group.committed(versions, timeout_ms=settings.default_api_timeout_ms)
-    for state in fresh:
+    for state in uninitialized:
         if state.version != versions[state.partition] or state.position is not None or state.reset is not None:
             continue
         commit = committed.get(state.partition)
@@ -101,7 +103,7 @@ async def _start(settings: ConsumerSettings, group: Group | None, fresh: list[Pa
         if commit is not None:
             state.seek(commit.offset, commit.leader_epoch)
         elif timestamp is not None:
-            state.look_up(timestamp)
+            state.request_offset_reset(timestamp)
         else:
             state.error = KafkaError(
                 ErrorCode.offset_out_of_range,
@@ -109,11 +111,11 @@ async def _start(settings: ConsumerSettings, group: Group | None, fresh: list[Pa
             )
 
 
-async def _look_up(
-    cluster: Cluster, lookups: dict[TopicPartition, tuple[PartitionState, int, int]], isolation_level: str
+async def _reset_offsets(
+    cluster: Cluster, lookups: dict[TopicPartition, tuple[TopicPartitionState, int, int]], isolation_level: str
 ) -> None:
     wanted = {partition: timestamp for partition, (_, _, timestamp) in lookups.items()}
-    found = await list_offsets(cluster, wanted, isolation_level=isolation_level, timeout_ms=_PATIENCE_MS)
+    found = await list_offsets(cluster, wanted, isolation_level=isolation_level, timeout_ms=_LIST_OFFSETS_TIMEOUT_MS)
     for partition, (state, version, _) in lookups.items():
         if state.version == version:
             state.seek(found[partition].offset, found[partition].leader_epoch)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from odradek.clients.producer.accumulator import Accumulator, Batch, RecordMetadata
+from odradek.clients.producer.record_accumulator import ProducerBatch, RecordAccumulator, RecordMetadata
 from odradek.model import TopicPartition, UnavailableError
 from odradek.protocol.compression import Codec
 from odradek.protocol.record_batch import read_header, verify_crc
@@ -14,13 +14,15 @@ from odradek.testing import Simulation
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def accumulator(*, batch_size: int = 200, linger_ms: int = 10, buffer_memory: int = 10_000) -> Accumulator:
-    return Accumulator(batch_size=batch_size, linger_ms=linger_ms, buffer_memory=buffer_memory)
+def accumulator(*, batch_size: int = 200, linger_ms: int = 10, buffer_memory: int = 10_000) -> RecordAccumulator:
+    return RecordAccumulator(batch_size=batch_size, linger_ms=linger_ms, buffer_memory=buffer_memory)
 
 
-def append(gathered: Accumulator, value: bytes = b"v", *, now: float = 0.0, may_open: bool = True) -> Batch | None:
+def append(
+    gathered: RecordAccumulator, value: bytes = b"v", *, now: float = 0.0, allow_new_batch: bool = True
+) -> ProducerBatch | None:
     future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-    return gathered.append(T0, 5, None, value, (), future, now, may_open=may_open)
+    return gathered.append(T0, 5, None, value, (), future, now, allow_new_batch=allow_new_batch)
 
 
 def play(simulation: Simulation, scene: object) -> None:
@@ -35,10 +37,10 @@ def test_a_batch_is_due_when_it_is_full_when_its_linger_is_over_or_in_a_hurry(si
         gathered = accumulator()
         append(gathered, now=1.0)
         queue = gathered.queues[T0]
-        assert gathered.due_at(queue, hurry=False) == pytest.approx(1.01)
-        assert gathered.due_at(queue, hurry=True) == 1.0
+        assert gathered.due_at(queue, immediate=False) == pytest.approx(1.01)
+        assert gathered.due_at(queue, immediate=True) == 1.0
         append(gathered, b"x" * 300, now=1.005)
-        assert gathered.due_at(queue, hurry=False) == 1.0
+        assert gathered.due_at(queue, immediate=False) == 1.0
 
     play(simulation, scene)
 
@@ -59,10 +61,10 @@ def test_a_record_that_may_not_open_a_batch_waits_for_another_partition(simulati
 
     def scene() -> None:
         gathered = accumulator()
-        assert append(gathered, may_open=False) is None
+        assert append(gathered, allow_new_batch=False) is None
         first = append(gathered)
-        assert append(gathered, may_open=False) is first
-        assert append(gathered, b"x" * 300, may_open=False) is None
+        assert append(gathered, allow_new_batch=False) is first
+        assert append(gathered, b"x" * 300, allow_new_batch=False) is None
 
     play(simulation, scene)
 
@@ -73,18 +75,18 @@ def test_batches_that_failed_are_taken_again_in_the_order_in_which_they_were_mad
         batches = []
         for _ in range(3):
             append(gathered, b"x" * 300)
-            batches.append(gathered.take(gathered.queues[T0]))
+            batches.append(gathered.drain(gathered.queues[T0]))
         queue = gathered.queues[T0]
         for batch in (batches[2], batches[0], batches[1]):
             queue.in_flight.remove(batch)
-            queue.retry(batch)
+            queue.reenqueue(batch)
         append(gathered, now=5.0)
         taken = []
         while queue.retrying:
-            assert gathered.due_at(queue, hurry=True) == 0.0
-            taken.append(gathered.take(queue))
+            assert gathered.due_at(queue, immediate=True) == 0.0
+            taken.append(gathered.drain(queue))
             # One at a time: the next one waits until this one is answered.
-            assert gathered.due_at(queue, hurry=True) == (float("inf") if queue.retrying else 5.0)
+            assert gathered.due_at(queue, immediate=True) == (float("inf") if queue.retrying else 5.0)
             queue.in_flight.clear()
         assert taken == batches
 
@@ -96,16 +98,16 @@ def test_memory_is_given_to_who_waits_longest(simulation: Simulation) -> None:
         gathered = accumulator(batch_size=100, buffer_memory=1_000)
         for _ in range(2):
             append(gathered, b"x" * 400)
-        assert not gathered.has_room(300)
+        assert not gathered.has_memory(300)
         loop = asyncio.get_running_loop()
         waiters = [loop.create_future() for _ in range(3)]
         for waiter in waiters:
-            gathered.wait_for_room(400, waiter)
-        assert not gathered.has_room(1)
+            gathered.wait_for_memory(400, waiter)
+        assert not gathered.has_memory(1)
         waiters[0].cancel()
-        batch = gathered.take(gathered.queues[T0])
-        batch.succeed(0, -1)
-        gathered.completed(batch)
+        batch = gathered.drain(gathered.queues[T0])
+        batch.complete(0, -1)
+        gathered.deallocate(batch)
         assert [waiter.done() for waiter in waiters] == [True, True, False]
         assert gathered.used_bytes == gathered.queues[T0].waiting[0].size
 
@@ -115,9 +117,9 @@ def test_memory_is_given_to_who_waits_longest(simulation: Simulation) -> None:
 def test_a_record_larger_than_all_memory_has_room_when_it_is_empty(simulation: Simulation) -> None:
     def scene() -> None:
         gathered = accumulator(buffer_memory=100)
-        assert gathered.has_room(1_000)
+        assert gathered.has_memory(1_000)
         append(gathered, b"x" * 1_000)
-        assert not gathered.has_room(1)
+        assert not gathered.has_memory(1)
 
     play(simulation, scene)
 
@@ -127,11 +129,11 @@ def test_batches_that_are_too_late_leave_every_queue(simulation: Simulation) -> 
         gathered = accumulator()
         queue_of = [append(gathered, b"x" * 300, now=now) for now in (0.0, 1.0, 2.0, 3.0)]
         queue = gathered.queues[T0]
-        gathered.take(queue)
-        retried = gathered.take(queue)
+        gathered.drain(queue)
+        retried = gathered.drain(queue)
         queue.in_flight.remove(retried)
-        queue.retry(retried)
-        late = gathered.expired(12.0, 10.0)
+        queue.reenqueue(retried)
+        late = gathered.expired_batches(12.0, 10.0)
         assert late == queue_of[:3]
         assert queue.in_flight == queue_of[:1]
         assert queue.retrying == []
@@ -146,7 +148,7 @@ def test_everybody_is_told_where_their_record_is(simulation: Simulation) -> None
         batch = append(gathered)
         append(gathered)
         assert batch is not None
-        batch.succeed(40, -1)
+        batch.complete(40, -1)
         assert [future.result() for future in batch.futures] == [
             RecordMetadata("t", 0, 40, 5),
             RecordMetadata("t", 0, 41, 5),
@@ -159,7 +161,7 @@ def test_the_brokers_time_is_the_records_where_the_topic_says_so(simulation: Sim
     def scene() -> None:
         batch = append(accumulator())
         assert batch is not None
-        batch.succeed(40, 99)
+        batch.complete(40, 99)
         assert batch.futures[0].result().timestamp == 99
 
     play(simulation, scene)
@@ -171,7 +173,7 @@ def test_a_failure_that_nobody_asks_for_is_not_reported_a_second_time(simulation
     def scene() -> None:
         batch = append(accumulator())
         assert batch is not None
-        batch.fail(UnavailableError("no"))
+        batch.complete_exceptionally(UnavailableError("no"))
         assert batch.is_done
 
     play(simulation, scene)
@@ -184,9 +186,9 @@ def test_a_batch_that_gets_other_numbers_is_whole(simulation: Simulation, codec:
     def scene() -> None:
         batch = append(accumulator(), b"hello")
         assert batch is not None
-        batch.resequence(7, 0, 12)
+        batch.reset_producer_state(7, 0, 12)
         batch.encode(codec)
-        batch.resequence(7, 1, 0)
+        batch.reset_producer_state(7, 1, 0)
         encoded = batch.encode(codec)
         header = read_header(encoded)
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 0)

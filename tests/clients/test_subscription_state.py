@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.clients.consumer.positions import ConsumerRecord, PartitionState, Positions
+from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState, TopicPartitionState
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.compression import Codec
 from odradek.protocol.fetch import FetchedPartition
@@ -25,8 +25,8 @@ def fetched(*batches: bytes, aborted: Sequence[tuple[int, int]] | None = None) -
     return FetchedPartition(3, 0, 100, 100, 0, aborted, -1, memoryview(b"".join(batches)))
 
 
-def state_at(offset: int, *answers: FetchedPartition) -> PartitionState:
-    state = PartitionState(HERE)
+def state_at(offset: int, *answers: FetchedPartition) -> TopicPartitionState:
+    state = TopicPartitionState(HERE)
     state.seek(offset)
     for answer in answers:
         state.fetched(answer, check_crcs=True)
@@ -64,7 +64,7 @@ def test_offsets_that_compaction_took_are_passed_over() -> None:
     holes = bytearray(batch(0, 0))
     # A batch of which nothing is left still says where it ended: offsets 0 to 9.
     holes[23:27] = (9).to_bytes(4, "big")
-    state = PartitionState(HERE)
+    state = TopicPartitionState(HERE)
     state.seek(0)
     state.fetched(fetched(bytes(holes), batch(15, 2)), check_crcs=False)
     assert offsets(state.take(10)) == [15, 16]
@@ -222,7 +222,7 @@ def _places(buffer: memoryview) -> list[int]:
 
 
 def test_partitions_that_stay_assigned_keep_their_positions() -> None:
-    positions = Positions()
+    positions = SubscriptionState()
     positions.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
     positions[TopicPartition("t", 1)].seek(9)
     positions.assign([TopicPartition("t", 1), TopicPartition("t", 2)])
@@ -233,7 +233,7 @@ def test_partitions_that_stay_assigned_keep_their_positions() -> None:
 
 
 def test_who_was_served_is_served_last_the_next_time() -> None:
-    positions = Positions()
+    positions = SubscriptionState()
     positions.assign([TopicPartition("t", number) for number in range(3)])
-    positions.served(positions[TopicPartition("t", 0)])
+    positions.move_to_end(positions[TopicPartition("t", 0)])
     assert [state.partition.partition for state in positions] == [1, 2, 0]

@@ -32,7 +32,7 @@ class RecordMetadata(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ProducerBatch:
     """Records for one partition, and the futures of those who sent them.
 
     `number` counts a producer's batches; `created_at` and `retry_at` are monotonic seconds.
@@ -72,7 +72,7 @@ class Batch:
             )
         return self.records
 
-    def resequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Take other numbers, also in bytes that are encoded already."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         if self.records is not None:
@@ -81,7 +81,7 @@ class Batch:
             )
             write_header(self.records, header)
 
-    def succeed(self, base_offset: int, log_append_time: int) -> None:
+    def complete(self, base_offset: int, log_append_time: int) -> None:
         """Tell everybody where their record is. `log_append_time` is -1 if records keep their own timestamps."""
         topic, partition = self.partition
         for index, future in enumerate(self.futures):
@@ -91,7 +91,7 @@ class Batch:
                 future.set_result(RecordMetadata(topic, partition, offset, timestamp))
         self._finish()
 
-    def fail(self, error: OdradekError) -> None:
+    def complete_exceptionally(self, error: OdradekError) -> None:
         """Tell everybody that their record was given up."""
         for future in self.futures:
             if not future.done():
@@ -107,42 +107,42 @@ class Batch:
 
 
 class PartitionQueue:
-    """A partition's batches by what they wait for. `waiting` ends with the one that is still open.
+    """The batches of one partition; `waiting` ends with the batch that is still open.
 
-    `way` is how those in flight were sent: what comes after them does not go another way, for if they have to be sent
-    again, the broker must still know them as duplicates, and it remembers a few batches only.
+    `connection` is the connection of the batches in flight. Later batches are not sent on another one: a broker
+    recognises only the last few batches of a producer as duplicates, should those in flight have to be sent again.
     """
 
-    __slots__ = ("in_flight", "partition", "retrying", "waiting", "way")
+    __slots__ = ("connection", "in_flight", "partition", "retrying", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.waiting: deque[Batch] = deque()
-        self.retrying: list[Batch] = []
-        self.in_flight: list[Batch] = []
-        self.way: object = None
+        self.waiting: deque[ProducerBatch] = deque()
+        self.retrying: list[ProducerBatch] = []
+        self.in_flight: list[ProducerBatch] = []
+        self.connection: object = None
 
-    def may_go(self, way: object) -> bool:
-        """Whether more may be sent that way now."""
-        return not self.in_flight or self.way is way
+    def can_send_on(self, connection: object) -> bool:
+        """Return whether a batch may be sent on this connection now."""
+        return not self.in_flight or self.connection is connection
 
     @property
     def is_idle(self) -> bool:
         """Nothing was sent that is not answered for good."""
         return not self.in_flight and not self.retrying
 
-    def retry(self, batch: Batch) -> None:
+    def reenqueue(self, batch: ProducerBatch) -> None:
         """Put a batch back that was in flight, where its sequence belongs."""
         self.retrying.append(batch)
         self.retrying.sort(key=lambda each: each.number)
 
 
-class Accumulator:
+class RecordAccumulator:
     """All queues, and how many bytes they hold."""
 
     def __init__(self, *, batch_size: int, linger_ms: int, buffer_memory: int) -> None:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self.incomplete: dict[Batch, None] = {}
+        self.incomplete: dict[ProducerBatch, None] = {}
         self.used_bytes = 0
         self._batches = 0
         self._batch_size = batch_size
@@ -152,11 +152,11 @@ class Accumulator:
 
     # ---- records in ---------------------------------------------------------------------------------------------
 
-    def has_room(self, size: int) -> bool:
+    def has_memory(self, size: int) -> bool:
         """Whether `size` bytes more fit; a record larger than the whole buffer fits when it is empty."""
         return not self._waiters and self._fits(size)
 
-    def wait_for_room(self, size: int, waiter: asyncio.Future[None]) -> None:
+    def wait_for_memory(self, size: int, waiter: asyncio.Future[None]) -> None:
         """Set `waiter`'s result when `size` bytes have room; who waits longer comes first."""
         self._waiters.append((size, waiter))
 
@@ -175,9 +175,9 @@ class Accumulator:
         future: asyncio.Future[RecordMetadata],
         now: float,
         *,
-        may_open: bool = True,
-    ) -> Batch | None:
-        """Put a record into the partition's open batch, or into a new one if `may_open`. None if it did not fit.
+        allow_new_batch: bool = True,
+    ) -> ProducerBatch | None:
+        """Put a record into the partition's open batch, or into a new one if `allow_new_batch`. None if it did not fit.
 
         A batch of one record is a new one.
         """
@@ -186,10 +186,10 @@ class Accumulator:
             queue = self.queues[partition] = PartitionQueue(partition)
         batch = queue.waiting[-1] if queue.waiting else None
         if batch is None or not batch.builder.append(timestamp, key, value, headers):
-            if not may_open:
+            if not allow_new_batch:
                 return None
             self._batches += 1
-            batch = Batch(partition, self._batches, BatchBuilder(self._batch_size), now)
+            batch = ProducerBatch(partition, self._batches, BatchBuilder(self._batch_size), now)
             batch.builder.append(timestamp, key, value, headers)
             queue.waiting.append(batch)
             self.incomplete[batch] = None
@@ -206,27 +206,27 @@ class Accumulator:
         """Whether the first waiting batch takes no more records."""
         return len(queue.waiting) > 1 or queue.waiting[0].size >= self._batch_size
 
-    def due_at(self, queue: PartitionQueue, *, hurry: bool) -> float:
+    def due_at(self, queue: PartitionQueue, *, immediate: bool) -> float:
         """The monotonic second when the queue has a batch to take; infinite if it has to wait for an answer.
 
-        `hurry`: do not wait for more records (a flush, or no memory left).
+        `immediate`: do not wait for more records (a flush, or no memory left).
         """
         if queue.retrying:
             return float("inf") if queue.in_flight else queue.retrying[0].retry_at
         if not queue.waiting:
             return float("inf")
         first = queue.waiting[0]
-        return first.created_at if hurry or self.is_full(queue) else first.created_at + self._linger_s
+        return first.created_at if immediate or self.is_full(queue) else first.created_at + self._linger_s
 
-    def take(self, queue: PartitionQueue, way: object = None) -> Batch:
-        """Move the first batch that is due into flight, by a way that it may go."""
-        assert queue.may_go(way)
-        queue.way = way
+    def drain(self, queue: PartitionQueue, connection: object = None) -> ProducerBatch:
+        """Move the first batch that is due into flight, by a connection that it may go."""
+        assert queue.can_send_on(connection)
+        queue.connection = connection
         batch = queue.retrying.pop(0) if queue.retrying else queue.waiting.popleft()
         queue.in_flight.append(batch)
         return batch
 
-    def completed(self, batch: Batch) -> None:
+    def deallocate(self, batch: ProducerBatch) -> None:
         """Forget a batch that succeeded or failed, and let those in who wait for its memory."""
         assert batch.is_done
         if batch not in self.incomplete:
@@ -246,9 +246,9 @@ class Accumulator:
             # Those let in append in the next turn; their bytes count from now on.
             room += size
 
-    def expired(self, now: float, delivery_timeout_s: float) -> list[Batch]:
+    def expired_batches(self, now: float, delivery_timeout_s: float) -> list[ProducerBatch]:
         """Batches whose records must have had their answer by now, out of every queue but not out of flight."""
-        late: list[Batch] = []
+        late: list[ProducerBatch] = []
         for batch in self.incomplete:
             # In the order of creation, so the first that is not late ends it.
             if batch.created_at + delivery_timeout_s > now + TIMER_SLACK_S:

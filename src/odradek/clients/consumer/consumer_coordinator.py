@@ -1,7 +1,7 @@
-"""Carries out what `Membership` says: requests to the coordinator, the leader's assignment, timers.
+"""Carries out what `MembershipManager` says: requests to the coordinator, the leader's assignment, timers.
 
 Decisions are the machine's. Here an action becomes a request on the coordinator's own lane, and its answer an input.
-What the application has to do waits in `Membership.work` until the consumer's poll takes it.
+What the application has to do waits in `MembershipManager.work` until the consumer's poll takes it.
 """
 
 import asyncio
@@ -11,24 +11,24 @@ from contextlib import suppress
 from typing import Any
 
 from odradek.assignors import Assignor, GroupSubscription, MemberSubscription, create_assignor
-from odradek.clients.cluster import Cluster, Lane
+from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer.actions import (
     Action,
-    Assign,
     FindCoordinator,
-    Join,
-    JoinAnswer,
-    Leave,
-    MemberTiming,
-    SendHeartbeat,
-    Sync,
-    SyncAnswer,
-    Work,
+    GroupRebalanceConfig,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    PerformAssignment,
+    RebalanceCallback,
+    SyncGroup,
+    SyncGroupResponse,
 )
-from odradek.clients.consumer.membership import Membership, MemberState
+from odradek.clients.consumer.membership_manager import MembershipManager, MemberState
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.group_offsets import (
-    Committer,
+    ConsumerGroupMetadata,
     OffsetAndMetadata,
     commit_once,
     fetch_group_offsets,
@@ -49,14 +49,14 @@ from odradek.protocol.messages import optional
 from odradek.wire.outgoing import Connection
 
 _log = logging.getLogger("odradek.clients")
-_JOIN_GRACE_MS = 5_000
+_JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
 """How much longer than the rebalance itself a JoinGroup may take to be answered; as in Kafka."""
-_LEAVE_PATIENCE_MS = 5_000
-_FENCED = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
-_ELSEWHERE = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
+_LEAVE_TIMEOUT_MS = 5_000
+_FENCED_ERRORS = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
+_COORDINATOR_ERRORS = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
 
 
-class Group:
+class ConsumerCoordinator:
     """See the module. `on_change` is called when there may be work for the application."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Group:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._on_change = on_change
         self._topics: tuple[str, ...] = ()
-        self._watched: dict[str, int] | None = None
+        self._assignment_snapshot: dict[str, int] | None = None
         """Partition counts that the leader computed its assignment from."""
         self._node_id: int | None = None
         self._connection: Connection | None = None
@@ -82,8 +82,8 @@ class Group:
         self._backoff = cluster.backoff()
         self._pause_s = 0.0
         """How long to wait before the coordinator is looked for: one that only closes connections is found at once."""
-        self.member = Membership(
-            MemberTiming(
+        self.member = MembershipManager(
+            GroupRebalanceConfig(
                 session_timeout_ms=settings.session_timeout_ms,
                 heartbeat_interval_ms=settings.heartbeat_interval_ms,
                 max_poll_interval_ms=settings.max_poll_interval_ms,
@@ -92,46 +92,46 @@ class Group:
             group_instance_id=settings.group_instance_id,
             is_cooperative=all(getattr(each, "is_cooperative", False) for each in self._assignors.values()),
         )
-        cluster.on_metadata.append(self._compare_with_assignment)
+        cluster.on_metadata.append(self._rejoin_if_partitions_changed)
 
     # ---- what the consumer calls --------------------------------------------------------------------------------
 
     @property
-    def topics_to_know(self) -> set[str]:
+    def metadata_topics(self) -> set[str]:
         """Topics whose partitions matter: our own, and as a leader the whole group's."""
-        return set(self._topics) | set(self._watched or ())
+        return set(self._topics) | set(self._assignment_snapshot or ())
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Be a member that reads these topics."""
         self._topics = tuple(sorted(set(topics)))
-        self._do(self.member.subscribe(self._topics, self._clock.monotonic()))
+        self._perform(self.member.subscribe(self._topics, self._clock.monotonic()))
 
-    def polling(self) -> None:
+    def poll_started(self) -> None:
         """The application is in `poll`. Raises the error for which it can never be a member."""
-        self._do(self.member.polling())
+        self._perform(self.member.poll_started())
         if self.member.error is not None:
             raise self.member.error
 
-    def polled(self) -> None:
+    def poll_finished(self) -> None:
         """The application has left `poll`."""
-        self.member.polled(self._clock.monotonic())
-        self._arm()
+        self.member.poll_finished(self._clock.monotonic())
+        self._schedule_tick()
 
-    def done(self, work: Work) -> None:
-        """The application has done its work."""
-        self._do(self.member.done(work, self._clock.monotonic()))
+    def callback_completed(self, callback: RebalanceCallback) -> None:
+        """The application has done its callback."""
+        self._perform(self.member.callback_completed(callback, self._clock.monotonic()))
 
     async def leave(self, reason: str) -> None:
         """Leave the group, so that others need not wait for the session to end; without an answer, leave anyway."""
-        self._topics, self._watched = (), None
+        self._topics, self._assignment_snapshot = (), None
         actions = self.member.leave(reason)
         for action in actions:
-            if isinstance(action, Leave) and self._connection is not None and not self._connection.closed:
+            if isinstance(action, LeaveGroup) and self._connection is not None and not self._connection.closed:
                 try:
-                    await self._leave(action)
+                    await self._send_leave_group(action)
                 except (KafkaError, UnavailableError, TimeoutError) as error:
                     _log.debug("group %s: leaving: %s", self.group_id, error)
-        self._arm()
+        self._schedule_tick()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
         """Commit as the member that we are, or without a membership if nothing is subscribed.
@@ -144,21 +144,21 @@ class Group:
         while True:
             try:
                 if self._node_id is None:
-                    await self._coordinator()
+                    await self._ensure_coordinator_ready()
                 assert self._node_id is not None
                 # Not on the coordinator's lane: a JoinGroup may wait there for the whole rebalance.
                 connection = await self._cluster.connection(self._node_id)
-                await commit_once(connection, self.group_id, self._committer(), offsets)
+                await commit_once(connection, self.group_id, self._group_metadata(), offsets)
                 return
             except (KafkaError, UnavailableError) as error:
                 code = error.code if isinstance(error, KafkaError) else None
-                if code in _FENCED:
-                    self._do(self.member.fenced(ErrorCode(code)))
+                if code in _FENCED_ERRORS:
+                    self._perform(self.member.fenced(ErrorCode(code)))
                 if code == ErrorCode.rebalance_in_progress:
-                    self._do(self.member.rebalance(self._clock.monotonic()))
+                    self._perform(self.member.rebalance(self._clock.monotonic()))
                     raise
-                if code in _ELSEWHERE or isinstance(error, UnavailableError):
-                    self._forget_coordinator()
+                if code in _COORDINATOR_ERRORS or isinstance(error, UnavailableError):
+                    self._mark_coordinator_unknown()
                 pause = backoff.failed()
                 if not error.retriable or self._clock.monotonic() + pause >= deadline:
                     raise
@@ -178,14 +178,14 @@ class Group:
 
     # ---- actions ------------------------------------------------------------------------------------------------
 
-    def _do(self, actions: Iterable[Action]) -> None:
+    def _perform(self, actions: Iterable[Action]) -> None:
         """Send what the machine says, and wait for its next moment."""
         for action in actions:
             self._cluster.spawn(self._carry_out(action), f"group {self.group_id}: {type(action).__name__}")
-        self._arm()
+        self._schedule_tick()
         self._on_change()
 
-    def _arm(self) -> None:
+    def _schedule_tick(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -196,7 +196,7 @@ class Group:
 
     def _tick(self) -> None:
         self._timer = None
-        self._do(self.member.tick(self._clock.monotonic()))
+        self._perform(self.member.tick(self._clock.monotonic()))
 
     async def _carry_out(self, action: Action) -> None:
         """One request, and what it means for the machine. Whatever fails on the way is a lost coordinator."""
@@ -204,7 +204,7 @@ class Group:
             following = await self._request(action)
         except UnavailableError as error:
             _log.debug("group %s: %s: %s", self.group_id, type(action).__name__, error)
-            self._forget_coordinator()
+            self._mark_coordinator_unknown()
             return
         except KafkaError as error:
             following = self.member.failed(error)
@@ -212,43 +212,43 @@ class Group:
             # An assignor of the user's own may raise anything, and without an answer the group would wait for ever.
             _log.exception("group %s: %s", self.group_id, type(action).__name__)
             following = self.member.failed(OdradekError(f"group {self.group_id}: {type(action).__name__}: {error!r}"))
-        if not isinstance(action, FindCoordinator | Assign):
+        if not isinstance(action, FindCoordinator | PerformAssignment):
             self._backoff.succeeded()
             self._pause_s = 0.0
-        self._do(following)
+        self._perform(following)
 
     async def _request(self, action: Action) -> Iterable[Action]:
         match action:
             case FindCoordinator():
-                await self._find()
+                await self._find_coordinator()
                 return self.member.coordinator_found(self._clock.monotonic())
-            case Assign():
-                assignments = await self._assign(action)
-                return self.member.assigned(assignments, action.generation_id)
+            case PerformAssignment():
+                assignments = await self._perform_assignment(action)
+                return self.member.assignment_computed(assignments, action.generation_id)
         connection = self._connection
         if connection is None or connection.closed:
             raise UnavailableError("there is no connection to the coordinator")
         match action:
-            case Join():
-                answer = await self._join(connection, action)
-                return self.member.joined(answer, self._clock.monotonic())
-            case Sync():
-                synced = await self._sync(connection, action)
-                return self.member.synced(synced, self._clock.monotonic())
-            case SendHeartbeat():
-                code = await self._heartbeat(connection, action)
-                return self.member.beaten(code, action.generation_id, self._clock.monotonic())
-            case Leave():
+            case JoinGroup():
+                answer = await self._send_join_group(connection, action)
+                return self.member.join_group_answered(answer, self._clock.monotonic())
+            case SyncGroup():
+                synced = await self._send_sync_group(connection, action)
+                return self.member.sync_group_answered(synced, self._clock.monotonic())
+            case Heartbeat():
+                code = await self._send_heartbeat(connection, action)
+                return self.member.heartbeat_answered(code, action.generation_id, self._clock.monotonic())
+            case LeaveGroup():
                 with suppress(TimeoutError):
-                    await self._leave(action)
+                    await self._send_leave_group(action)
         return ()
 
-    async def _find(self) -> None:
+    async def _find_coordinator(self) -> None:
         """Look for the coordinator until it is there. Raises `KafkaError` only for what will not pass."""
         while True:
             await asyncio.sleep(self._pause_s)
             try:
-                await self._coordinator()
+                await self._ensure_coordinator_ready()
                 return
             except (KafkaError, UnavailableError) as error:
                 if not error.retriable:
@@ -256,30 +256,30 @@ class Group:
                 _log.debug("group %s: %s", self.group_id, error)
                 self._pause_s = self._backoff.failed()
 
-    async def _coordinator(self) -> Connection:
+    async def _ensure_coordinator_ready(self) -> Connection:
         """The connection to the coordinator, found and opened if need be."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
         self._node_id = node_id = await find_coordinator(self._cluster, self.group_id)
-        connection = await self._cluster.connection(node_id, Lane.COORDINATOR)
+        connection = await self._cluster.connection(node_id, ConnectionPurpose.COORDINATOR)
         if connection is not self._connection:
             self._connection = connection
-            connection.on_close(lambda _: self._closed(connection))
+            connection.on_close(lambda _: self._on_connection_closed(connection))
         return connection
 
-    def _closed(self, connection: Connection) -> None:
+    def _on_connection_closed(self, connection: Connection) -> None:
         if connection is self._connection:
-            self._forget_coordinator()
+            self._mark_coordinator_unknown()
 
-    def _forget_coordinator(self) -> None:
+    def _mark_coordinator_unknown(self) -> None:
         """Ask anew who it is, at once: a member that cannot be heard is out after its session."""
         self._connection = self._node_id = None
         self._pause_s = self._backoff.failed()
-        self._do(self.member.coordinator_lost())
+        self._perform(self.member.coordinator_lost())
 
-    async def _join(self, connection: Connection, action: Join) -> JoinAnswer:
+    async def _send_join_group(self, connection: Connection, action: JoinGroup) -> JoinGroupResponse:
         protocols = [
-            {"name": name, "metadata": self._subscription(assignor, action)}
+            {"name": name, "metadata": self._subscription_metadata(assignor, action)}
             for name, assignor in self._assignors.items()
         ]
         message = {
@@ -292,21 +292,23 @@ class Group:
             "protocols": protocols,
             "reason": None,
         }
-        timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_GRACE_MS)
+        timeout_ms = max(
+            self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_GROUP_TIMEOUT_LAPSE_MS
+        )
         response = await connection.request(ApiKey.JOIN_GROUP, message, timeout_ms=timeout_ms)
-        return JoinAnswer(
+        return JoinGroupResponse(
             error_code=response.error_code,
             member_id=response.member_id,
             generation_id=response.generation_id,
             protocol=response.protocol_name,
             leader=response.leader,
             skip_assignment=optional(response, "skip_assignment", default=False),
-            departures=action.departures,
+            leave_count=action.leave_count,
             subscriptions={member.member_id: bytes(member.metadata) for member in response.members},
             instance_ids={member.member_id: optional(member, "group_instance_id", None) for member in response.members},
         )
 
-    def _subscription(self, assignor: Assignor, action: Join) -> bytes:
+    def _subscription_metadata(self, assignor: Assignor, action: JoinGroup) -> bytes:
         """What a member says to the leader; an assignor may add bytes of its own (`user_data`)."""
         user_data: Callable[[Iterable[str]], bytes | None] | None = getattr(assignor, "user_data", None)
         return encode_subscription(
@@ -319,15 +321,15 @@ class Group:
             )
         )
 
-    async def _assign(self, action: Assign) -> Mapping[str, bytes]:
+    async def _perform_assignment(self, action: PerformAssignment) -> Mapping[str, bytes]:
         """Who gets what, of the partitions that there are now."""
         members = {member_id: decode_subscription(metadata) for member_id, metadata in action.subscriptions.items()}
         topics = {topic for subscription in members.values() for topic in subscription.topics}
-        self._watched = dict.fromkeys(topics, 0)
+        self._assignment_snapshot = dict.fromkeys(topics, 0)
         self._on_change()
         await self._cluster.refresh()
-        self._watched = self._counts(topics)
-        counts = {topic: count for topic, count in self._watched.items() if count}
+        self._assignment_snapshot = self._partition_counts(topics)
+        counts = {topic: count for topic, count in self._assignment_snapshot.items() if count}
         group = GroupSubscription(
             partitions=counts,
             members={
@@ -348,7 +350,7 @@ class Group:
             for member_id, partitions in assignment.items()
         }
 
-    async def _sync(self, connection: Connection, action: Sync) -> SyncAnswer:
+    async def _send_sync_group(self, connection: Connection, action: SyncGroup) -> SyncGroupResponse:
         message = {
             "group_id": self.group_id,
             "generation_id": action.generation_id,
@@ -361,44 +363,50 @@ class Group:
                 for member_id, assignment in action.assignments.items()
             ],
         }
-        timeout_ms = max(self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_GRACE_MS)
+        timeout_ms = max(
+            self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_GROUP_TIMEOUT_LAPSE_MS
+        )
         response = await connection.request(ApiKey.SYNC_GROUP, message, timeout_ms=timeout_ms)
         if response.error_code != ErrorCode.none:
-            return SyncAnswer(error_code=response.error_code)
+            return SyncGroupResponse(error_code=response.error_code)
         assignment = decode_assignment(response.assignment)
-        return SyncAnswer(error_code=ErrorCode.none, assignment=frozenset(assignment.partitions))
+        return SyncGroupResponse(error_code=ErrorCode.none, assignment=frozenset(assignment.partitions))
 
-    async def _heartbeat(self, connection: Connection, action: SendHeartbeat) -> ErrorCode:
+    async def _send_heartbeat(self, connection: Connection, action: Heartbeat) -> ErrorCode:
         message = {
             "group_id": self.group_id,
             "generation_id": action.generation_id,
             "member_id": action.member_id,
             "group_instance_id": self._settings.group_instance_id,
         }
-        patience_ms = min(self._settings.session_timeout_ms, self._settings.request_timeout_ms)
-        response = await connection.request(ApiKey.HEARTBEAT, message, timeout_ms=patience_ms)
+        timeout_ms = min(self._settings.session_timeout_ms, self._settings.request_timeout_ms)
+        response = await connection.request(ApiKey.HEARTBEAT, message, timeout_ms=timeout_ms)
         code: ErrorCode = response.error_code
         return code
 
-    async def _leave(self, action: Leave) -> None:
+    async def _send_leave_group(self, action: LeaveGroup) -> None:
         """Send LeaveGroup, but not on the coordinator's lane, where a JoinGroup may wait for the whole rebalance."""
         assert self._node_id is not None
         member = {"member_id": action.member_id, "group_instance_id": None, "reason": action.reason}
         message: dict[str, Any] = {"group_id": self.group_id, "member_id": action.member_id, "members": [member]}
-        async with asyncio.timeout(_LEAVE_PATIENCE_MS / 1000):
+        async with asyncio.timeout(_LEAVE_TIMEOUT_MS / 1000):
             connection = await self._cluster.connection(self._node_id)
-            await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_PATIENCE_MS)
+            await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_TIMEOUT_MS)
 
     # ---- the cluster's shape ------------------------------------------------------------------------------------
 
-    def _compare_with_assignment(self) -> None:
+    def _rejoin_if_partitions_changed(self) -> None:
         """A leader has the group join again when the partitions are others than those it gave out."""
-        if self._watched is None or not self.member.is_leader or self.member.state is not MemberState.MEMBER:
+        if (
+            self._assignment_snapshot is None
+            or not self.member.is_leader
+            or self.member.state is not MemberState.STABLE
+        ):
             return
-        if self._counts(self._watched) != self._watched:
-            self._do(self.member.rebalance(self._clock.monotonic()))
+        if self._partition_counts(self._assignment_snapshot) != self._assignment_snapshot:
+            self._perform(self.member.rebalance(self._clock.monotonic()))
 
-    def _counts(self, topics: Iterable[str]) -> dict[str, int]:
+    def _partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: len(self._cluster.metadata.partitions_for_topic(topic)) for topic in topics}
 
     def _racks(self, topic: str) -> list[set[str]]:
@@ -412,10 +420,10 @@ class Group:
             for partition in metadata.topics[topic].partitions.values()
         ]
 
-    def _committer(self) -> Committer:
-        if self.member.state is MemberState.DOWN:
-            return Committer()
-        return Committer(self.member.generation_id, self.member.member_id, self._settings.group_instance_id)
+    def _group_metadata(self) -> ConsumerGroupMetadata:
+        if self.member.state is MemberState.UNSUBSCRIBED:
+            return ConsumerGroupMetadata()
+        return ConsumerGroupMetadata(self.member.generation_id, self.member.member_id, self._settings.group_instance_id)
 
 
 def create_assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:

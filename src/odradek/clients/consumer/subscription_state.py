@@ -15,12 +15,12 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.fetch import FetchedPartition
 from odradek.protocol.records import Record, decode_records
 
-_MOST_BUFFERED: Final = 2
+_MAX_BUFFERED_FETCHES: Final = 2
 """Fetches kept per partition: one to read from, and one that arrives meanwhile."""
-_MOST_RAW_BYTES: Final = 8 << 20
+_MAX_RAW_BYTES: Final = 8 << 20
 """About how many bytes of records, decompressed, are handed out undecoded at once: a fetch brings up to 50 MiB that may
 be compressed, which would be one piece of columns otherwise."""
-_USUAL_RATIO: Final = 8
+_ASSUMED_COMPRESSION_RATIO: Final = 8
 """What compressed records are taken for, times their size: only the codec knows."""
 
 
@@ -47,7 +47,7 @@ class RawBatch(NamedTuple):
     from_offset: int
     next_offset: int
     leader_epoch: int
-    weight: int
+    decompressed_bytes: int
     """About how many bytes its records have, decompressed."""
 
     @property
@@ -57,7 +57,7 @@ class RawBatch(NamedTuple):
 
 
 @dataclass(slots=True)
-class PartitionState:
+class TopicPartitionState:
     """One assigned partition. `position`: the next offset to hand out, None until it is found out."""
 
     partition: TopicPartition
@@ -67,7 +67,7 @@ class PartitionState:
     version: int = 0
     is_paused: bool = False
     is_fetching: bool = False
-    not_before: float = 0.0
+    retry_at: float = 0.0
     reset: int | None = None
     """To be looked up with ListOffsets: `EARLIEST`, `LATEST`, or a time in ms."""
     high_watermark: int | None = None
@@ -89,7 +89,7 @@ class PartitionState:
             and not self.is_paused
             and not self.is_fetching
             and self.error is None
-            and len(self.buffers) < _MOST_BUFFERED
+            and len(self.buffers) < _MAX_BUFFERED_FETCHES
         )
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
@@ -99,7 +99,7 @@ class PartitionState:
         self.leader_epoch = leader_epoch
         self.reset = None
 
-    def look_up(self, timestamp: int) -> None:
+    def request_offset_reset(self, timestamp: int) -> None:
         """Have no position until an offset was found for `timestamp` (or `EARLIEST`, `LATEST`)."""
         self._forget()
         self.position = None
@@ -112,21 +112,21 @@ class PartitionState:
         if not answer.records:
             return
         try:
-            raw, following = self._split(memoryview(answer.records), answer, check_crcs=check_crcs)
+            raw, next_offset = self._split(memoryview(answer.records), answer, check_crcs=check_crcs)
         except KafkaError as error:
             self.error = error
             return
-        if following == self.fetch_position:
+        if next_offset == self.fetch_position:
             self.error = KafkaError(
-                ErrorCode.corrupt_message, f"partition {self.partition}: no whole batch came at offset {following}"
+                ErrorCode.corrupt_message, f"partition {self.partition}: no whole batch came at offset {next_offset}"
             )
             return
-        self.fetch_position = following
+        self.fetch_position = next_offset
         if raw:
             self.buffers.append(deque(raw))
         elif not any(self.buffers) and not self.has_pending:
             # Markers and aborted transactions only: nothing to hand out, but not to be fetched again.
-            self.position = following
+            self.position = next_offset
 
     @property
     def has_pending(self) -> bool:
@@ -161,12 +161,15 @@ class PartitionState:
                 return None
             raw = first
             while self.buffers and self.buffers[0] and self.buffers[0][0].start == raw.end:
-                weight = raw.weight + self.buffers[0][0].weight
-                if weight > _MOST_RAW_BYTES:
+                decompressed_bytes = raw.decompressed_bytes + self.buffers[0][0].decompressed_bytes
+                if decompressed_bytes > _MAX_RAW_BYTES:
                     break
                 last = self.buffers[0].popleft()
                 raw = raw._replace(
-                    end=last.end, next_offset=last.next_offset, leader_epoch=last.leader_epoch, weight=weight
+                    end=last.end,
+                    next_offset=last.next_offset,
+                    leader_epoch=last.leader_epoch,
+                    decompressed_bytes=decompressed_bytes,
                 )
         self.position, self.leader_epoch = self._position_after(raw), raw.leader_epoch
         return raw
@@ -216,7 +219,7 @@ class PartitionState:
 
     def _split(self, records: memoryview, answer: FetchedPartition, *, check_crcs: bool) -> tuple[list[RawBatch], int]:
         """The batches that may be read, and the offset after all."""
-        following = self.fetch_position
+        next_offset = self.fetch_position
         raw: list[RawBatch] = []
         for position, header, readable in readable_batches(records, answer.aborted_transactions, check_crcs=check_crcs):
             if readable and header.next_offset > self.fetch_position:
@@ -229,11 +232,11 @@ class PartitionState:
                         max(self.fetch_position, header.base_offset),
                         header.next_offset,
                         header.partition_leader_epoch,
-                        header.size if header.codec == Codec.NONE else header.size * _USUAL_RATIO,
+                        header.size if header.codec == Codec.NONE else header.size * _ASSUMED_COMPRESSION_RATIO,
                     )
                 )
-            following = max(following, header.next_offset)
-        return raw, following
+            next_offset = max(next_offset, header.next_offset)
+        return raw, next_offset
 
     def _forget(self) -> None:
         self.version += 1
@@ -243,13 +246,13 @@ class PartitionState:
         self.is_fetching = False
 
 
-class Positions:
+class SubscriptionState:
     """The assigned partitions. Iterates over their states; who was served last comes last."""
 
     def __init__(self) -> None:
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, TopicPartitionState] = {}
 
-    def __iter__(self) -> Iterator[PartitionState]:
+    def __iter__(self) -> Iterator[TopicPartitionState]:
         return iter(list(self._states.values()))
 
     def __contains__(self, partition: object) -> bool:
@@ -260,11 +263,11 @@ class Positions:
         """What is assigned."""
         return frozenset(self._states)
 
-    def get(self, partition: TopicPartition) -> PartitionState | None:
+    def get(self, partition: TopicPartition) -> TopicPartitionState | None:
         """The state of an assigned partition, None for others."""
         return self._states.get(partition)
 
-    def __getitem__(self, partition: TopicPartition) -> PartitionState:
+    def __getitem__(self, partition: TopicPartition) -> TopicPartitionState:
         """The state of an assigned partition. Raises `KafkaError` for another."""
         state = self._states.get(partition)
         if state is None:
@@ -274,9 +277,11 @@ class Positions:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these; those that were read before go on where they are."""
         wanted = sorted(partitions)
-        self._states = {partition: self._states.get(partition) or PartitionState(partition) for partition in wanted}
+        self._states = {
+            partition: self._states.get(partition) or TopicPartitionState(partition) for partition in wanted
+        }
 
-    def served(self, state: PartitionState) -> None:
+    def move_to_end(self, state: TopicPartitionState) -> None:
         """Let the others be served first next time."""
         if self._states.pop(state.partition, None) is not None:
             self._states[state.partition] = state

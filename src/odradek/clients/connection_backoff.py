@@ -14,43 +14,43 @@ from odradek.wire.outgoing import Connection
 @dataclass(slots=True)
 class _Failures:
     backoff: Backoff
-    not_before: float = 0.0
+    retry_at: float = 0.0
     """The monotonic second of the next try."""
 
 
-class Doubts:
+class ConnectionBackoff:
     """What speaks against the brokers at some addresses (`host:port`, as connections call them)."""
 
     def __init__(self, settings: ClientSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime
-        self._unreached: dict[str, _Failures] = {}
-        self._late: dict[str, Connection] = {}
+        self._failed_addresses: dict[str, _Failures] = {}
+        self._late_connections: dict[str, Connection] = {}
 
     def __contains__(self, address: str) -> bool:
         """Whether the broker there is late, or could not be reached when that was last tried."""
-        late = self._late.get(address)
-        return address in self._unreached or (late is not None and (late.is_late or late.closed))
+        late = self._late_connections.get(address)
+        return address in self._failed_addresses or (late is not None and (late.is_late or late.closed))
 
-    def pause_s(self, address: str) -> float:
+    def connection_delay_s(self, address: str) -> float:
         """How long to wait before the broker there is tried again, in seconds; not above 0 if not at all."""
-        failures = self._unreached.get(address)
-        return 0.0 if failures is None else failures.not_before - self._runtime.clock.monotonic()
+        failures = self._failed_addresses.get(address)
+        return 0.0 if failures is None else failures.retry_at - self._runtime.clock.monotonic()
 
-    def unreached(self, address: str) -> None:
+    def connection_failed(self, address: str) -> None:
         """It could not be connected to: the next try has its time."""
         settings = self._settings
-        failures = self._unreached.get(address)
+        failures = self._failed_addresses.get(address)
         if failures is None:
             backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._runtime.entropy)
-            failures = self._unreached[address] = _Failures(backoff)
-        failures.not_before = self._runtime.clock.monotonic() + failures.backoff.failed()
+            failures = self._failed_addresses[address] = _Failures(backoff)
+        failures.retry_at = self._runtime.clock.monotonic() + failures.backoff.failed()
 
-    def reached(self, address: str) -> None:
+    def connected(self, address: str) -> None:
         """A new connection leads there: nothing speaks against it."""
-        self._unreached.pop(address, None)
-        self._late.pop(address, None)
+        self._failed_addresses.pop(address, None)
+        self._late_connections.pop(address, None)
 
-    def late(self, connection: Connection) -> None:
+    def response_late(self, connection: Connection) -> None:
         """An answer of this connection's is late; until it comes, or for good if the connection ends before."""
-        self._late[connection.address] = connection
+        self._late_connections[connection.address] = connection

@@ -1,0 +1,411 @@
+"""A consumer's membership of a group in the classic protocol: one pure machine, `now` in (monotonic s), actions out.
+
+```
+down → discovering → joining → syncing → starting → member ⇄ rediscovering
+                        ↑         stopped ←───────────┘
+```
+The application takes part where partitions change hands: `work` is what it must do next, and only `done` moves the
+machine on. So callbacks run in the caller's `poll`, and what it was still working on is done by then. A member that is
+told of a rebalance stops and joins again, one that hears nothing of its coordinator keeps reading and looks for it
+(SPEC 6), one whose application has not polled for `max.poll.interval.ms` leaves (KIP-62).
+
+Cooperative members (KIP-429) keep reading what they do not give up; eager ones release everything before they join.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+from odradek.clients.consumer.actions import (
+    Action,
+    FindCoordinator,
+    GroupRebalanceConfig,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    Partitions,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    PerformAssignment,
+    RebalanceCallback,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+
+NO_GENERATION: Final = -1
+
+
+class MemberState(StrEnum):
+    """The state of a member; the names are those of Kafka's `MemberState` where it has the state."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    FINDING_COORDINATOR = "finding coordinator"
+    REVOKING = "revoking"
+    JOINING = "joining"
+    SYNCING = "syncing"
+    ASSIGNING = "assigning"
+    STABLE = "stable"
+    COORDINATOR_UNKNOWN = "coordinator unknown"
+    STALE = "stale"
+    FATAL = "fatal"
+
+
+_S = MemberState
+_ALWAYS: Final = {"leave": _S.UNSUBSCRIBED, "fail": _S.FATAL}
+_SUBSCRIBED: Final = {"fenced": _S.REVOKING, **_ALWAYS}
+_POLLED: Final = {"poll timeout": _S.STALE, **_SUBSCRIBED}
+TRANSITIONS: Final[Mapping[MemberState, Mapping[str, MemberState]]] = {
+    _S.UNSUBSCRIBED: {"subscribe": _S.FINDING_COORDINATOR, "leave": _S.UNSUBSCRIBED},
+    _S.FINDING_COORDINATOR: {"coordinator found": _S.JOINING, **_ALWAYS},
+    _S.REVOKING: {"revoked": _S.JOINING, "revoked without coordinator": _S.FINDING_COORDINATOR, **_POLLED},
+    _S.JOINING: {
+        "joined": _S.SYNCING, "retry": _S.JOINING, "coordinator lost": _S.FINDING_COORDINATOR, **_SUBSCRIBED,
+    },
+    _S.SYNCING: {"synced": _S.ASSIGNING, "retry": _S.JOINING, "coordinator lost": _S.FINDING_COORDINATOR, **_POLLED},
+    _S.ASSIGNING: {"assigned": _S.STABLE, "assigned without coordinator": _S.COORDINATOR_UNKNOWN, **_POLLED},
+    _S.STABLE: {"rebalance": _S.REVOKING, "coordinator lost": _S.COORDINATOR_UNKNOWN, **_POLLED},
+    _S.COORDINATOR_UNKNOWN: {"coordinator found": _S.STABLE, "rebalance": _S.REVOKING, **_POLLED},
+    _S.STALE: {"poll": _S.REVOKING, **_ALWAYS},
+    _S.FATAL: {"leave": _S.UNSUBSCRIBED},
+}  # fmt: skip
+
+_HEARTBEATING: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE}
+_POLL_REQUIRED: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE, _S.COORDINATOR_UNKNOWN}
+"""Here the application must go on polling."""
+_COORDINATOR_ERRORS: Final = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
+_RETRIABLE_JOIN_ERRORS: Final = {ErrorCode.coordinator_load_in_progress, ErrorCode.rebalance_in_progress}
+_FENCED_ERRORS: Final = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
+
+
+class MembershipManager:
+    """See the module. Every input returns the actions to carry out, in order."""
+
+    def __init__(
+        self,
+        rebalance_config: GroupRebalanceConfig,
+        *,
+        group_instance_id: str | None = None,
+        is_cooperative: bool = False,
+    ) -> None:
+        self.state = MemberState.UNSUBSCRIBED
+        self.member_id = ""
+        self.generation_id = NO_GENERATION
+        self.protocol = ""
+        self.is_leader = False
+        self.owned: Partitions = frozenset()
+        """What the application reads, as far as it has been told."""
+        self.error: OdradekError | None = None
+        """Why the member can never join (state FAILED)."""
+        self.rebalances = 0
+        """How many assignments were taken."""
+        self._leave_count = 0
+        """How often it left. An answer to a JoinGroup from before is not for this membership."""
+        self._rebalance_config = rebalance_config
+        self._group_instance_id = group_instance_id
+        self._is_cooperative = is_cooperative
+        self._topics: frozenset[str] | None = None
+        self._has_coordinator = False
+        self._finding_coordinator = False
+        self._join_at = inf
+        self._assignment: Partitions = frozenset()
+        self._is_lost = False
+        self._rejoin_needed = False
+        self._last_response_at = 0.0
+        self._next_heartbeat_at = inf
+        self._heartbeat_in_flight = False
+        self._poll_deadline = inf
+
+    # ---- what the application says ------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str], now: float) -> list[Action]:
+        """Want these topics; joins, or joins again if they are others than before."""
+        wanted = frozenset(topics)
+        changed, self._topics = wanted != self._topics, wanted
+        if self.state is MemberState.UNSUBSCRIBED:
+            self._transition("subscribe")
+            return self._join_found_coordinator() if self._has_coordinator else self._find_coordinator()
+        return self.rebalance(now) if changed else []
+
+    def rebalance(self, now: float) -> list[Action]:
+        """Join again: the subscription or the topics' partitions have changed."""
+        if self.state in {MemberState.STABLE, MemberState.COORDINATOR_UNKNOWN}:
+            self._transition("rebalance")
+            return self._revoke_or_join(now)
+        self._rejoin_needed = self.state in {MemberState.JOINING, MemberState.SYNCING, MemberState.ASSIGNING}
+        return []
+
+    def poll_started(self) -> list[Action]:
+        """The application is in `poll`; it may wait there as long as it likes."""
+        self._poll_deadline = inf
+        if self.state is MemberState.STALE:
+            self._transition("poll")
+            return self._revoke_lost()
+        return []
+
+    def poll_finished(self, now: float) -> None:
+        """The application has left `poll` to work on what it got."""
+        self._poll_deadline = now + self._rebalance_config.max_poll_interval_ms / 1000
+
+    @property
+    def pending_callback(self) -> RebalanceCallback | None:
+        """What the application has to do before anything goes on."""
+        if self.state is MemberState.REVOKING:
+            return PartitionsRevoked(partitions=self._partitions_to_revoke(), lost=self._is_lost)
+        if self.state is MemberState.ASSIGNING:
+            kept = self.owned & self._assignment
+            return PartitionsAssigned(
+                assignment=self._assignment, added=self._assignment - kept, revoked=self.owned - kept
+            )
+        return None
+
+    def callback_started(self, callback: RebalanceCallback) -> None:
+        """The application works on it: whatever comes now, it has heard of this assignment."""
+        if isinstance(callback, PartitionsAssigned):
+            self._rejoin_needed = self._rejoin_needed or bool(callback.revoked)
+            self.owned = callback.assignment
+
+    def callback_completed(self, callback: RebalanceCallback, now: float) -> list[Action]:
+        """The application has done it."""
+        if isinstance(callback, PartitionsRevoked):
+            self.owned -= callback.partitions
+            return self._revoke_or_join(now) if self.state is MemberState.REVOKING else []
+        if self.state is not MemberState.ASSIGNING:
+            return []
+        self.rebalances += 1
+        self._transition("assigned" if self._has_coordinator else "assigned without coordinator")
+        if self._rejoin_needed:
+            return self.rebalance(now)
+        return []
+
+    def leave(self, reason: str) -> list[Action]:
+        """Go for good; a static member only goes silent, so that it finds its partitions again (KIP-345)."""
+        leaving = self._leave_group(reason)
+        self._leave_count += 1
+        self._transition("leave")
+        self._reset_generation(member_id="")
+        self._topics, self.owned, self._is_lost, self._rejoin_needed = None, frozenset(), False, False
+        return leaving
+
+    def _leave_group(self, reason: str) -> list[Action]:
+        if not self.member_id or not self._has_coordinator or self._group_instance_id is not None:
+            return []
+        return [LeaveGroup(member_id=self.member_id, reason=reason)]
+
+    # ---- what the coordinator says ------------------------------------------------------------------------------
+
+    def coordinator_found(self, now: float) -> list[Action]:
+        """There is a connection to the coordinator."""
+        self._finding_coordinator, self._has_coordinator, self._last_response_at = False, True, now
+        if self.state is MemberState.FINDING_COORDINATOR:
+            return self._join_found_coordinator()
+        if self.state is MemberState.COORDINATOR_UNKNOWN:
+            self._transition("coordinator found")
+        return self._send_heartbeat(now) if self.state in _HEARTBEATING and self.generation_id != NO_GENERATION else []
+
+    def coordinator_lost(self) -> list[Action]:
+        """The coordinator is another, its connection is closed, or it has been silent for `session.timeout.ms`."""
+        self._has_coordinator, self._heartbeat_in_flight, self._next_heartbeat_at = False, False, inf
+        if "coordinator lost" in TRANSITIONS[self.state]:
+            self._transition("coordinator lost")
+        self._join_at = inf
+        return (
+            []
+            if self.state in {MemberState.UNSUBSCRIBED, MemberState.FATAL, MemberState.STALE}
+            else self._find_coordinator()
+        )
+
+    def join_group_answered(self, answer: JoinGroupResponse, now: float) -> list[Action]:
+        """JoinGroup was answered."""
+        if answer.leave_count != self._leave_count:
+            return self._leave_after_late_join(answer)
+        if self.state is not MemberState.JOINING:
+            return []
+        self._last_response_at = now
+        if answer.error_code == ErrorCode.member_id_required:
+            self.member_id = answer.member_id
+            return [self._join_group()]
+        if answer.error_code != ErrorCode.none:
+            return self._handle_join_error(answer.error_code, now)
+        self.member_id, self.generation_id = answer.member_id, answer.generation_id
+        self.protocol = answer.protocol or ""
+        self.is_leader = answer.leader == answer.member_id
+        self._next_heartbeat_at = now + self._rebalance_config.heartbeat_interval_ms / 1000
+        self._transition("joined")
+        if self.is_leader and not answer.skip_assignment:
+            return [
+                PerformAssignment(
+                    protocol=self.protocol,
+                    subscriptions=answer.subscriptions,
+                    instance_ids=answer.instance_ids,
+                    generation_id=self.generation_id,
+                )
+            ]
+        return self.assignment_computed({}, self.generation_id)
+
+    def assignment_computed(self, assignments: Mapping[str, bytes], generation_id: int) -> list[Action]:
+        """The leader knows who gets what in this generation."""
+        if self.state is not MemberState.SYNCING or generation_id != self.generation_id:
+            return []
+        return [
+            SyncGroup(
+                member_id=self.member_id,
+                generation_id=generation_id,
+                protocol=self.protocol,
+                assignments=assignments,
+            )
+        ]
+
+    def sync_group_answered(self, answer: SyncGroupResponse, now: float) -> list[Action]:
+        """SyncGroup was answered."""
+        if self.state is not MemberState.SYNCING:
+            return []
+        self._last_response_at = now
+        if answer.error_code == ErrorCode.rebalance_in_progress:
+            self._transition("retry")
+            return [self._join_group()]
+        if answer.error_code != ErrorCode.none:
+            return self._handle_join_error(answer.error_code, now)
+        self._assignment = answer.assignment
+        self._transition("synced")
+        return []
+
+    def heartbeat_answered(self, code: ErrorCode, generation_id: int, now: float) -> list[Action]:
+        """Heartbeat was answered. What it says of another generation than ours is old."""
+        self._heartbeat_in_flight = False
+        if generation_id != self.generation_id or self.state not in _HEARTBEATING:
+            return []
+        self._last_response_at = now
+        if code == ErrorCode.rebalance_in_progress:
+            return self.rebalance(now)
+        if code in _COORDINATOR_ERRORS:
+            return self.coordinator_lost()
+        if code in _FENCED_ERRORS:
+            return self.fenced(code)
+        if code not in {ErrorCode.none, ErrorCode.coordinator_load_in_progress}:
+            return self.failed(KafkaError(code))
+        return []
+
+    def fenced(self, code: ErrorCode) -> list[Action]:
+        """The coordinator does not count us as a member of this generation: what we own may be another's now."""
+        if "fenced" not in TRANSITIONS[self.state]:
+            return []
+        self._transition("fenced")
+        self._reset_generation(member_id="" if code == ErrorCode.unknown_member_id else self.member_id)
+        return self._revoke_lost()
+
+    def failed(self, error: OdradekError) -> list[Action]:
+        """Nothing that we do helps; the application is told at its next poll."""
+        if "fail" in TRANSITIONS[self.state]:
+            self._transition("fail")
+            self.error = error
+            self._reset_generation(member_id="")
+        return []
+
+    # ---- what the clock says ------------------------------------------------------------------------------------
+
+    def next_at(self) -> float:
+        """When `tick` will have something to do."""
+        times = [self._join_at if self.state is MemberState.JOINING else inf]
+        if self.state in _HEARTBEATING and self._has_coordinator:
+            times.append(
+                inf if self._heartbeat_in_flight or self.generation_id == NO_GENERATION else self._next_heartbeat_at
+            )
+            times.append(self._last_response_at + self._rebalance_config.session_timeout_ms / 1000)
+        if self.state in _POLL_REQUIRED:
+            times.append(self._poll_deadline)
+        return min(times)
+
+    def tick(self, now: float) -> list[Action]:
+        """Do what is due."""
+        if self.state in _POLL_REQUIRED and now >= self._poll_deadline:
+            return self._expire_poll_timer()
+        if self.state is MemberState.JOINING and now >= self._join_at:
+            return [self._join_group()]
+        if self.state in _HEARTBEATING and self._has_coordinator:
+            if now >= self._last_response_at + self._rebalance_config.session_timeout_ms / 1000:
+                return self.coordinator_lost()
+            if not self._heartbeat_in_flight and now >= self._next_heartbeat_at:
+                return self._send_heartbeat(now)
+        return []
+
+    # ---- pieces -------------------------------------------------------------------------------------------------
+
+    def _transition(self, event: str) -> None:
+        following = TRANSITIONS[self.state].get(event)
+        assert following is not None, f"a member that is {self.state} can't be {event}"
+        self.state = following
+
+    def _find_coordinator(self) -> list[Action]:
+        if self._finding_coordinator:
+            return []
+        self._finding_coordinator = True
+        return [FindCoordinator()]
+
+    def _join_found_coordinator(self) -> list[Action]:
+        self._transition("coordinator found")
+        return [self._join_group()]
+
+    def _join_group(self) -> JoinGroup:
+        self._join_at, self._rejoin_needed = inf, False
+        return JoinGroup(
+            member_id=self.member_id,
+            generation_id=self.generation_id,
+            owned=self.owned,
+            leave_count=self._leave_count,
+        )
+
+    def _leave_after_late_join(self, answer: JoinGroupResponse) -> list[Action]:
+        """Give back the id that was given to a consumer that has left meanwhile: a rebalance would wait for it."""
+        is_member = answer.error_code in {ErrorCode.none, ErrorCode.member_id_required}
+        if not is_member or not answer.member_id or not self._has_coordinator or self._group_instance_id is not None:
+            return []
+        return [LeaveGroup(member_id=answer.member_id, reason="the consumer left while it joined")]
+
+    def _partitions_to_revoke(self) -> Partitions:
+        """All of it, or what a cooperative member does not subscribe any more."""
+        if self._is_lost or not self._is_cooperative:
+            return self.owned
+        return frozenset(TopicPartition(*each) for each in self.owned if each.topic not in (self._topics or ()))
+
+    def _revoke_or_join(self, now: float) -> list[Action]:
+        """Join as soon as nothing is left to release."""
+        if self._partitions_to_revoke():
+            return []
+        self._is_lost = False
+        self._last_response_at = now
+        self._transition("revoked" if self._has_coordinator else "revoked without coordinator")
+        return [self._join_group()] if self._has_coordinator else self._find_coordinator()
+
+    def _revoke_lost(self) -> list[Action]:
+        self._is_lost = True
+        return self._revoke_or_join(self._last_response_at)
+
+    def _handle_join_error(self, code: ErrorCode, now: float) -> list[Action]:
+        """JoinGroup or SyncGroup failed."""
+        if code in _COORDINATOR_ERRORS:
+            return self.coordinator_lost()
+        if code in _FENCED_ERRORS:
+            return self.fenced(code)
+        if code in _RETRIABLE_JOIN_ERRORS:
+            self._transition("retry")
+            self._join_at = now + self._rebalance_config.retry_backoff_ms / 1000
+            return []
+        return self.failed(KafkaError(code))
+
+    def _send_heartbeat(self, now: float) -> list[Action]:
+        self._heartbeat_in_flight = True
+        self._next_heartbeat_at = now + self._rebalance_config.heartbeat_interval_ms / 1000
+        return [Heartbeat(member_id=self.member_id, generation_id=self.generation_id)]
+
+    def _expire_poll_timer(self) -> list[Action]:
+        leaving = self._leave_group("the application has not polled for max.poll.interval.ms")
+        self._transition("poll timeout")
+        self._reset_generation(member_id="")
+        return leaving
+
+    def _reset_generation(self, *, member_id: str) -> None:
+        self.member_id, self.generation_id, self.is_leader = member_id, NO_GENERATION, False
+        self._heartbeat_in_flight, self._next_heartbeat_at, self._join_at = False, inf, inf

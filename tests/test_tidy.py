@@ -172,7 +172,6 @@ NOT_YET_PLAIN: Final = (
     "cli",
     "clients",
     "columns/compaction_",
-    "controller",
     "groups",
     "log",
     "model/values.py",

@@ -1,9 +1,9 @@
-"""What the controller decides, as pure functions: an image of the cluster in, operations on the tree out.
+"""The controller's decisions, as pure functions: an image of the cluster in, operations on the metadata tree out.
 
-Placement of new topics and of more partitions, their first states, leaders after a broker came or went or when somebody
-asks, in-sync sets, reassignment, deletion, producer ids. `broker.controlling` reads, calls these, and writes, each time
-with a check that it still is the controller; every decision is made from the tree alone, so that whatever a dead
-controller left half done the next one finishes.
+Placement of new topics and partitions, their first states, leader elections, in-sync sets, reassignment, deletion,
+producer ids. `broker.controlling` reads the tree, calls these functions and writes the result, each time with a check
+of the controller epoch. Every decision is made from the tree alone, so the next controller finishes what a dead one
+left half done.
 """
 
 from odradek.controller.alter_partition import AlterPartitionItem, alter_partition, check_broker_epoch, topic_name

@@ -1,15 +1,15 @@
-"""AlterPartition: the leader of a partition asks for another ISR (KIP-497), and the controller decides.
+"""AlterPartition: the leader of a partition requests another ISR (KIP-497), and the controller decides.
 
-    the leader knows of a newer epoch than the controller      NOT_CONTROLLER: somebody else is, by now
-    the leader's epoch is over                                 FENCED_LEADER_EPOCH
-    another broker leads, no ISR, one without the leader       INVALID_REQUEST
-    the leader recovers, after it had, or with other members   INVALID_REQUEST (KIP-704)
-    the partition is what is asked for                         nothing is written: an answer was lost
-    the state was changed since the leader heard of it         INVALID_UPDATE_VERSION
-    who would join is dead, shutting down, or to be removed    INELIGIBLE_REPLICA (KIP-841, KIP-903)
+    the leader's request has a newer epoch than the controller  NOT_CONTROLLER: another broker is elected by now
+    the request's leader epoch is older                         FENCED_LEADER_EPOCH
+    another broker leads; no ISR, or one without the leader     INVALID_REQUEST
+    recovering again, or recovering with other members          INVALID_REQUEST (KIP-704)
+    the partition has this state already                        nothing is written: a response was lost
+    the state has changed since the leader read it              INVALID_UPDATE_VERSION
+    a joining broker is dead, shutting down, or being removed   INELIGIBLE_REPLICA (KIP-841, KIP-903)
 
-Only those that join have to be eligible: a member that is about to stop, and to be the leader until then, may still let
-others in, so that one of them can lead.
+Only joining members have to be eligible: a leader that shuts down may still add other members, so that one of them can
+lead after it.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,10 +27,10 @@ ANY_EPOCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionItem:
-    """What a leader asks for: members with their broker epochs (-1: the leader does not know), in order.
+    """A leader's request for one partition: ISR members with their broker epochs (-1: unknown), in order.
 
-    `partition_epoch` is the version of the state that the leader knows. The first item of one that was elected
-    uncleanly says that it has recovered, as there is nothing that it does for it (nor do Kafka's).
+    `partition_epoch` is the version of the state that the leader knows. The first request after an unclean election
+    marks the leader as recovered, because there is nothing to recover (nor in Kafka).
     """
 
     isr: Mapping[int, int]
@@ -40,14 +40,14 @@ class AlterPartitionItem:
 
 
 def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> None:
-    """Raise `KafkaError` STALE_BROKER_EPOCH unless a broker that asks is registered, and by this registration."""
+    """Raise `KafkaError` STALE_BROKER_EPOCH unless the requesting broker is registered with this broker epoch."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         raise KafkaError(ErrorCode.stale_broker_epoch, f"broker {broker_id} is not registered in epoch {broker_epoch}")
 
 
 def topic_name(image: ClusterImage, topic_id: UUID) -> str:
-    """The name of a topic. Raises `KafkaError` UNKNOWN_TOPIC_ID."""
+    """Return the name of a topic. Raises `KafkaError` UNKNOWN_TOPIC_ID."""
     topic = None if topic_id == UNNAMED else image.topic_by_id(topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with the id {topic_id}")
@@ -63,9 +63,9 @@ def alter_partition(
     shutting_down: Collection[int],
     controller_epoch: int,
 ) -> StateChange | None:
-    """The state that `broker_id` asks for; `None` if it is there already. The leader epoch stays.
+    """Return the state that `broker_id` requests, or `None` if it is there already. The leader epoch stays.
 
-    Raises `KafkaError`: the codes above, or UNKNOWN_TOPIC_OR_PARTITION.
+    Raises `KafkaError` with the codes of this module's table, or UNKNOWN_TOPIC_OR_PARTITION.
     """
     partition = image.partition(key)
     if partition is None or not partition.is_readable:
@@ -120,7 +120,7 @@ def _ineligible(
     shutting_down: Collection[int],
 ) -> list[int]:
     assignment = assignment_of(partition)
-    # Until the target is in sync those that are to be removed may still be needed; then they would only hold it up.
+    # Replicas that are being removed may be needed until the target is in sync; after that they only delay the removal.
     ready = set(assignment.target) <= set(partition.isr)
     leaving = assignment.removing if ready else assignment.withdrawn
     return [

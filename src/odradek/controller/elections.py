@@ -1,12 +1,12 @@
-"""Who leads a partition after brokers came or went.
+"""Leader elections after brokers came or went.
 
     leader alive                           it stays; dead members leave the ISR
     leader dead, an ISR member alive       the first of these, in the order of the replicas
     no ISR member alive, unclean allowed   the first replica alive, alone in the ISR: records may be lost
-    none of these                          nobody; the ISR stays, so that its members are waited for, but for those
-                                           that live without their logs, unless they are all
+    none of these                          no leader; the ISR keeps its members, which may return. Live members
+                                           without usable logs leave it, unless no other member remains
 
-Every change raises the leader epoch by 1, so that whoever reads or writes under the old one is told.
+Every change raises the leader epoch by 1, so that requests with the old epoch are refused.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -27,10 +27,10 @@ def elect(
     shutting_down: Collection[int] = (),
     without_log: Collection[int] = (),
 ) -> tuple[int, tuple[int, ...]] | None:
-    """The leader and the ISR that `partition` should have, or `None` if they are what it has.
+    """Return the leader and the ISR that `partition` should have, or `None` if it has them.
 
-    A member that is registered, though its log can't be used, would keep out one that returns after a crash, which
-    waits until it is in sync with nobody who lives (see `broker.cluster.unclean_registration`).
+    A registered ISR member without a usable log has to leave the ISR: a member that returns after a crash registers
+    only when no live broker is in the ISR with it (`broker.cluster.unclean_registration`).
     """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:
@@ -57,11 +57,10 @@ def elections(
     shutting_down: Collection[int] = (),
     offline: Mapping[int, Collection[TopicPartition]] = MappingProxyType({}),
 ) -> Iterator[StateChange]:
-    """The elections that the image's live brokers make necessary in some of its topics.
+    """Yield the elections that the image's live brokers make necessary in some of its topics.
 
-    Brokers that are `shutting_down` go on leading and following what they do, and begin to lead only what nobody else
-    can. Replicas that are `offline`, by broker, are as good as dead. Partitions without a readable state are left
-    alone.
+    Brokers that are `shutting_down` keep their leaderships and become leaders only of partitions that no other broker
+    can lead. Replicas that are `offline`, by broker, count as dead. Partitions without a readable state are skipped.
     """
     registered = image.brokers.keys()
     for topic in topics:
@@ -83,7 +82,10 @@ def elections(
 
 
 def _allows_unclean(overrides: Mapping[str, str], config: BrokerConfig) -> bool:
-    """A configuration that a tool broke allows nothing that loses records."""
+    """Return whether a topic allows unclean elections.
+
+    Not if its configuration cannot be read, as records may be lost.
+    """
     try:
         return topic_config(config, overrides).unclean_leader_election_enable
     except ConfigurationError:

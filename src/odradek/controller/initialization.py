@@ -1,4 +1,4 @@
-"""The first state of partitions: of a topic just created, and of partitions that somebody added to its node."""
+"""The first states of partitions: of a topic just created, and of partitions that were added to its node."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,12 +10,12 @@ from odradek.model import TopicPartition
 
 
 def needs_initialization(topic: TopicImage) -> bool:
-    """Whether a partition has no state yet, or the topic no id."""
+    """Return whether a partition has no state yet, or the topic no id."""
     return topic.topic_id == UNNAMED or any(each.state_version == -1 for each in topic.partitions.values())
 
 
 def initial_state(partition: PartitionImage, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """The first live replica leads, and all live ones are in sync; with none alive the preferred one will be."""
+    """Return a state in which the first live replica leads and all live ones are in sync; else the preferred one is."""
     alive = tuple(replica for replica in partition.replicas if replica in live)
     return PartitionStateNode(
         leader=alive[0] if alive else NO_LEADER,
@@ -28,7 +28,7 @@ def initial_state(partition: PartitionImage, live: Collection[int], controller_e
 def initial_operations(
     topic: TopicImage, live: Collection[int], controller_epoch: int, existing: Collection[str]
 ) -> Iterator[list[Operation]]:
-    """What creates the states that are missing: for each partition one group, whose operations stay together.
+    """Yield the operations that create missing states: a group for each partition, whose operations stay together.
 
     `existing` are the paths below the topic's node that are there already.
     """

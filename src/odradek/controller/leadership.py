@@ -1,11 +1,11 @@
-"""Who leads when somebody asks, though no broker came or went: on demand, before a broker stops, and for balance.
+"""Leader changes that are requested, rather than caused by brokers that come and go.
 
     preferred        the first replica, if it is alive and in the ISR
     unclean          for partitions without a leader: a member of the ISR, else any replica alive: records may be lost
-    shutdown         leaders move off the broker, and it leaves every ISR; where nobody else could lead, it stays
-    balance          preferred elections of the brokers of which too many partitions are led by others
+    shutdown         leaders move off the broker, and it leaves every ISR; where no other broker can lead, it stays
+    balance          preferred elections of brokers that lead too few of the partitions that prefer them
 
-Elections that brokers' deaths make necessary are in `elections`.
+Elections after the death of brokers are in `elections`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,12 +24,12 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 
 Offline = Mapping[int, Collection[TopicPartition]]
-"""Replicas whose logs can't be used, by broker."""
+"""Replicas whose logs cannot be used, by broker."""
 NOTHING_OFFLINE: Final[Offline] = MappingProxyType({})
 
 
 class ElectionType(IntEnum):
-    """What ElectLeaders asks for, in its numbers (KIP-460)."""
+    """The election types of ElectLeaders, with their numbers (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -37,9 +37,9 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownPlan:
-    """How a broker gets out of the way: `changes` are written first.
+    """The steps by which a broker leaves its partitions: `changes` are written first.
 
-    Then the broker is told to stop following, without deleting, what is in `stop`. It still leads `remaining`.
+    Then the broker receives StopReplica, without deletion, for the partitions in `stop`. It still leads `remaining`.
     """
 
     changes: tuple[StateChange, ...]
@@ -56,11 +56,11 @@ def elect_on_demand(
     offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> dict[TopicPartition, StateChange | KafkaError]:
-    """The election of each wanted partition, or why there is none; `None` wants all that need one.
+    """Return the election of each wanted partition, or its error; `None` selects all partitions that need one.
 
     The codes are Kafka's: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
     UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted. Replicas that are
-    `offline`, by broker, are as good as dead.
+    `offline`, by broker, count as dead.
     """
     alive = image.brokers.keys() - set(shutting_down)
     decided: dict[TopicPartition, StateChange | KafkaError] = {}
@@ -89,9 +89,10 @@ def plan_preferred_elections(
     offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> tuple[list[StateChange], list[KafkaError], Delete]:
-    """What `/admin/preferred_replica_election` asks for, what of it can't be had, and the node's end, written last.
+    """Return the elections that `/admin/preferred_replica_election` requests, their errors, and the node's deletion.
 
-    What can't be had is not waited for, as in Kafka; leaders that lead already are neither.
+    The node is deleted last. As in Kafka, an election that is impossible now is dropped, with an error. Partitions
+    that their preferred replica leads already are in neither list.
     """
     decided = elect_on_demand(
         image,
@@ -119,10 +120,11 @@ def shut_down(
     offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> ControlledShutdownPlan:
-    """What lets a broker stop without harm; `shutting_down` are those that asked before. Asked again, it goes on.
+    """Plan the controlled shutdown of a broker; a repeated request continues the first one.
 
-    Partitions with one replica are left alone: nobody else could lead them. Raises `KafkaError` STALE_BROKER_EPOCH for
-    a registration that is over (-1: the present one), BROKER_NOT_AVAILABLE for a broker that is not registered.
+    `shutting_down` are the brokers whose requests came before. Partitions with one replica are skipped, because no
+    other broker can lead them. Raises `KafkaError` STALE_BROKER_EPOCH for an earlier registration (-1: the present
+    one), and BROKER_NOT_AVAILABLE for a broker that is not registered.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -147,7 +149,7 @@ def shut_down(
                 continue
             leader = successor
         elif leader not in isr:
-            # Led by another that is about to stop, or by nobody: it may yet be needed.
+            # The leader shuts down too, or there is none: the broker may still be needed in the ISR.
             isr = partition.isr
         stop.append(key)
         if (leader, isr) != (partition.leader, partition.isr):
@@ -163,9 +165,10 @@ def balance_preferred_leaders(
     offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> Iterator[StateChange]:
-    """Preferred elections, where a broker does not lead more than so many percent of what it should.
+    """Yield preferred elections for brokers that exceed `leader.imbalance.per.broker.percentage`.
 
-    The rule of `leader.imbalance.per.broker.percentage`. Preferred replicas that can't lead yet are left out.
+    A broker's imbalance is the share of the partitions that prefer it which other brokers lead. Preferred replicas
+    that cannot lead yet are skipped.
     """
     preferred: dict[int, list[TopicPartition]] = {}
     for key in _all_partitions(image):

@@ -1,8 +1,8 @@
-"""More partitions for a topic: is the wish valid, and where do the new ones go.
+"""CreatePartitions: validation and placement of more partitions for a topic.
 
-The topic's node gets their replicas in one write; that is the expansion. The states of the new partitions come after
-(`initialization`), in the same way for partitions that an operator's tool wrote there. Topics that keep records by the
-hash of a name are refused, which Kafka does not do: with another number of partitions nobody would find those again.
+The topic's node gets their replicas in one write. Their states are created afterwards (`initialization`), as for
+partitions that an operator's tool wrote into the node. Unlike Kafka, this refuses internal topics whose records are
+found by the hash of a name: with another number of partitions they would not be found again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ _FIXED = frozenset({"__consumer_offsets", "__transaction_state"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartitions:
-    """A topic that somebody wants to have `count` partitions; `assignment` places the new ones by hand, in order."""
+    """A request for a topic to have `count` partitions; `assignment` lists the replicas of the new ones, in order."""
 
     topic: str
     count: int
@@ -33,10 +33,10 @@ def plan_partitions(
     away: Collection[int] = (),
     load: ClusterLoad,
 ) -> dict[int, Replicas]:
-    """The replicas of each new partition, or a `KafkaError` that says why there is none. `load` is counted on.
+    """Return the replicas of each new partition, and add them to `load`. Raises `KafkaError` for an invalid request.
 
-    New partitions have as many replicas as the topic's first one has, or will have after its reassignment. `brokers`
-    are all that are registered, and `away` those of them that can't lead now.
+    New partitions get as many replicas as the topic's first one has, or will have after its reassignment. `brokers`
+    are all registered brokers, and `away` those of them that cannot lead now.
     """
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")

@@ -1,4 +1,4 @@
-"""Producer ids are given out in blocks, so that a broker asks the tree once per thousand producers (KIP-98)."""
+"""Blocks of producer ids: a broker writes to the tree once per thousand producers (KIP-98)."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _LAST_PRODUCER_ID: Final = 2**63 - 1
 
 
 def next_producer_id_block(latest: ProducerIdBlockNode | None, broker_id: int) -> ProducerIdBlockNode:
-    """The block after `latest`, for this broker. Raises `KafkaError` when all 2**63 ids are used up."""
+    """Return the block after `latest`, for this broker. Raises `KafkaError` when all 2**63 ids are used up."""
     first = 0 if latest is None else latest.last + 1
     if first > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
         raise KafkaError(ErrorCode.unknown_server_error, "there are no producer ids left in this cluster")

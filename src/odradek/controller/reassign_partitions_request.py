@@ -1,7 +1,7 @@
-"""`/admin/reassign_partitions`: reassignments that a tool asks for by writing a node.
+"""Reassignments that a tool requests by writing `/admin/reassign_partitions`.
 
-An entry is begun, and stays until its partition has the replicas it asks for, so that old tools see what is going on;
-the node goes with its last entry. Whoever asks for something else over the wire takes the partition's entry away first.
+An entry stays until its partition has the replicas that it requests, so that old tools see the progress; the node is
+deleted with its last entry. AlterPartitionReassignments for a partition removes the partition's entry first.
 """
 
 from collections.abc import Collection
@@ -24,11 +24,11 @@ class ReassignPartitionsRequest:
     version: int
 
     def to_begin(self, image: ClusterImage) -> dict[TopicPartition, Replicas]:
-        """Entries that nothing was done about: for `plan_reassignments`, whose errors are to be dropped here."""
+        """Return the entries that are not begun, for `plan_reassignments`; the caller removes those with errors."""
         return {key: target for key, target in self.node.replicas.items() if not self._is_begun(image, key, target)}
 
     def completed(self, image: ClusterImage) -> list[TopicPartition]:
-        """Entries whose partitions have what was asked for."""
+        """Return the entries whose partitions have the requested replicas."""
         return [
             key
             for key, target in self.node.replicas.items()
@@ -38,7 +38,7 @@ class ReassignPartitionsRequest:
         ]
 
     def without(self, keys: Collection[TopicPartition]) -> SetData | Delete | None:
-        """What takes entries away; `None` if none of them is there."""
+        """Return the operation that removes entries; `None` if the node has none of them."""
         left = {key: target for key, target in self.node.replicas.items() if key not in keys}
         if not left:
             return Delete(path=paths.REASSIGN_PARTITIONS, version=self.version)

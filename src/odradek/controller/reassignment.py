@@ -1,22 +1,22 @@
-"""Giving partitions other replicas (KIP-455), one step at a time, each decided from the tree alone.
+"""Partition reassignment (KIP-455): one step at a time, each decided from the tree alone.
 
-What is written in the topic's node, with what follows from it:
+The topic's node has these fields:
 
-    partitions          RS, everybody who has the records or is getting them; those of the target first
-    adding_replicas     AR, who was no replica at first: RS - AR is what the partition came from
-    removing_replicas   RR, who is to be none: RS - RR is the target, TRS
-    in both             was being added, and is not wanted any more: somebody cancelled, or changed the target (Kafka
-                        stops such replicas at once; when nobody else is in sync, the records go with them)
+    partitions          RS, all replicas that have the records or are getting them; those of the target first
+    adding_replicas     AR, the new replicas: RS - AR are the original ones
+    removing_replicas   RR, the replicas to remove: RS - RR is the target, TRS
+    in both             a new replica that was withdrawn: the reassignment was cancelled, or got another target (Kafka
+                        stops such replicas at once; when no other is in sync, the records are lost with them)
 
     begin     RS, AR and RR are written                            new replicas begin to fetch
     wait      until all of TRS are in the ISR
-    move      a leader of TRS, and an ISR without RR               nobody reads from or writes to RR any more
-    finish    RR delete what they have, then RS = TRS is written   reassigned
+    move      a leader of TRS, and an ISR without RR               RR are neither read from nor written to
+    finish    RR delete their logs, then RS = TRS is written       reassigned
 
-`move` and `finish` also take out those that are in both, as soon as somebody else in the ISR is alive. A step is one
-transaction, names the versions it was decided upon, and raises leader epochs: replicas believe only what is newer. A
-controller that dies before it has told the brokers is followed by one that tells them everything; replicas to be
-deleted are told *before* `finish` is written, since afterwards nobody would know of them.
+`move` and `finish` also remove withdrawn replicas, as soon as another member of the ISR is alive. A step is one
+transaction, names the versions that it was decided upon, and raises leader epochs: replicas accept only newer ones. If
+a controller dies before it has sent the change, the next one sends the full state to every broker. StopReplica is sent
+*before* `finish` is written, because afterwards the tree does not name the removed replicas.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -32,12 +32,12 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 
 STEP_PARTITIONS: Final = 200
-"""Partitions of one transaction, which takes a write for each beside the topic's."""
+"""Most partitions of one transaction, which has a write for each of them and one for the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The replicas of a partition (RS), and which of them are on their way in (AR) and out (RR)."""
+    """The replicas of a partition (RS), and which of them are being added (AR) and removed (RR)."""
 
     replicas: Replicas
     adding: Replicas = ()
@@ -45,17 +45,17 @@ class Assignment:
 
     @property
     def origin(self) -> Replicas:
-        """What the partition came from; Kafka's order of it may be lost."""
+        """The replicas before the reassignment; Kafka's order of them may be lost."""
         return _without(self.replicas, self.adding)
 
     @property
     def target(self) -> Replicas:
-        """What it shall have (TRS)."""
+        """The replicas after the reassignment (TRS)."""
         return _without(self.replicas, self.removing)
 
     @property
     def withdrawn(self) -> Replicas:
-        """Replicas that were being added, and are not wanted any more."""
+        """Replicas that were being added, and are to be removed again."""
         return tuple(replica for replica in self.adding if replica in self.removing)
 
     @property
@@ -64,13 +64,16 @@ class Assignment:
         return bool(self.adding or self.removing)
 
     def towards(self, target: Replicas) -> "Assignment":
-        """The assignment with another target. Nobody who may have records is forgotten."""
+        """Return the assignment with another target.
+
+        Replicas that may have records stay in it until they are removed.
+        """
         origin = self.origin
         replicas = tuple(dict.fromkeys((*target, *origin, *self.adding)))
         return Assignment(replicas=replicas, adding=_without(replicas, origin), removing=_without(replicas, target))
 
     def without(self, replicas: Replicas) -> "Assignment":
-        """The assignment after these are no replicas any more."""
+        """Return the assignment after the removal of these replicas."""
         return Assignment(
             replicas=_without(self.replicas, replicas),
             adding=_without(self.adding, replicas),
@@ -80,7 +83,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicas:
-    """Brokers that stop having a partition, and delete it, unless they know of a newer leader epoch."""
+    """Brokers that have to delete a replica, unless they know a newer leader epoch."""
 
     partition: TopicPartition
     brokers: Replicas
@@ -89,9 +92,9 @@ class StopReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentStep:
-    """One transaction. First `stop` is told to those that are alive, then `operations` are written.
+    """One transaction. The live brokers in `stop` delete their replicas before `operations` are written.
 
-    After that the brokers of `tell`, by partition, are told of its new state, and all brokers what clients must know.
+    After that the brokers of `tell`, by partition, receive its new state, and all brokers its metadata.
     """
 
     topic: str
@@ -102,14 +105,14 @@ class ReassignmentStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentPlan:
-    """What begins, and for which partitions nothing does, and why."""
+    """The reassignments that begin, and the errors of those that do not."""
 
     steps: tuple[ReassignmentStep, ...]
     errors: Mapping[TopicPartition, KafkaError]
 
 
 def assignment_of(partition: PartitionImage) -> Assignment:
-    """A partition's assignment."""
+    """Return a partition's assignment."""
     return Assignment(
         replicas=partition.replicas, adding=partition.adding_replicas, removing=partition.removing_replicas
     )
@@ -118,7 +121,7 @@ def assignment_of(partition: PartitionImage) -> Assignment:
 def reassignments(
     image: ClusterImage, wanted: Mapping[str, Collection[int]] | None = None
 ) -> dict[TopicPartition, Assignment]:
-    """The reassignments in progress, as ListPartitionReassignments tells them: all, or those of some partitions."""
+    """Return the reassignments in progress, as for ListPartitionReassignments: all, or those of some partitions."""
     found = {}
     for name in image.topics if wanted is None else wanted:
         topic = image.topics.get(name)
@@ -139,7 +142,7 @@ def plan_reassignments(
     controller_epoch: int,
     allow_replication_factor_change: bool = True,
 ) -> ReassignmentPlan:
-    """What gives partitions these replicas; `None` cancels what is in progress.
+    """Plan the reassignment of partitions to these replicas; `None` cancels the reassignment in progress.
 
     A target that is the present one takes no step. Errors are INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION,
     NO_REASSIGNMENT_IN_PROGRESS and, unless such changes are allowed (KIP-860), INVALID_REPLICATION_FACTOR.
@@ -169,7 +172,7 @@ def _assignment_in(image: ClusterImage, key: TopicPartition) -> Assignment:
 def _checked(
     key: TopicPartition, before: Assignment, target: Replicas | None, live: Collection[int], *, any_factor: bool
 ) -> Assignment:
-    """The assignment with this target. Raises `KafkaError` if it can't be one."""
+    """Return the assignment with this target. Raises `KafkaError` for an invalid target."""
     where = f"{key.topic}-{key.partition}"
     if target is None:
         if not before.in_progress:
@@ -212,9 +215,9 @@ def _begin(topic: TopicImage, begun: Mapping[int, Assignment], controller_epoch:
 
 
 def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> ReassignmentStep | None:
-    """The next step of the topic's reassignments; `None` while all wait for somebody to be in sync, or none is there.
+    """Return the next step of the topic's reassignments, or `None` if there is none, or none can go on yet.
 
-    Elections come first: whoever is not alive should not be a leader here, nor in an ISR.
+    Elections have to come first: this function does not replace dead leaders.
     """
     finished: dict[int, Assignment] = {}
     operations: list[Operation] = []
@@ -246,7 +249,7 @@ def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> 
 
 
 def _leaving(assignment: Assignment, partition: PartitionImage, live: Collection[int]) -> Replicas | None:
-    """Who may go now, maybe nobody as there is nobody to remove; `None`: the partition has to wait."""
+    """Return the replicas that can be removed now, which may be none; `None` if the partition has to wait."""
     if not partition.is_readable:
         return None
     in_sync = set(partition.isr)
@@ -267,19 +270,19 @@ def _move(
     live: Collection[int],
     controller_epoch: int,
 ) -> StateChange | None:
-    """What takes those that leave out of the ISR; `None` if they neither lead nor are in it."""
+    """Return the change that removes replicas from the ISR; `None` if they neither lead nor are in it."""
     isr = _without(partition.isr, leaving)
     if isr == partition.isr and partition.leader not in leaving:
         return None
     leader = partition.leader
     if leader not in isr or leader not in live:
-        # Some member is alive, else nobody could leave; the order is the target's.
+        # An ISR member is alive, as `_leaving` has checked. The target's order decides.
         leader = next(replica for replica in (*assignment.target, *isr) if replica in isr and replica in live)
     return new_leadership(key, partition, leader, isr, controller_epoch=controller_epoch)
 
 
 def _renewed(topic: TopicImage, number: int, controller_epoch: int) -> StateChange:
-    """The same leader and ISR in the next epoch, so that the replicas believe that their number changed."""
+    """Return the same leader and ISR in the next leader epoch: replicas ignore what is not newer."""
     partition = topic.partitions[number]
     key = TopicPartition(topic.name, number)
     return new_leadership(key, partition, partition.leader, partition.isr, controller_epoch=controller_epoch)

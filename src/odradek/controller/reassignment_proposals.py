@@ -1,7 +1,7 @@
-"""Where partitions may move when an administrator wants them elsewhere: on other brokers, or off one.
+"""Proposed reassignments for the administration commands: to other brokers, or off one broker.
 
-A plan is only a proposal: whoever made it asks for it with `plan_reassignments`, over the wire. Both use the rule of
-`placement`; `plan_drain` moves nothing that need not move.
+A proposal changes nothing; the command submits it by AlterPartitionReassignments. Both functions place replicas by the
+rule of `placement`, and `plan_drain` moves only the replicas of the drained broker.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ Assignments = Mapping[TopicPartition, Replicas]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """What takes a broker's replicas off it: new replicas by partition, and partitions for which no broker is left."""
+    """New replicas by partition that leave one broker empty, and the partitions for which no other broker is left."""
 
     targets: Assignments
     stuck: tuple[TopicPartition, ...]
@@ -25,10 +25,10 @@ class DrainPlan:
 def generate_assignment(
     assigned: Assignments, topics: Mapping[str, Assignments], racks: Mapping[int, str | None]
 ) -> Assignments:
-    """New replicas for all partitions of `topics` on the brokers of `racks`, as if the topics were created now.
+    """Return replicas for all partitions of `topics` on the brokers of `racks`, as if the topics were created now.
 
-    `assigned` is what the cluster has, these topics included; partitions keep their numbers of replicas, which are not
-    more than there are brokers. The caller has checked.
+    `assigned` are the cluster's partitions, these topics included. Partitions keep their numbers of replicas; the
+    caller has checked that there are enough brokers.
     """
     load = ClusterLoad()
     load.add(replicas for key, replicas in assigned.items() if key.topic not in topics)
@@ -46,11 +46,12 @@ def generate_assignment(
 
 
 def plan_drain(broker_id: int, assigned: Assignments, racks: Mapping[int, str | None]) -> DrainPlan:
-    """Replicas for every partition that `broker_id` has, without it; the other replicas stay.
+    """Return replicas without `broker_id` for every partition that it has; the other replicas stay.
 
-    `assigned` is what the cluster's partitions have or are getting, `racks` the brokers that are alive. In its place
-    comes a broker of a rack that the partition has not got, then one with the fewest replicas of the topic, then of the
-    cluster. If it was the preferred leader, the replica that is preferred for the fewest others takes that on.
+    `assigned` are the replicas that the cluster's partitions have or are getting, `racks` the live brokers. The
+    successor is a broker of a rack that the partition has not got, then the one with the fewest replicas of the topic,
+    then of the cluster. If `broker_id` was the preferred leader, the replica that is preferred for the fewest others
+    becomes it.
     """
     candidates = {broker: rack for broker, rack in racks.items() if broker != broker_id}
     load = ClusterLoad()

@@ -1,4 +1,4 @@
-"""A decision about one partition: its next state, in place of the one that was decided upon."""
+"""A decision about one partition: its next state, and the version of the state that it replaces."""
 
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
@@ -17,16 +17,16 @@ class StateChange:
     version: int
 
     def operation(self) -> SetData:
-        """What writes it, unless somebody wrote meanwhile."""
+        """Return the write, which fails if the state has another version."""
         return SetData(path=paths.partition_state(self.partition), data=self.state.encode(), version=self.version)
 
 
 def new_leadership(
     key: TopicPartition, partition: PartitionImage, leader: int, isr: tuple[int, ...], *, controller_epoch: int
 ) -> StateChange:
-    """A leader and an ISR under the next leader epoch, so that whoever reads or writes under the old one is told.
+    """Return a leader and an ISR in the next leader epoch, so that requests with the old epoch are refused.
 
-    A leader that was not in sync may lack records, and is said to be recovering (KIP-704).
+    A leader that was not in sync may lack records, and is marked as recovering (KIP-704).
     """
     is_unclean = leader in isr and leader not in partition.isr
     state = PartitionStateNode(

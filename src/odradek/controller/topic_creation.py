@@ -1,7 +1,7 @@
-"""Creating a topic: is the wish valid, where do its replicas go, and what is written.
+"""CreateTopics: validation, placement, and the operations that create a topic.
 
-The topic's node and its configuration are written together; that is the creation. The states of its partitions come
-after (`initialization`), in the same way for a topic whose node an operator's tool wrote.
+The topic's node and its configuration are written together, and the topic exists then. The states of its partitions
+are created afterwards (`initialization`), as for a topic whose node an operator's tool wrote.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,17 +18,17 @@ from odradek.model.values import dataclass, field
 
 DEFAULT = -1
 MAX_PARTITIONS = 10_000
-"""Partitions of one request: more would hold the controller, and everybody's metadata, for seconds (as in Kafka)."""
+"""Most partitions of one request, as in Kafka: more would block the controller and all metadata for seconds."""
 
 
 class PartitionLimit:
-    """What is left of the partitions that one request may create."""
+    """The number of partitions that one request may still create."""
 
     def __init__(self) -> None:
         self._left = MAX_PARTITIONS
 
     def take(self, partitions: int) -> None:
-        """Raise `KafkaError` POLICY_VIOLATION if the request has no room for so many more."""
+        """Count new partitions. Raises `KafkaError` POLICY_VIOLATION if the request creates too many."""
         if partitions > self._left:
             message = f"a request creates at most {MAX_PARTITIONS:,} partitions"
             raise KafkaError(ErrorCode.policy_violation, message)
@@ -37,7 +37,7 @@ class PartitionLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic that somebody wants: with so many partitions and replicas (-1: the default), or placed by hand."""
+    """A requested topic: numbers of partitions and replicas (-1: the default), or the replicas of each partition."""
 
     name: str
     num_partitions: int = DEFAULT
@@ -48,7 +48,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """A topic as it will be."""
+    """A validated and placed topic."""
 
     name: str
     topic_id: UUID
@@ -56,7 +56,7 @@ class TopicPlan:
     config: Mapping[str, str]
 
     def operations(self, *, config_exists: bool) -> list[Operation]:
-        """What creates the topic. `config_exists`: a node for its configuration was left there by somebody."""
+        """Return the operations that create the topic; `config_exists` if the tree has a node for its configuration."""
         path, data = paths.topic_config(self.name), ConfigNode(config=self.config).encode()
         return [
             SetData(path=path, data=data) if config_exists else Create(path=path, data=data),
@@ -68,7 +68,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreation:
-    """What became of a `NewTopic`: `plan` if it was created, or would be; `error` if not."""
+    """The result of a `NewTopic`: `plan` if it was created, or is valid; `error` if not."""
 
     name: str
     plan: TopicPlan | None = None
@@ -76,9 +76,9 @@ class TopicCreation:
 
 
 class ExistingTopicNames:
-    """Names of topics, which a new one may neither have nor differ from only in `.` and `_`: metrics write one as both.
+    """The names of topics, with Kafka's rule for collisions: metrics write both `.` and `_` as `_`.
 
-    Asked in constant time, since a request may bring any number of names.
+    Lookups take constant time, because one request may have any number of names.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -88,13 +88,13 @@ class ExistingTopicNames:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """One name more."""
+        """Add a name."""
         if name not in self._names:
             self._names.add(name)
             self._flat.setdefault(name.replace(".", "_"), []).append(name)
 
     def check(self, name: str) -> None:
-        """Raise `KafkaError` if the name breaks Kafka's rule, is taken, or collides with another."""
+        """Raise `KafkaError` if the name is invalid, taken, or collides with another."""
         validate_topic_name(name)
         if name in self._names:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {name} exists")
@@ -114,10 +114,10 @@ def plan_topic(
     load: ClusterLoad,
     config: BrokerConfig,
 ) -> TopicPlan:
-    """Where `wanted` goes, or a `KafkaError` that says why nowhere. `load` is counted on if it goes somewhere.
+    """Validate and place a topic, and add it to `load`. Raises `KafkaError` for an invalid request.
 
-    `existing` are all names that are taken, those of topics being deleted too; `brokers` all that are registered, and
-    `away` those of them that can't lead now.
+    `existing` are all names that are taken, those of topics being deleted too; `brokers` are all registered brokers,
+    and `away` those of them that cannot lead now.
     """
     existing.check(wanted.name)
     if wanted.assignment:
@@ -152,7 +152,7 @@ def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config:
 
 
 def check_replication_factor(replication_factor: int, brokers: Collection[int]) -> None:
-    """Raise `KafkaError` INVALID_REPLICATION_FACTOR unless there are so many registered brokers, alive or not."""
+    """Raise `KafkaError` INVALID_REPLICATION_FACTOR if fewer brokers are registered, alive or not."""
     if replication_factor > len(brokers):
         registered = f"the {len(brokers)} that are registered"
         message = f"the replication factor {replication_factor} needs more brokers than {registered}"
@@ -175,7 +175,7 @@ def _check_assignment(
 def check_replicas(
     partition: int, replicas: Replicas, replication_factor: int, brokers: Collection[int], away: Collection[int]
 ) -> None:
-    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless these are so many different brokers, and one is not away."""
+    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless these are distinct registered brokers, and one is alive."""
     if not replicas:
         raise _bad_assignment(f"partition {partition} has no replicas")
     if len(set(replicas)) != len(replicas):

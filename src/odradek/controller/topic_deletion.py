@@ -1,10 +1,10 @@
-"""Deleting a topic: what remains to be removed of it, in an order that a successor can take up anywhere.
+"""Topic deletion: the remaining operations, in an order that the next controller can continue at any point.
 
-The wish is a node below `/admin/delete_topics` and goes last, together with the topic's own node: as long as anything
-of the topic is there, so is the wish.
+The request is a node below `/admin/delete_topics`. It is deleted last, together with the topic's own node: as long as
+anything of the topic is there, so is the request.
 
-Brokers that are away still have their replicas. In the same step as the topic goes, a node for each of them says that
-its logs of this topic id are to be deleted (`broker.replication.strays`); the broker removes that node.
+Brokers that are away keep their replicas. The transaction that deletes the topic creates a node for each of them, with
+the topic's id; such a broker deletes its logs of this id when it is back, and then the node (`broker.replication`).
 """
 
 from collections.abc import Collection, Iterator
@@ -19,7 +19,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeletion:
-    """What became of the wish to delete a topic, given by name or by id; without an error it is gone."""
+    """The result of a request to delete a topic, by name or by id; the topic is deleted if there is no error."""
 
     name: str | None
     topic_id: UUID | None
@@ -29,10 +29,10 @@ class TopicDeletion:
 def deletion_operations(
     name: str, existing: Collection[str], *, topic_id: UUID = UNNAMED, away: Collection[int] = ()
 ) -> Iterator[list[Operation]]:
-    """What deletes the topic, in groups whose operations stay together.
+    """Yield the operations that delete the topic, in groups whose operations stay together.
 
-    `existing` are the paths of the topic's node and everything below it, its configuration, and the wish; those that
-    are not there are not deleted. The brokers in `away` have replicas that nobody could tell them to delete.
+    `existing` are those paths that exist of the topic's node, the nodes below it, its configuration and the request.
+    The brokers in `away` have replicas and are not registered, so they get no StopReplica.
     """
     last = (paths.topic_config(name), paths.topic(name), paths.delete_topic(name))
     below = sorted((path for path in existing if path not in last), key=lambda path: path.count("/"), reverse=True)

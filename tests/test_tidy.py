@@ -159,7 +159,6 @@ NOT_YET_PLAIN: Final = (
     "broker/cluster",
     "broker/config_changes.py",
     "broker/config_resources.py",
-    "broker/controlling",
     "broker/groups",
     "broker/handlers",
     "broker/lifecycle.py",

@@ -1,7 +1,7 @@
-"""The controller's work, on whichever broker is elected; `odradek.controller` decides, this room acts.
+"""The controller, on the broker that is elected: `odradek.controller` decides, this room reads, writes and sends.
 
-In `controller_shell` is the one task of a broker that reads the tree, publishes images and stands for election. Elected
-it has a `term`: its hand on the tree is `active_controller`, what it sees to unasked is in `duties`, what it is asked
-for waits in a `job_queue` and is in `topic_jobs`, `partition_jobs` and `isr_jobs`. `availability` has what it knows of
-brokers beside the tree; `commands` tell the brokers what changed, and `broker.cluster` says how they obey.
+`controller` exists from the election until the broker resigns. It writes the tree in its `controller_epoch`, runs
+`tasks` unasked, and has the metadata loop (`broker.cluster`) run the jobs of requests: `topic_jobs`, `partition_jobs`,
+`alter_partition_jobs`. `controller_context` is what it knows of brokers besides the tree. `channels` send changes to
+the other brokers.
 """

@@ -1,4 +1,4 @@
-"""What leaders ask of the controller about in-sync sets: decided by `controller.alter_partition`, and written."""
+"""AlterPartition requests of leaders: decided by `controller.alter_partition`, and written."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ async def alter_partitions(
     broker_epoch: int,
     items: Mapping[TopicPartition, AlterPartitionItem],
 ) -> dict[TopicPartition, IsrResult]:
-    """Each partition's in-sync set as it is then, or why it is not what was asked for.
+    """Return each partition's in-sync set after the change, or its error.
 
     Raises `KafkaError` STALE_BROKER_EPOCH.
     """

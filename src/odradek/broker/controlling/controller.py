@@ -118,9 +118,9 @@ class Controller:
         return await self._run_in_turn(lambda: work(active_epoch()))
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
-        """Create topics, each or not at all; when this returns they are in `image`, and `on_image` was called.
+        """Create topics, each or not at all; when this returns they are in the image, and `on_image` was called.
 
-        The other brokers that are well know them, too. Raises `KafkaError` if this broker is not the controller, or the
+        The other brokers that answer know them, too. Raises `KafkaError` if this broker is not the controller, or the
         tree cannot be reached.
         """
         view, entropy = self.view, self._entropy
@@ -131,10 +131,10 @@ class Controller:
         return created
 
     async def delete_topics(self, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
-        """Delete topics by name or id; when this returns nothing of them is in `image`, nor in the tree.
+        """Delete topics by name or id; when this returns nothing of them is in the image, nor in the tree.
 
-        Those that a live broker does not stop having in time are REQUEST_TIMED_OUT, and deleted nevertheless. Raises
-        `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        If a live broker does not delete its replicas in time, the topic's result is REQUEST_TIMED_OUT, and its
+        deletion goes on. Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """
         view = self.view
         deletions = await self.do(lambda epoch: topic_jobs.delete_topics(epoch, view, wanted))
@@ -153,9 +153,9 @@ class Controller:
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[KafkaError | None]:
-        """Give topics more partitions, each all or none; when this returns they are in `image`, with leaders.
+        """Add partitions to topics, each all or none; when this returns they are in the image, with leaders.
 
-        The other brokers that are well know them, too. Raises `KafkaError` if this broker is not the controller, or the
+        The other brokers that answer know them, too. Raises `KafkaError` if this broker is not the controller, or the
         tree cannot be reached.
         """
         view = self.view
@@ -174,7 +174,7 @@ class Controller:
     async def alter_partitions(
         self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
     ) -> dict[TopicPartition, IsrResult]:
-        """Change in-sync sets as the leader `broker_id` requests, each or not at all; they are in `image` then.
+        """Change in-sync sets as the leader `broker_id` requests, each or not at all; they are in the image then.
 
         Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """
@@ -184,10 +184,10 @@ class Controller:
         )
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
-        """Have others lead what a broker leads that is about to stop, and tell what it still leads then.
+        """Move leaders off a broker that shuts down, and return the partitions that it still leads.
 
-        It leads nothing new from now on. Raises `KafkaError` as `controller.shut_down`, and if this broker is not the
-        controller, or the tree cannot be reached.
+        It becomes the leader of nothing from now on. Raises `KafkaError` as `controller.shut_down`, and if this broker
+        is not the controller, or the tree cannot be reached.
         """
         view = self.view
 

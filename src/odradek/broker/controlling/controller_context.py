@@ -1,7 +1,7 @@
-"""What the controller knows of brokers beside their registration: who is about to stop, and which logs can't be used.
+"""The controller's knowledge of brokers besides the tree: shutdowns in progress, and logs that cannot be used.
 
-It holds for a registration: a broker that registers again starts anew. It is in nobody's tree; the next controller
-learns it again, from the answers to the commands that it begins with, and from brokers that ask once more.
+It is valid for one registration: a broker that registers again starts anew. The next controller learns it from the
+responses to its first LeaderAndIsr, and from repeated ControlledShutdown requests.
 """
 
 from collections.abc import Collection, Mapping, Set
@@ -11,7 +11,7 @@ from odradek.model import TopicPartition
 
 
 class ControllerContext:
-    """One term's. Whoever elects leaders passes over these."""
+    """The context of one controller epoch; elections pass over these brokers and replicas."""
 
     def __init__(self) -> None:
         self._shutting_down: dict[int, int] = {}
@@ -20,22 +20,22 @@ class ControllerContext:
 
     @property
     def shutting_down(self) -> Set[int]:
-        """Brokers that asked to stop."""
+        """Brokers that have requested a controlled shutdown."""
         return self._shutting_down.keys()
 
     @property
     def offline(self) -> Mapping[int, Collection[TopicPartition]]:
-        """Replicas whose logs can't be used, by broker."""
+        """Replicas whose logs cannot be used, by broker."""
         return {broker_id: partitions for broker_id, (_, partitions) in self._offline.items()}
 
     def add_shutting_down(self, broker: BrokerImage) -> None:
-        """The broker, in this registration, is about to stop."""
+        """Add a broker that shuts down, in this registration."""
         self._shutting_down[broker.broker_id] = broker.epoch
 
     def update_offline(
         self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]
     ) -> bool:
-        """What the broker answered of its logs; whether that is news."""
+        """Record which logs of a broker can and cannot be used, and return whether that has changed."""
         epoch, known = self._offline.get(broker.broker_id, (broker.epoch, set[TopicPartition]()))
         if epoch != broker.epoch:
             known = set()
@@ -47,12 +47,12 @@ class ControllerContext:
         return after != known
 
     def take_changed(self) -> set[str]:
-        """Topics of which replicas can't be used any more, or can again, since the last call."""
+        """Return the topics with replicas that went offline or came back since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def brokers_changed(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """Forget what was of brokers that are gone, or that registered again."""
+        """Forget brokers that are gone, or have registered again."""
         epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
         for known in [each for each, epoch in self._shutting_down.items() if epochs.get(each) != epoch]:
             del self._shutting_down[known]

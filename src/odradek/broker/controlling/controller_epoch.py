@@ -1,4 +1,4 @@
-"""The controller's hand on the tree: decisions of `odradek.controller`, written while this broker is the controller.
+"""The writes of one controller epoch: decisions of `odradek.controller`, written while this broker is the controller.
 
 Every write carries a check of `/controller_epoch`; after another election it fails with `ControllerMovedError` and
 changes nothing. Work on many nodes is done in steps of `STEP_OPERATIONS`, and may stop after any of them.
@@ -29,34 +29,34 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ControllerEpoch:
-    """One term as controller. Methods raise `ControllerMovedError` when it is over, and the store's errors."""
+    """One controller epoch. Methods raise `ControllerMovedError` when it is over, and the store's errors."""
 
     def __init__(
         self, store: Store, entropy: Entropy, channels: ControllerChannelManager, *, epoch: int, epoch_version: int
     ) -> None:
         self.number = epoch
         self.channels = channels
-        """How the brokers are told."""
+        """The channels to the other brokers."""
         self._store = store
         self._entropy = entropy
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=epoch_version)
 
     @property
     def shutting_down(self) -> Set[int]:
-        """Brokers that asked to stop: they become leaders of nothing."""
+        """Brokers that have requested a controlled shutdown; they become leaders of nothing."""
         return self.channels.context.shutting_down
 
     @property
     def offline(self) -> Mapping[int, Collection[TopicPartition]]:
-        """Replicas whose logs can't be used, by broker: nobody elects them."""
+        """Replicas whose logs cannot be used, by broker; they are not elected."""
         return self.channels.context.offline
 
     def eligible_leaders(self, image: ClusterImage) -> Set[int]:
-        """The live brokers that are not about to stop; if all are, all."""
+        """Return the live brokers that are not shutting down, or all live ones if all are."""
         return image.brokers.keys() - self.shutting_down or image.brokers.keys()
 
     async def create_topic(self, plan: TopicPlan) -> None:
-        """Write a new topic and its configuration. Raises `KafkaError` if somebody else just created it."""
+        """Write a new topic and its configuration. Raises `KafkaError` if the topic was created meanwhile."""
         config = await self._store.get(paths.topic_config(plan.name))
         try:
             await self.write(plan.operations(config_exists=config is not None))
@@ -64,7 +64,7 @@ class ControllerEpoch:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
 
     async def add_partitions(self, name: str, added: Mapping[int, Replicas]) -> None:
-        """Write new partitions into a topic's node. Raises `KafkaError` if somebody else just changed the topic."""
+        """Write new partitions into a topic's node. Raises `KafkaError` if the topic was changed meanwhile."""
         path = paths.topic(name)
         node = await self._store.get(path)
         if node is None:
@@ -80,7 +80,7 @@ class ControllerEpoch:
             raise changed from None
 
     async def initialize(self, topic: TopicImage, image: ClusterImage, *, topic_id: UUID | None = None) -> None:
-        """Give the topic an id if it has none, this or a new one, and every partition without a state its first one."""
+        """Write missing first states of partitions, and `topic_id` or a new id if the topic has none."""
         existing = frozenset(await read_subtree(self._store, paths.topic(topic.name)))
         if topic.topic_id == UNNAMED:
             await self._set_topic_id(topic.name, topic_id or new_id(self._entropy))
@@ -102,11 +102,11 @@ class ControllerEpoch:
         return sorted({election.partition.topic for election in decided})
 
     async def change_states(self, changes: Iterable[StateChange]) -> None:
-        """Write decisions about partitions. Raises `BadVersion` if somebody else changed one of them."""
+        """Write state changes. Raises `BadVersion` if one of the states was changed meanwhile."""
         await self._write_steps([change.operation()] for change in changes)
 
     async def try_change_states(self, changes: Iterable[StateChange]) -> list[TopicPartition]:
-        """Write decisions about partitions, but those that somebody else has changed meanwhile: these it returns."""
+        """Write state changes, and return the partitions whose states were changed meanwhile, which are skipped."""
         left = {paths.partition_state(change.partition): change for change in changes}
         lost = []
         while left:
@@ -121,7 +121,7 @@ class ControllerEpoch:
         return lost
 
     async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
-        """Write down the wish to delete topics; `listed_version`: the parent's data listed them, and is cleared."""
+        """Write requests to delete topics; `listed_version`: the parent node's data listed them, and is cleared."""
         known = set(await self._store.children(paths.DELETE_TOPICS))
         operations: list[Operation] = [Create(path=paths.delete_topic(name)) for name in names if name not in known]
         if listed_version is not None:
@@ -129,11 +129,11 @@ class ControllerEpoch:
         await self.write(operations)
 
     async def refuse_deletions(self, names: Iterable[str]) -> None:
-        """Remove wishes that the configuration forbids."""
+        """Remove deletion requests that the configuration forbids."""
         await self.write([Delete(path=paths.delete_topic(name)) for name in names])
 
     async def delete_topic(self, name: str) -> None:
-        """Remove what is left of a topic, and last the wish. Its replicas are gone already."""
+        """Remove a topic whose replicas are deleted, and last its deletion request."""
         topic = (await read_topics(self._store, [name], BrokenNodes())).get(name)
         replicas = () if topic is None else (each.replicas for each in topic.partitions.values())
         away = self.channels.unregistered({broker_id for some in replicas for broker_id in some})
@@ -158,7 +158,7 @@ class ControllerEpoch:
             await self.write(step)
 
     async def write(self, operations: Sequence[Operation]) -> None:
-        """All of it, or nothing if this is not the controller any more."""
+        """Write all of it, or nothing if another broker was elected."""
         if not operations:
             return
         try:
@@ -170,7 +170,7 @@ class ControllerEpoch:
 
 
 def _steps(groups: Iterable[list[Operation]]) -> Iterator[list[Operation]]:
-    """Groups joined up to `STEP_OPERATIONS`; a group is not divided."""
+    """Join groups up to `STEP_OPERATIONS`; a group is not divided."""
     step: list[Operation] = []
     for group in groups:
         if step and len(step) + len(group) > STEP_OPERATIONS:

@@ -1,6 +1,6 @@
-"""What clients ask of the controller about replicas and leaders: decided in `controller`, written by the active one.
+"""Requests about replicas and leaders: decided in `odradek.controller`, written by the `ControllerEpoch`.
 
-The shell brings the image up to date when a job is done, and only then is the client answered.
+The metadata loop updates the image after a job; the client gets its response after that.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,9 +30,10 @@ async def alter_reassignments(
     *,
     allow_replication_factor_change: bool,
 ) -> dict[TopicPartition, KafkaError]:
-    """Begin to give partitions these replicas, or with `None` to cancel, and tell for which that can't be.
+    """Begin the reassignment of partitions, or with `None` cancel it, and return the errors.
 
-    What `/admin/reassign_partitions` says of them holds no more. Raises `KafkaError` if somebody else writes, too.
+    Entries of `/admin/reassign_partitions` for these partitions are removed. Raises `KafkaError` after a concurrent
+    change of the tree.
     """
     plan = plan_reassignments(
         view.image,
@@ -53,7 +54,7 @@ async def alter_reassignments(
 async def list_reassignments(
     view: ClusterView, wanted: Mapping[str, Collection[int]] | None
 ) -> dict[TopicPartition, Assignment]:
-    """What is in progress, of all partitions or some."""
+    """Return the reassignments in progress, of all partitions or some."""
     return reassignments(view.image, wanted)
 
 
@@ -63,9 +64,9 @@ async def elect_leaders(
     wanted: Iterable[TopicPartition] | None,
     election_type: ElectionType,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Hold the elections that are asked for, and tell for each why it can't be held, or `None`.
+    """Hold the requested elections, and return the error of each, or `None`.
 
-    Raises `KafkaError` if somebody else writes, too.
+    Raises `KafkaError` after a concurrent change of the tree.
     """
     decided = elect_on_demand(
         view.image,
@@ -93,13 +94,16 @@ async def _remove_overridden_entries(
     try:
         requested = ReassignPartitionsNode.decode(paths.REASSIGN_PARTITIONS, node.data)
     except BrokenNodeError:
-        return  # the duty names it in the log
+        return  # the reassignment task logs it
     gone = ReassignPartitionsRequest(node=requested, version=node.version).without(keys)
     if gone is not None:
         await epoch.write([gone])
 
 
 def _concurrent_change(view: ClusterView, keys: Iterable[TopicPartition]) -> KafkaError:
-    """Not all was written; what was goes on. Clients ask again, of a controller that has read what is there now."""
+    """Return the error after an incomplete write, and have the states read again.
+
+    The client's next attempt sees them.
+    """
     view.follower.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
     return KafkaError(ErrorCode.request_timed_out, "somebody else changed the metadata tree meanwhile; ask again")

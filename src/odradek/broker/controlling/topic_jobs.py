@@ -1,6 +1,6 @@
-"""What clients ask of the controller about topics: decided here, written by `ControllerEpoch`, each one or not at all.
+"""Requests about topics: planned here, and written by the `ControllerEpoch`, each topic or not at all.
 
-The shell brings the image up to date when a job is done, and only then is the client answered.
+The metadata loop updates the image after a job; the client gets its response after that.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -67,7 +67,7 @@ async def create_topics(
 async def create_partitions(
     epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
 ) -> list[KafkaError | None]:
-    """Give topics more partitions, in the order of `wanted`."""
+    """Add partitions to topics, in the order of `wanted`."""
     image, load = view.image, view.load.copy()
     brokers, away = await _registered_brokers(epoch, view)
     room = PartitionLimit()
@@ -86,14 +86,14 @@ async def create_partitions(
 
 
 async def _registered_brokers(epoch: ControllerEpoch, view: ClusterView) -> tuple[Mapping[int, BrokerImage], Set[int]]:
-    """All brokers that partitions may be placed on, and those of them that can't lead: away, or about to stop."""
+    """Return all registered brokers, and the ids of those that cannot lead: they are away, or shutting down."""
     live = view.image.brokers
     brokers = {**await read_registrations(view.store, BrokenNodes()), **live}
     return brokers, brokers.keys() - epoch.eligible_leaders(view.image)
 
 
 async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
-    """Write down that topics, by name or id, are to be deleted; the duty does it."""
+    """Write requests to delete topics, by name or id; the deletion task does the rest."""
     results = [_find(view, name_or_id) async for name_or_id in in_turns(wanted)]
     await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
     view.follower.mark(names=True)
@@ -101,7 +101,7 @@ async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Seque
 
 
 def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
-    """The topic that is meant, or the error that says why it can't be deleted."""
+    """Return the topic to delete, with the error if it cannot be deleted."""
     name, topic_id = (name_or_id, None) if isinstance(name_or_id, str) else (None, name_or_id)
     image = view.image
     topic = image.topics.get(name_or_id) if isinstance(name_or_id, str) else image.topic_by_id(name_or_id)

@@ -1,8 +1,9 @@
-"""How the controller commands the brokers of its cluster (DESIGN 3).
+"""The controller's requests to the other brokers (DESIGN 3).
 
-What to say follows from two images: `pending` collects what changed for one broker, `messages` says it by the latest
-image, `channel` carries it, and `manager` has a sender to everybody. How they are obeyed is `broker.cluster`'s.
+Two images are compared: `pending_updates` collects what changed for one broker, `requests` encodes it from the latest
+image, `request_sender` sends it, and `controller_channel_manager` has a sender for every broker. The receiving side is
+`broker.cluster`.
 
-A broker is told in this order: UpdateMetadata, so that no topic is ever known in part; LeaderAndIsr, whose answer says
-which logs can't be used; StopReplica. Each is sent until it is answered, and saying it twice does no harm.
+Requests are sent in this order: UpdateMetadata, so that no topic is known in part; LeaderAndIsr, whose response names
+the logs that cannot be used; StopReplica. Each is sent until it is answered; a repeated one changes nothing.
 """

@@ -1,8 +1,7 @@
-"""The controller's voice: whatever it publishes, every other live broker is told.
+"""The controller's channels: every image that it publishes is sent to all other live brokers.
 
-A broker that registers is told everything, and so is everybody when the controller is new. A broker that is slow or
-can't be reached is told as long as it is registered, and then in the last state; one that is not registered is not told
-anything.
+A broker that registers gets the full state, and so do all brokers from a new controller. A slow or unreachable broker
+gets the latest state, for as long as it is registered.
 """
 
 import asyncio
@@ -26,9 +25,9 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ControllerChannelManager:
-    """One term's; `notice` is called with every image that is published, from the first of the term on.
+    """The channels of one controller epoch; `image_changed` is called with every image from the election on.
 
-    `on_response` is called when brokers answered something that duties may act upon.
+    `on_response` is called when a response may concern the controller's tasks.
     """
 
     def __init__(
@@ -49,17 +48,17 @@ class ControllerChannelManager:
         self._senders: dict[int, RequestSender] = {}
         self._check_task: asyncio.Task[None] | None = None
         self._unchecked_topics: set[str] = set()
-        """Topics of which the controller's own logs are to be looked at."""
+        """Topics whose logs on the controller's own broker have to be checked."""
         self._stopped: dict[tuple[int, int], dict[TopicPartition, Stop]] = {}
-        """What brokers have stopped, by their ids and epochs."""
+        """Replicas that brokers have stopped, by broker id and epoch."""
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as it is now."""
+        """The present image of the cluster."""
         return self._view.image
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Tell everybody what changed."""
+        """Send the differences to all brokers."""
         self.context.brokers_changed(new.brokers)
         change = compute_changes(old, new)
         for broker_id in [each for each in self._senders if not self._is_current(each, new)]:
@@ -73,7 +72,7 @@ class ControllerChannelManager:
         self._check_local_logs_later(change.partitions)
 
     async def request_log_states(self, broker_id: int) -> None:
-        """Have a broker say of all its replicas which logs can't be used; nobody is asked if it is not registered."""
+        """Request the state of all logs of a broker, by LeaderAndIsr; does nothing for one that is not registered."""
         replicas: dict[str, frozenset[int]] = {}
         async for topic in in_turns(tuple(self.image.topics.values())):
             own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
@@ -85,7 +84,10 @@ class ControllerChannelManager:
             self._send(sender, Change(brokers=False, partitions=replicas, deleted={}))
 
     def _send(self, sender: RequestSender, change: Change) -> None:
-        """Who is told of a partition again follows it again, if it is a replica still: it has not stopped."""
+        """Send a change.
+
+        A broker that receives a partition again follows it again, so it no longer counts as stopped.
+        """
         sender.pending.add(change)
         sender.wake()
         answers = self._stopped_by(sender.broker)
@@ -99,7 +101,7 @@ class ControllerChannelManager:
             self._check_task = asyncio.get_running_loop().create_task(self._check_local_logs(), name=name)
 
     async def _check_local_logs(self) -> None:
-        """What others say in their answers the controller's own broker is asked."""
+        """Check the logs of the controller's own broker, which gets no LeaderAndIsr."""
         while self._unchecked_topics:
             await self._replicas.settled()
             names, self._unchecked_topics = self._unchecked_topics, set()
@@ -116,16 +118,16 @@ class ControllerChannelManager:
         self._check_task = None
 
     def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
-        """Whether the broker is in the registration that its sender is for."""
+        """Return whether the broker is still in the registration that its sender is for."""
         return image.brokers.get(broker_id) == self._senders[broker_id].broker
 
     async def all_acknowledged(self) -> None:
-        """Return when everybody has been told what is known by now; not for ever, if somebody does not answer."""
+        """Return when all brokers have acknowledged what is known now; this never ends while one does not answer."""
         for sender in tuple(self._senders.values()):
             await sender.acknowledged.wait()
 
     def close(self) -> None:
-        """Somebody else commands now."""
+        """Close all channels."""
         for sender in self._senders.values():
             sender.close()
         self._senders.clear()
@@ -135,10 +137,10 @@ class ControllerChannelManager:
     # ---- stopping replicas --------------------------------------------------------------------------------------
 
     def ensure_stopped(self, stops: Iterable[StopReplicas]) -> bool:
-        """Whether all brokers that live have deleted these replicas.
+        """Return whether all live brokers have deleted these replicas, and send StopReplica to those that have not.
 
-        If not they are told to, and duties are called again when one of them has answered or died. To be asked right
-        before the tree forgets the replicas: what was answered is forgotten when all have.
+        The tasks run again when one of them has answered or died. To be called right before the replicas are removed
+        from the tree: once all brokers have answered, their answers are forgotten.
         """
         wanted = [(broker_id, each) for each in stops for broker_id in each.brokers]
         missing = [(broker_id, each) for broker_id, each in wanted if not self._has_stopped(broker_id, each)]
@@ -154,11 +156,11 @@ class ControllerChannelManager:
         return True
 
     def unregistered(self, brokers: Iterable[int]) -> list[int]:
-        """Return the brokers that are not registered, and so cannot be told anything."""
+        """Return the brokers that are not registered, and so get no requests."""
         return sorted(each for each in brokers if each != self.identity.broker_id and each not in self._senders)
 
     def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """Have a broker that is about to stop follow these no more, and keep them."""
+        """Send StopReplica without deletion to a broker that shuts down."""
         sender = self._senders.get(broker_id)
         if sender is not None:
             for key in partitions:
@@ -179,14 +181,14 @@ class ControllerChannelManager:
     # ---- what channels tell -------------------------------------------------------------------------------------
 
     def on_refused(self, error: ErrorCode) -> None:
-        """A broker did not believe a command: if it knows a newer controller, this one should know, too."""
+        """Handle a refused request: STALE_CONTROLLER_EPOCH means that there may be a newer controller."""
         if error is ErrorCode.stale_controller_epoch:
             self._view.mark_controller()
 
     def on_leader_and_isr_response(
         self, broker: BrokerImage, image: ClusterImage, message: Mapping[str, Any], answer: Any
     ) -> None:
-        """A broker has answered a LeaderAndIsr; the log of a partition that went wrong can't be used."""
+        """Handle a LeaderAndIsr response: the logs of partitions with KAFKA_STORAGE_ERROR cannot be used."""
         broken = {
             TopicPartition(name, each.partition_index)
             for topic in answer.topics
@@ -200,7 +202,7 @@ class ControllerChannelManager:
     def _update_offline(
         self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]
     ) -> bool:
-        """Know what a broker says of its logs; whether that is news."""
+        """Record the state of a broker's logs, and return whether it has changed."""
         is_news = self.context.update_offline(broker, broken, sound)
         if is_news:
             count = len(self.context.offline.get(broker.broker_id, ()))
@@ -211,7 +213,10 @@ class ControllerChannelManager:
         return is_news
 
     def on_stop_replica_response(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:
-        """A broker has answered a StopReplica: what it does not delete, as it knows better, is not its any more."""
+        """Handle a StopReplica response.
+
+        A replica that the broker keeps, as it knows a newer epoch, counts as stopped too.
+        """
         del answer
         sender = self._senders.get(broker.broker_id)
         updated_again = {} if sender is None else sender.pending.partitions

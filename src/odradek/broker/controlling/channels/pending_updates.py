@@ -1,10 +1,8 @@
-"""What one broker has yet to be told: names of what changed, so that whatever waits for long is told in its last state.
+"""The updates that one broker has not received: names of what changed, so that the broker gets its latest state.
 
-everything      the broker registered, or the controller is new
-brokers         somebody came or went
-partitions      by topic, those that changed
-deleted            topics that are no more, as they were
-stops           replicas that the broker shall stop having
+everything      the broker registered, or the controller is new brokers         the set of live brokers changed
+partitions      the partitions that changed, by topic deleted         deleted topics, as they were stops
+replicas that the broker has to stop
 """
 
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ from odradek.model.values import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What is different between two images, for those who are told of it."""
+    """The differences between two images that other brokers have to know."""
 
     brokers: bool
     partitions: Mapping[str, frozenset[int]]
@@ -27,7 +25,7 @@ class Change:
 
 
 def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
-    """What `new` has changed; configurations are not told, but watched by whoever needs them."""
+    """Return what `new` has changed; configurations are left out, because brokers watch them in the tree."""
     partitions: dict[str, frozenset[int]] = {}
     deleted: dict[str, TopicImage] = {}
     for name in new.changed_topics(old):
@@ -45,7 +43,7 @@ def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A replica to be stopped; the broker does not if it knows a newer leader epoch than this."""
+    """A StopReplica of one replica, which a broker refuses if it knows a newer leader epoch."""
 
     leader_epoch: int
     delete: bool
@@ -53,7 +51,7 @@ class Stop:
 
 @dataclass(slots=True)
 class PendingUpdates:
-    """One broker's. `take` empties it; what could not be told is put back and is told with what came meanwhile."""
+    """One broker's pending updates."""
 
     everything: bool = False
     brokers: bool = False
@@ -65,21 +63,21 @@ class PendingUpdates:
         return self.everything or self.brokers or bool(self.partitions) or bool(self.deleted) or bool(self.stops)
 
     def add(self, change: Change) -> None:
-        """Something changed."""
+        """Add a change."""
         self.brokers |= change.brokers
         for name, numbers in change.partitions.items():
             self.partitions.setdefault(name, set()).update(numbers)
         self.deleted.update(change.deleted)
 
     def take(self) -> "PendingUpdates":
-        """What is in it; it is empty then."""
+        """Remove and return all updates."""
         taken = PendingUpdates(self.everything, self.brokers, self.partitions, self.deleted, self.stops)
         self.everything = self.brokers = False
         self.partitions, self.deleted, self.stops = {}, {}, {}
         return taken
 
     def restore(self, taken: "PendingUpdates") -> None:
-        """Tell this again, with what came since; of two stops of a replica the later one holds."""
+        """Put back updates that could not be sent; of two stops of a replica the later one stays."""
         self.everything |= taken.everything
         self.brokers |= taken.brokers
         for name, numbers in taken.partitions.items():

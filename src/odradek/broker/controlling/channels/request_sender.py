@@ -1,6 +1,6 @@
-"""The controller's connection to one broker, in one of its registrations: one request in flight, each until answered.
+"""The controller's connection to one registration of a broker: one request in flight, each repeated until answered.
 
-A connection of its own, because a broker serves the requests of one connection one after the other.
+Each broker has a connection of its own, because a broker handles the requests of a connection one after the other.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class RequestSender:
-    """From its making until `end`. What is put into `pending` is told after `wake`."""
+    """A sender from its construction until `close`. It sends `pending` updates after `wake`."""
 
     def __init__(self, manager: "ControllerChannelManager", broker: BrokerImage, runtime: Runtime) -> None:
         self.broker = broker
@@ -36,7 +36,7 @@ class RequestSender:
         self._manager = manager
         self._runtime = runtime
         self.acknowledged = asyncio.Event()
-        """Set while the broker has been told everything."""
+        """Set while there is nothing to send, and nothing unanswered."""
         self._wakeup = asyncio.Event()
         self._wakeup.set()
         self._connection: Connection | None = None
@@ -44,18 +44,18 @@ class RequestSender:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def stop(self, topic_partition: TopicPartition, stop: Stop) -> None:
-        """Have a replica stopped, unless the broker is just being told that."""
+        """Send StopReplica for a replica, unless the same one is in flight."""
         if self._in_flight.stops.get(topic_partition) != stop:
             self.pending.stops[topic_partition] = stop
             self.wake()
 
     def wake(self) -> None:
-        """There is something to tell."""
+        """Start sending what is pending."""
         self.acknowledged.clear()
         self._wakeup.set()
 
     def close(self) -> None:
-        """Tell the broker nothing more."""
+        """Stop sending, and close the connection."""
         self.acknowledged.set()
         self._task.cancel()
         if self._connection is not None:
@@ -80,7 +80,7 @@ class RequestSender:
                 level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
                 _log.log(level, "broker %d has not heard the controller: %s", self.broker.broker_id, error)
             except Exception:
-                # A broker that is told nothing any more would be worse than one that is told it again.
+                # A repeated request does no harm; a broker that gets no more requests would.
                 _log.exception("telling broker %d failed", self.broker.broker_id)
             self.pending.restore(batch)
             self._in_flight = PendingUpdates()
@@ -89,7 +89,7 @@ class RequestSender:
             delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
 
     async def _send(self, batch: PendingUpdates) -> None:
-        """Say all of it, by the image of this moment. Raises `KafkaError` or `UnavailableError` if that fails."""
+        """Send all updates, by the present image. Raises `KafkaError` or `UnavailableError`."""
         manager, broker = self._manager, self.broker
         image, identity = manager.image, manager.identity
         metadata = messages.update_metadata(identity, broker, image, batch)
@@ -108,7 +108,7 @@ class RequestSender:
         if self._connection is None or self._connection.closed:
             name = f"controller-{self._manager.identity.broker_id}"
             self._connection = await connect(self._runtime, self.broker, name, request_timeout_ms=_REQUEST_TIMEOUT_MS)
-        # To build and to encode 10,000 partitions takes 20 ms each: others have their turn in between.
+        # Building and encoding 10,000 partitions takes 20 ms each; other tasks run in between.
         await asyncio.sleep(0)
         body = encode(api_key, message)
         await asyncio.sleep(0)

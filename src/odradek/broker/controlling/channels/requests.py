@@ -1,4 +1,4 @@
-"""From an image and what a broker has yet to be told to the requests that tell it."""
+"""The bodies of UpdateMetadata, LeaderAndIsr and StopReplica, from an image and a broker's pending updates."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -14,20 +14,20 @@ _PLAINTEXT: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerIdentity:
-    """Who commands: the controller, and its epoch."""
+    """The controller's broker id and epoch."""
 
     broker_id: int
     epoch: int
 
     def header(self, broker: BrokerImage) -> dict[str, Any]:
-        """What every command begins with."""
+        """Return the fields that every request begins with."""
         return {"controller_id": self.broker_id, "controller_epoch": self.epoch, "broker_epoch": broker.epoch}
 
 
 def update_metadata(
     identity: ControllerIdentity, to: BrokerImage, image: ClusterImage, batch: PendingUpdates
 ) -> dict[str, Any] | None:
-    """What the broker tells clients; `None` if nothing of that is new."""
+    """Return the UpdateMetadata; `None` if nothing in it would be new."""
     if not (batch.everything or batch.brokers or batch.partitions or batch.deleted):
         return None
     deleted = [_deleted_topic(topic) for name, topic in batch.deleted.items() if name not in image.topics]
@@ -54,7 +54,7 @@ def update_metadata(
 def leader_and_isr(
     identity: ControllerIdentity, to: BrokerImage, image: ClusterImage, batch: PendingUpdates
 ) -> dict[str, Any] | None:
-    """What the broker leads and follows; `None` if nothing of that is new."""
+    """Return the LeaderAndIsr for the broker's own replicas; `None` if nothing in it would be new."""
     states: list[dict[str, Any]] = []
     leaders: set[int] = set()
     for topic, numbers in _topics(image, batch):
@@ -78,7 +78,7 @@ def leader_and_isr(
 
 
 def stop_replica(identity: ControllerIdentity, to: BrokerImage, batch: PendingUpdates) -> dict[str, Any] | None:
-    """Which replicas the broker stops having; `None` if there are none."""
+    """Return the StopReplica; `None` if there are no replicas to stop."""
     by_topic: dict[str, list[dict[str, Any]]] = {}
     for key, stop in batch.stops.items():
         state = {
@@ -94,7 +94,7 @@ def stop_replica(identity: ControllerIdentity, to: BrokerImage, batch: PendingUp
 
 
 def partitions_of(message: Any) -> set[TopicPartition]:
-    """The partitions that a LeaderAndIsr, as a dict, names."""
+    """Return the partitions of a LeaderAndIsr, given as a dict."""
     return {
         TopicPartition(topic["topic_name"], state["partition_index"])
         for topic in message["topic_states"]

@@ -1,8 +1,8 @@
-"""What the controller sees to as long as its term lasts; one file for each duty, and `term` has all of them.
+"""The controller's tasks, which it runs unasked; one file for each, and `controller` has all of them.
 
-A duty decides from the image and writes the tree through the term's `ControllerEpoch`; the new image is read and
-published by the shell, and tells the other brokers what changed. Since a duty goes by the tree alone, the next
-controller finishes whatever this one leaves half done.
+A task decides from the image and writes the tree through the `ControllerEpoch`. The metadata loop then reads and
+publishes the new image, and the channels send it to the other brokers. A task decides from the tree alone, so the next
+controller finishes what this one leaves half done.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from odradek.metadata.image import ClusterImage
 
 
 class ControllerTask(ABC):
-    """One term's; made when it begins, of which the duty is told nothing more: what there is by then is all new."""
+    """A task of one controller epoch. It treats everything in its first image as new."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         self.epoch = epoch
@@ -21,14 +21,14 @@ class ControllerTask(ABC):
 
     @abstractmethod
     async def run(self) -> bool:
-        """Do what is due by `view.image`. True if the tree was changed, so that there may be more to do.
+        """Do what is due by `view.image`, and return whether the tree was changed, so that there may be more to do.
 
-        What changed is marked at `view.follower`, which reads it again. Raises `ControllerMovedError`, and the store's
-        errors.
+        The task marks what it changed at `view.follower`, which reads it again. Raises `ControllerMovedError`, and the
+        store's errors.
         """
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:  # noqa: B027 - most need not know
-        """Another image was published."""
+        """Compare the published image with the one before."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """The term is over."""
+        """End watches and timers: the epoch is over."""

@@ -1,7 +1,7 @@
-"""First states for new partitions, and leaders for those whose brokers came or went.
+"""The task that writes the first states of new partitions, and elects leaders when brokers come and go.
 
-An old tool that changes a topic writes its node without the id (KAFKA-14190): it gets the one back that it had, or the
-brokers would take their logs for another topic's.
+An old tool that changes a topic writes its node without the topic id (KAFKA-14190). The task writes the id that the
+topic had; otherwise brokers would treat their logs as another topic's.
 """
 
 from uuid import UUID
@@ -14,17 +14,16 @@ from odradek.metadata.image import UNNAMED, ClusterImage
 
 
 class LeaderElectionTask(ControllerTask):
-    """Looks at topics that changed, and at all of them when brokers or the configuration did."""
+    """Checks topics that changed, and all topics when brokers or the configuration did."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
         self._unchecked = set(view.image.topics)
         self._config = view.config
         self._ids: dict[str, UUID] = {}
-        """Of topics whose nodes have none any more."""
+        """The former ids of topics whose nodes have lost them."""
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """See `ControllerTask`."""
         changed = list(new.changed_topics(old))
         self._unchecked.update(new.topics if new.brokers != old.brokers else changed)
         for name in changed:
@@ -35,7 +34,7 @@ class LeaderElectionTask(ControllerTask):
                 self._ids[name] = before.topic_id
 
     async def run(self) -> bool:
-        """See `ControllerTask`."""
+        """Write first states, then elect leaders, of the topics that have to be checked."""
         view, image = self.view, self.view.image
         if view.config is not self._config:
             self._config = view.config

@@ -1,7 +1,8 @@
-"""Brokers say in `/log_dir_event_notification` that they can't use logs any more; each is asked which these are.
+"""The task for `/log_dir_event_notification`, where brokers report that logs went offline or came back.
 
-They answer LeaderAndIsr with KAFKA_STORAGE_ERROR, and others are elected. The nodes go when the brokers are asked: a
-controller that dies before they have answered leaves nothing behind that the next one, which asks everybody, needs.
+It requests the state of all logs of such a broker by LeaderAndIsr; the response has KAFKA_STORAGE_ERROR for offline
+logs, and other leaders are elected. The nodes are removed before the responses come: if this controller dies, the next
+one requests the state of all logs in any case.
 """
 
 from contextlib import suppress
@@ -16,7 +17,7 @@ from odradek.metadata.store import Delete, NoNode
 
 
 class LogDirEventTask(ControllerTask):
-    """See the module. A broken node is named in the log, and stays."""
+    """Processes the notification nodes. A node that cannot be decoded is logged, and stays."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
@@ -25,7 +26,7 @@ class LogDirEventTask(ControllerTask):
         self._watch = view.store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, self._node_changed)
 
     async def run(self) -> bool:
-        """See `ControllerTask`. What it changes is of no interest to other duties; answers are, when they come."""
+        """Request log states for new notifications. Always False: the responses change the elections, later."""
         if self._is_changed:
             self._is_changed = False
             try:
@@ -44,7 +45,7 @@ class LogDirEventTask(ControllerTask):
                 await self.epoch.write([Delete(path=path)])
 
     async def _read(self) -> dict[str, int]:
-        """Which broker each node is of."""
+        """Return the broker id of each node, by path."""
         store, root = self.view.store, paths.LOG_DIR_EVENT_NOTIFICATION
         try:
             names = [paths.child(root, name) for name in await store.children(root)]
@@ -60,7 +61,6 @@ class LogDirEventTask(ControllerTask):
         return events
 
     def close(self) -> None:
-        """See `ControllerTask`."""
         self._watch.cancel()
 
     def _node_changed(self) -> None:

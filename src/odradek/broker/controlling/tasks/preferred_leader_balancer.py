@@ -1,4 +1,4 @@
-"""Leaders go back to the preferred replicas by themselves, when brokers lead too little of what they should."""
+"""The task behind `auto.leader.rebalance.enable`: preferred replicas become leaders again."""
 
 import asyncio
 import logging
@@ -10,12 +10,12 @@ from odradek.broker.controlling.tasks import ControllerTask
 from odradek.controller import balance_preferred_leaders
 
 _FIRST_S: Final = 5
-"""After an election of a controller, as in Kafka: brokers that start together are all there by then."""
+"""The delay after the controller's election, as in Kafka: brokers that start together are all registered by then."""
 _log = logging.getLogger("odradek.broker")
 
 
 class PreferredLeaderBalancer(ControllerTask):
-    """`auto.leader.rebalance.enable`, looked after every `leader.imbalance.check.interval.seconds`."""
+    """Checks the balance of leaders every `leader.imbalance.check.interval.seconds`."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
@@ -23,7 +23,7 @@ class PreferredLeaderBalancer(ControllerTask):
         self._timer = self._after(_FIRST_S)
 
     async def run(self) -> bool:
-        """See `ControllerTask`."""
+        """Elect preferred leaders if the check is due and the configuration allows it."""
         if not self._is_due:
             return False
         self._is_due = False
@@ -47,7 +47,6 @@ class PreferredLeaderBalancer(ControllerTask):
         return bool(changes)
 
     def close(self) -> None:
-        """See `ControllerTask`."""
         self._timer.cancel()
 
     def _after(self, seconds: float) -> asyncio.TimerHandle:

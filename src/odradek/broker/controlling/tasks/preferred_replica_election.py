@@ -1,4 +1,4 @@
-"""Preferred elections that tools ask for in `/admin/preferred_replica_election`."""
+"""The task for preferred elections that tools request in `/admin/preferred_replica_election`."""
 
 import logging
 
@@ -14,14 +14,14 @@ _log = logging.getLogger("odradek.broker")
 
 
 class PreferredReplicaElectionTask(ControllerTask):
-    """Holds the elections, then removes the node: a controller that dies in between leaves it to the next one."""
+    """Holds the elections, then removes the node: if the controller dies in between, the next one repeats them."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
         self._node = RequestNode(view, paths.PREFERRED_REPLICA_ELECTION, PreferredReplicaElectionNode.decode)
 
     async def run(self) -> bool:
-        """See `ControllerTask`."""
+        """Hold the elections that the node requests, then remove the node."""
         requested = await self._node.read()
         if requested is None:
             return False
@@ -42,5 +42,4 @@ class PreferredReplicaElectionTask(ControllerTask):
         return True
 
     def close(self) -> None:
-        """See `ControllerTask`."""
         self._node.close()

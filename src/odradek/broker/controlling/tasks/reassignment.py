@@ -1,4 +1,4 @@
-"""Reassignments, from the request in `/admin/reassign_partitions` or a request to the end, step by step."""
+"""The task that runs reassignments step by step, and begins those that tools write to `/admin/reassign_partitions`."""
 
 import logging
 
@@ -15,7 +15,10 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ReassignmentTask(ControllerTask):
-    """Looks at topics that changed, and at all of them when brokers did; leaders of dead brokers are elected before."""
+    """Checks topics that changed, and all topics when brokers did.
+
+    It runs after the elections that replace dead leaders.
+    """
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
@@ -23,19 +26,17 @@ class ReassignmentTask(ControllerTask):
         self._node = RequestNode(view, paths.REASSIGN_PARTITIONS, ReassignPartitionsNode.decode)
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """See `ControllerTask`."""
         self._unchecked.update(new.topics if new.brokers != old.brokers else new.changed_topics(old))
 
     async def run(self) -> bool:
-        """See `ControllerTask`."""
+        """Begin requested reassignments, else take the next step of those in progress."""
         return await self._begin_requested() or await self._advance()
 
     def close(self) -> None:
-        """See `ControllerTask`."""
         self._node.close()
 
     async def _begin_requested(self) -> bool:
-        """Begin what the node asks for, and take away its entries that are done or can't be."""
+        """Begin the node's reassignments, and remove its entries that are completed or invalid."""
         requested = await self._node.read()
         if requested is None:
             return False
@@ -53,7 +54,7 @@ class ReassignmentTask(ControllerTask):
         return bool(plan.steps) or gone is not None
 
     async def _advance(self) -> bool:
-        """Take the next step of each topic; who loses a replica deletes it before the tree forgets that."""
+        """Take the next step of each topic; removed replicas are deleted before the tree forgets them."""
         view, epoch = self.view, self.epoch
         live = view.image.brokers.keys() - epoch.shutting_down
         is_changed = False

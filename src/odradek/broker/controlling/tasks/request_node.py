@@ -1,4 +1,4 @@
-"""A node that tools write requests into, as they did before there were messages for them."""
+"""A node in which old tools write requests that have an API by now."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class RequestNode(Generic[T]):
-    """Watched as long as a term lasts, and read again when it changed. A broken one is named in the log, and stays."""
+    """A node that is watched, and read again when it changed. A node that cannot be decoded is logged, and stays."""
 
     def __init__(self, view: ClusterView, path: str, decode: Callable[[str, bytes], T]) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class RequestNode(Generic[T]):
         self._watch = view.store.watch_data(path, self._node_changed)
 
     async def read(self) -> tuple[T, int] | None:
-        """What is requested, and the node's version; `None` if there is nothing. Raises the store's errors."""
+        """Return the request and the node's version, or `None` without a request. Raises the store's errors."""
         while self._is_changed:
             self._is_changed = False
             try:
@@ -42,7 +42,10 @@ class RequestNode(Generic[T]):
         return self._found
 
     async def write(self, epoch: ControllerEpoch, operation: SetData | Delete) -> None:
-        """Take away what was granted, unless somebody wrote the node meanwhile; it is read again in any case."""
+        """Write the node after its requests were granted, unless it was changed meanwhile.
+
+        It is read again in any case.
+        """
         self._is_changed = True
         try:
             await epoch.write([operation])
@@ -51,7 +54,7 @@ class RequestNode(Generic[T]):
                 raise
 
     def close(self) -> None:
-        """Watch it no more."""
+        """Stop watching the node."""
         self._watch.cancel()
 
     def _node_changed(self) -> None:

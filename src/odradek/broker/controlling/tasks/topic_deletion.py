@@ -1,9 +1,8 @@
-"""Deleting the topics that tools and clients want deleted, by `/admin/delete_topics/{topic}` or as old tools do.
+"""The task that deletes the topics requested in `/admin/delete_topics/{topic}`, or in its data as by old tools.
 
-A topic that is to be deleted is in nobody's image any more when this gets to it. Its replicas are deleted by all
-brokers that live before the tree forgets them: all that the topic's node names, whether it is being reassigned or not.
-A broker that is dead then is not waited for, as with KRaft and unlike with ZooKeeper, where a name could not be used
-again until every broker had come back. The tree notes its id and the topic's, and it deletes its logs when it is back.
+A topic with such a request is in no image any more. All live brokers that the topic's node names, reassigned or not,
+delete their replicas before the nodes are removed. As in KRaft, and unlike with ZooKeeper, dead brokers are not waited
+for: the tree keeps the broker's and the topic's ids, and the broker deletes its logs when it is back.
 """
 
 from odradek.broker.cluster.controller_commands import EPOCH_DURING_DELETE
@@ -14,10 +13,10 @@ from odradek.model import TopicPartition
 
 
 class TopicDeletionTask(ControllerTask):
-    """See the module."""
+    """Deletes topics once their replicas are deleted."""
 
     async def run(self) -> bool:
-        """See `ControllerTask`."""
+        """Delete the requested topics whose replicas are deleted; refuse requests that the configuration forbids."""
         follower, epoch = self.view.follower, self.epoch
         if follower.listed_deletions is not None:
             names, version = follower.listed_deletions
@@ -36,7 +35,7 @@ class TopicDeletionTask(ControllerTask):
         return True
 
     async def _is_deleted_on_brokers(self, name: str) -> bool:
-        """Whether no live broker has replicas of the topic any more; they are told to delete them."""
+        """Return whether no live broker has replicas of the topic; brokers that have some get StopReplica."""
         topic = (await read_topics(self.view.store, [name], BrokenNodes())).get(name)
         partitions = {} if topic is None else topic.partitions
         return self.epoch.channels.ensure_stopped(

@@ -1,9 +1,9 @@
-"""How a broker belongs to its cluster: it is known to live, knows the others, and does what the controller says.
+"""A broker's membership of its cluster: registration, the metadata loop, the controller's commands, other brokers.
 
-`membership` keeps its `registration` in the tree, which waits for `readmission` where logs may have lost their ends;
-`fencing` closes when the tree is silent for too long. What the broker knows is its `cluster_view`: `commands` come to
-`obedience`, which has `merging` make the next image of them. `peers` and `connecting` are the ways to other brokers, by
-public requests and by those that only brokers know; to the controller they lead by `controller_requests`. It hears of
-disks that fail from `log_dir_events`, and of a broker that wants to stop from `controlled_shutdown`. `counted_store`
-counts what is asked of the tree.
+`metadata_loop` reads the tree, keeps the `cluster_view` and runs the `job_queue`; `controller_election` is how a
+broker becomes the controller (`broker.controlling`). `membership` keeps the `registration` in the tree, which waits
+for `unclean_registration` where logs may have lost their ends; `fencing` closes when the session may be over.
+`controller_command_handler` receives `controller_commands`, and `image_updates` makes the next image from them.
+`peers`, `inter_broker_requests` and `controller_requests` send requests. `log_dir_events` report failed disks,
+`controlled_shutdown` moves leaders before a broker stops, and `counted_store` counts operations on the tree.
 """

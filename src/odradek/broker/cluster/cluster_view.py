@@ -1,6 +1,6 @@
-"""What a broker knows of the cluster, and from where: the image, what keeps it up to date, the load.
+"""A broker's view of the cluster: the image, the followers of the tree that update it, and the load of brokers.
 
-The controller follows the whole tree; the others are commanded, and follow what no command tells.
+The controller follows the whole tree. The other brokers get commands, and follow only what commands do not have.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ OnImage = Callable[[ClusterImage, ClusterImage], None]
 
 
 class ClusterView:
-    """One broker's. `config` is the broker's configuration in force; `on_image(old, new)` is called by `publish`.
+    """One broker's view. `config` is the broker's configuration in force; `publish` calls `on_image(old, new)`.
 
-    `wake` has the image brought up to date, the controller's duties and the jobs done.
+    `wake` makes the metadata loop update the image and run tasks and jobs.
     """
 
     def __init__(
@@ -30,11 +30,12 @@ class ClusterView:
         self.config = config
         self.image = ClusterImage()
         self.load = ClusterLoad()
-        """How many replicas and leaders each broker has, by the image."""
+        """The number of replicas and leaders of each broker, by the image."""
         self.member = MemberFollower(store, wake=wake, on_controller=self._note_controller)
-        """What is followed in the tree while this broker is commanded."""
+        """The follower of the tree while this broker is not the controller."""
         self.is_election_due = True
-        """Whether there may be another controller. Who stands for election ends it; reading who it is does not."""
+        """Whether there may be another controller. Standing for election resets it; reading who the controller is does
+        not."""
         self.wake = wake
         self._tree: TreeFollower | None = None
         self._on_image = on_image
@@ -42,21 +43,21 @@ class ClusterView:
 
     @property
     def follower(self) -> TreeFollower:
-        """What is followed while this broker is the controller: everything."""
+        """The follower of the whole tree, which only the controller has."""
         assert self._tree is not None, "only the controller follows the whole tree"
         return self._tree
 
     def start(self) -> None:
-        """Follow what every broker follows."""
+        """Start following as a broker that is not the controller."""
         self.member.start()
 
     def stop(self) -> None:
-        """Follow nothing."""
+        """Stop following."""
         self.follow_tree(enabled=False)
         self.member.stop()
 
     def follow_tree(self, *, enabled: bool) -> None:
-        """Whether this broker is the controller; when it begins to be, the tree is read once."""
+        """Follow the whole tree, as the controller, or no longer; when this begins, the tree is read once."""
         if enabled == (self._tree is not None):
             return
         if self._tree is None:
@@ -75,17 +76,17 @@ class ClusterView:
             self.member.mark_all()
 
     def mark_controller(self) -> None:
-        """There may be another controller."""
+        """Have an election held, as there may be another controller."""
         self._note_controller()
         self.have_controller_read()
 
     def mark_all(self) -> None:
-        """Anything may have changed."""
+        """Have everything read again."""
         self._note_controller()
         (self._tree or self.member).mark_all()
 
     def mark_configs(self, topics: Iterable[str]) -> None:
-        """What is set for brokers may have changed, and for these topics."""
+        """Have the configurations of brokers and of these topics read again."""
         (self._tree or self.member).mark(broker_configs=True, topics=topics)
 
     async def refresh(self) -> None:
@@ -101,20 +102,20 @@ class ClusterView:
         (self._tree or self.member).mark(controller=True)
 
     async def read_controller(self) -> None:
-        """Read now who the controller is; no harm if this broker is it. Raises the store's errors."""
+        """Read now who the controller is, unless this broker is it. Raises the store's errors."""
         if self._tree is None:
             self.have_controller_read()
             await self.refresh()
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
-        """What is set for a topic; read now if this broker does not follow that. Raises the store's errors."""
+        """Return a topic's configuration, read now if this broker does not follow it. Raises the store's errors."""
         known = self.image.topics.get(topic)
         if known is not None and (self._tree is not None or topic in self.member.configs):
             return known.config
         return (await read_topic_configs(self.store, [topic], BrokenNodes()))[topic] or {}
 
     def publish(self, image: ClusterImage) -> None:
-        """Let another image be the present one."""
+        """Make another image the present one."""
         old = self.image
         if image is old:
             return
@@ -134,7 +135,7 @@ class ClusterView:
                 future.set_result(None)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when the present image makes `condition` true; not for ever, if it never does."""
+        """Return when the present image makes `condition` true; this never ends if none does."""
         if not condition():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((condition, future))

@@ -1,9 +1,8 @@
-"""Before a broker stops it has others lead its partitions.
+"""Controlled shutdown: before a broker stops, the controller moves its leaderships to other brokers.
 
-It asks the controller to, until it leads nothing that another replica could, or it has asked often enough.
-
-Whoever waits before it asks again goes on at once when the cluster changes: the controller may have been stopped, too.
-A broker that knows that nobody is left to lead anything does not wait.
+The broker repeats the request until it leads nothing that another replica could lead, or
+`controlled.shutdown.max.retries` is reached. It does not wait out the backoff when the cluster changes, as the
+controller may have stopped too, nor when no other broker is left.
 """
 
 import asyncio
@@ -24,20 +23,20 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ControlledShutdown:
-    """One broker's."""
+    """One broker's controlled shutdown."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._changed = asyncio.Event()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The broker has another image."""
+        """End the backoff if the controller or the set of brokers has changed."""
         before = old.controller_id, old.controller_epoch, old.brokers
         if before != (new.controller_id, new.controller_epoch, new.brokers):
             self._changed.set()
 
     async def move_leaders(self) -> None:
-        """Return when the broker may stop. The log says if it still leads something."""
+        """Return when the broker may stop; a warning is logged if it still leads partitions."""
         config = self._broker.config
         problem = ""
         for attempt in range(config.controlled_shutdown_max_retries + 1):
@@ -66,7 +65,7 @@ class ControlledShutdown:
         return bool(others - broker.metadata_loop.shutting_down)
 
     async def _request(self) -> int:
-        """Ask the controller once; how many partitions the broker still leads."""
+        """Send one request, and return the number of partitions that the broker still leads."""
         broker = self._broker
         if broker.metadata_loop.is_controller:
             return len(await broker.controller.shut_down(broker.broker_id, broker.metadata_loop.broker_epoch))

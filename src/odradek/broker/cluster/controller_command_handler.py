@@ -1,7 +1,7 @@
-"""What a broker does with commands: believes those of the controller, of its present epoch, to its own registration.
+"""The handler of LeaderAndIsr, UpdateMetadata and StopReplica on every broker.
 
-Nobody proves who he is here, so the tree is asked: who commands must be who `/controller` says, in the epoch that
-`/controller_epoch` says, and know the epoch of this broker's registration, which no client is told.
+Connections are not authenticated here, so each command is checked against the tree: its sender must be the broker in
+`/controller`, in the epoch of `/controller_epoch`, and name this broker's epoch, which clients are not told.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
 _BROKER_EPOCH: Final = slice(9, 17)
-"""Where it is in all three commands, behind the controller's id and epoch."""
+"""The bytes of the broker epoch in all three commands, after the controller's id and epoch."""
 
 
 class ControllerCommandHandler:
-    """One broker's. `wake` is called when the controller has sent everything."""
+    """One broker's handler. `wake` is called when the controller has sent its full state."""
 
     def __init__(
         self, view: ClusterView, membership: Membership, replicas: LocalReplicas, *, wake: Callable[[], None]
@@ -35,19 +35,20 @@ class ControllerCommandHandler:
         self._replicas = replicas
         self._wake = wake
         self._full_metadata_from = self._full_leadership_from = -1, -1
-        """The registration, and the controller's epoch, in which all metadata were sent, and all that is to be led."""
+        """The broker epoch and the controller epoch of the last full UpdateMetadata, and of the LeaderAndIsr after
+        it."""
 
     @property
     def is_initialized(self) -> bool:
-        """Whether the controller that is known has sent everything once to this registration of the broker."""
+        """Whether the known controller has sent its full state to this registration of the broker."""
         return self._full_leadership_from == (self._membership.epoch, self._known_controller[1])
 
     def is_addressed_here(self, body: bytes) -> bool:
-        """Whether the undecoded body of a command names the registration of this broker, which no client is told."""
+        """Return whether the undecoded body of a command has this broker's epoch, which clients are not told."""
         return body[_BROKER_EPOCH] == self._membership.epoch.to_bytes(8, "big", signed=True)
 
     async def update_metadata(self, message: Any) -> ErrorCode:
-        """What clients are to be told."""
+        """Apply the metadata that clients get, and return the error code."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -59,7 +60,7 @@ class ControllerCommandHandler:
         return ErrorCode.none
 
     async def leader_and_isr(self, message: Any) -> dict[str, Any]:
-        """What to lead and to follow. The answer says which logs can't be used."""
+        """Lead and follow the given partitions; the response has KAFKA_STORAGE_ERROR for logs that cannot be used."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -74,7 +75,7 @@ class ControllerCommandHandler:
         return {"topics": [self._errors(topic) for topic in message.topic_states]}
 
     async def stop_replica(self, message: Any) -> dict[str, Any]:
-        """What to have no more."""
+        """Stop replicas, and delete them if requested; FENCED_LEADER_EPOCH for those with a newer leader epoch."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -98,7 +99,7 @@ class ControllerCommandHandler:
         }
 
     async def _validate_controller(self, message: Any) -> None:
-        """Raises `KafkaError` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, and what the tree did not do."""
+        """Raise `KafkaError` for a wrong sender or broker epoch; read who the controller is if it may be new."""
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller and message.controller_epoch >= self._known_controller[1]:
             try:
@@ -113,7 +114,7 @@ class ControllerCommandHandler:
         return image.controller_id, image.controller_epoch
 
     def _check_epochs(self, message: Any) -> None:
-        """The same, by what is known."""
+        """Raise `KafkaError` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, by the present image."""
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller or message.controller_id == self._view.broker_id:
             raise KafkaError(ErrorCode.stale_controller_epoch)
@@ -121,7 +122,7 @@ class ControllerCommandHandler:
             raise KafkaError(ErrorCode.stale_broker_epoch)
 
     async def _publish(self, update: Any, message: Any) -> None:
-        """Publish an image, when what is set for the topics that this broker has replicas of is known."""
+        """Publish an image, once the configurations of this broker's topics are read."""
         view = self._view
         image: ClusterImage = update()
         while missing := local_topics(image, view.broker_id) - view.member.configs.keys():

@@ -1,7 +1,6 @@
-"""What both ends of a command agree on: the controller, who gives it, and the broker that obeys (DESIGN 3).
+"""Constants and the protocol shared by both ends of the controller's commands (DESIGN 3).
 
-The messages are `odradek.protocol.controller_messages`; here is what some of their numbers mean, without the messages,
-which a broker that is alone need not load.
+The messages are in `odradek.protocol.controller_messages`, which a broker without a cluster need not import.
 """
 
 from typing import Final, Protocol
@@ -10,21 +9,21 @@ from odradek.model import TopicPartition
 
 INCREMENTAL: Final = 1
 FULL: Final = 2
-"""`type` of LeaderAndIsr and UpdateMetadata: some partitions, or all there are."""
+"""`type` of LeaderAndIsr and UpdateMetadata: some partitions, or all of them."""
 LEADER_DURING_DELETE: Final = -2
-"""The leader that UpdateMetadata names for partitions of a topic that is deleted."""
+"""The leader in UpdateMetadata for partitions of a deleted topic."""
 EPOCH_DURING_DELETE: Final = -2
-"""The leader epoch of a stop that concerns a topic that is deleted."""
+"""The leader epoch in StopReplica for partitions of a deleted topic."""
 
 
 class LocalReplicas(Protocol):
-    """A broker's own replicas, as commands touch them; `Partitions` are these."""
+    """A broker's own replicas, as the controller's commands use them; implemented by `Partitions`."""
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Neither lead nor follow it any more, and delete its log if that is said; no harm if there is none."""
+        """Stop leading or following a replica, and with `delete` delete its log; does nothing if there is none."""
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
-        """Whether its log can't be used."""
+        """Return whether the replica's log cannot be used."""
 
     async def settled(self) -> None:
-        """Return when what the present image says is so."""
+        """Return when the replicas have followed the present image."""

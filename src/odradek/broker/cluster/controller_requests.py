@@ -1,8 +1,8 @@
-"""What a broker asks of the controller, whoever that is: nobody waits for one that is the controller no longer.
+"""Requests to the controller, which end when another broker is elected.
 
-A controller that stands still, or whose network is gone, neither answers nor closes its connections. When its session
-has ended and another broker is elected, what it owes is given up, and can be asked of the other. Each kind of request
-has a purpose, since the controller answers those that create topics when the other brokers know of them.
+A controller that hangs, or whose network is down, neither answers nor closes its connections. When its session has
+ended and another broker is elected, requests to the old controller fail, so that they can be sent to the new one. Each
+API has its own connection, because the controller answers CreateTopics only when the other brokers know the topics.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ControllerRequests:
-    """One broker's."""
+    """One broker's requests to the controller."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -28,15 +28,15 @@ class ControllerRequests:
         self._purposes: set[str] = set()
 
     async def ask(self, api_key: ApiKey, message: Message) -> Any:
-        """The controller's answer.
+        """Send a request and return the response.
 
-        Raises `UnavailableError` if there is no controller, if it does not answer, and at once when it is another.
+        Raises `UnavailableError` without a controller, without a response, and at once after another election.
         """
         connection = await self.connection(api_key)
         return await connection.request(api_key, message)
 
     async def connection(self, api_key: ApiKey) -> Connection:
-        """A connection to the controller for this kind of request; it is closed when the controller is another.
+        """Return a connection to the controller for this API; it is closed when another broker is elected.
 
         Raises `UnavailableError` as `ask` does.
         """
@@ -48,13 +48,13 @@ class ControllerRequests:
         return await self._broker.peers.connection(image.brokers, image.controller_id, purpose=purpose)
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, but not past the moment when the controller is another."""
+        """Sleep, but not past the election of another controller."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The broker has another image."""
+        """Close the connections to a controller that is replaced."""
         if _controller(old) == _controller(new):
             return
         for purpose in self._purposes:

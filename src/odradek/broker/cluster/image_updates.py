@@ -1,8 +1,8 @@
-"""From an image and a command to the next image.
+"""The next image from the present one and a command of the controller.
 
-A state of a partition that is older than the one that is known is passed over: leader epochs never fall, and neither
-does the version of a state's node within one. A topic of another id is another topic. What is set for a topic is not in
-commands: `configs` has it for those topics that this broker has replicas of.
+Partition states older than the known one are ignored: leader epochs never fall, nor does the version of a state's node
+within one epoch. A topic with another id is another topic. Commands have no configurations; `configs` has those of the
+topics that this broker has replicas of.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ Configs = Mapping[str, Mapping[str, str] | None]
 
 
 def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
-    """The image after an UpdateMetadata."""
+    """Return the image after an UpdateMetadata."""
     brokers = {
         each.id: BrokerImage(
             broker_id=each.id,
@@ -48,7 +48,7 @@ def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -
 
 
 def apply_leader_and_isr(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
-    """The image after a LeaderAndIsr."""
+    """Return the image after a LeaderAndIsr."""
     changed: dict[str, TopicImage | None] = {}
     for state in message.topic_states:
         known = _same_topic(image, state)
@@ -58,7 +58,7 @@ def apply_leader_and_isr(image: ClusterImage, message: Any, configs: Configs) ->
 
 
 def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicPartition, bool, bool]]:
-    """Of a StopReplica: each replica, whether it is to be stopped, and whether it is deleted then (KIP-570)."""
+    """Yield each replica of a StopReplica, whether it has to stop, and whether it is deleted then (KIP-570)."""
     for topic in message.topic_states:
         for state in topic.partition_states:
             key = TopicPartition(topic.topic_name, state.partition_index)
@@ -70,7 +70,7 @@ def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicP
 
 
 def without_replicas(image: ClusterImage, stopped: set[TopicPartition], broker_id: int) -> ClusterImage:
-    """The image in which the broker has no replicas of these partitions."""
+    """Return the image without the broker's replicas of these partitions."""
     changed: dict[str, TopicImage | None] = {}
     for key in stopped:
         topic = changed.get(key.topic) or image.topics.get(key.topic)
@@ -87,7 +87,7 @@ def without_replicas(image: ClusterImage, stopped: set[TopicPartition], broker_i
 
 
 def local_topics(image: ClusterImage, broker_id: int) -> set[str]:
-    """Names of the topics of which the broker has replicas."""
+    """Return the names of the topics of which the broker has replicas."""
     return {
         name
         for name, topic in image.topics.items()
@@ -149,7 +149,7 @@ def _from_leader_and_isr(state: Any, topic: TopicImage | None) -> PartitionImage
 
 
 def _known_recovery_state(state: Any, known: PartitionImage | None) -> int:
-    """What a LeaderAndIsr has said: UpdateMetadata does not."""
+    """Return the recovery state of an earlier LeaderAndIsr; UpdateMetadata has none."""
     is_same = known is not None and (known.leader_epoch, known.state_version) == (state.leader_epoch, state.zk_version)
     return known.leader_recovery_state if known is not None and is_same else RECOVERED
 

@@ -1,4 +1,4 @@
-"""Requests between the brokers of a cluster that clients know nothing of: in the one version that there is."""
+"""Requests that only brokers send to each other, in the one version that exists."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ _MOST_RESPONSE_BYTES: Final = 128 << 20
 
 
 async def connect(runtime: Runtime, broker: BrokerImage, client_id: str, *, request_timeout_ms: int) -> Connection:
-    """A connection to a broker on which no versions are negotiated. Raises `UnavailableError`."""
+    """Open a connection to a broker, without negotiating versions. Raises `UnavailableError`."""
     address = broker.endpoints[0]
     return await open_connection(
         runtime,
@@ -29,11 +29,11 @@ async def connect(runtime: Runtime, broker: BrokerImage, client_id: str, *, requ
 
 
 def encode(api_key: ApiKey, message: Message) -> bytes:
-    """A request's body."""
+    """Return a request's body."""
     return encode_request(api_key, CONTROLLER_VERSIONS[api_key], message)
 
 
 async def send(connection: Connection, api_key: ApiKey, body: bytes, *, timeout_ms: int | None = None) -> Any:
-    """The answer to a request, which may take as long as any on the connection. Raises `UnavailableError`."""
+    """Send a request and return the response; the connection's time-out is the default. Raises `UnavailableError`."""
     reply = await connection.exchange(api_key, CONTROLLER_VERSIONS[api_key], (body,), timeout_ms=timeout_ms)
     return connection.decode(api_key, reply)

@@ -1,4 +1,4 @@
-"""Work that others ask of a task that does one thing after the other: each waits for its answer."""
+"""Jobs of a task that does one thing after the other; each caller waits for its result."""
 
 import asyncio
 from collections import deque
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class JobQueue:
-    """Jobs in the order in which they were asked for. How many wait is limited by who may ask: a request each."""
+    """Jobs in the order of their submission. Their number is limited by that of requests in progress, one job each."""
 
     def __init__(self, *, wake: Callable[[], None]) -> None:
         self._jobs: deque[tuple[Callable[[], Awaitable[None]], Callable[[KafkaError], None]]] = deque()
         self._wake = wake
 
     async def submit(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Have `work` done in its turn. Raises `KafkaError`, whatever it was that went wrong."""
+        """Run `work` in its turn, and return its result. Every failure is raised as `KafkaError`."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def fail(error: KafkaError) -> None:
@@ -37,9 +37,9 @@ class JobQueue:
         return await answer
 
     async def run_all(self, *, deposed: Callable[[], None]) -> None:
-        """Do what was asked for. An error that is not the job's own is raised, when its asker has been told.
+        """Run all jobs. An error that is not a `KafkaError` is passed to the job's caller, and raised.
 
-        `deposed` is called when a job found out that this broker is not the controller any more.
+        `deposed` is called when a job finds that another broker is the controller.
         """
         while self._jobs:
             job, fail = self._jobs.popleft()
@@ -59,14 +59,14 @@ class JobQueue:
                 raise
 
     def fail_all(self, error: KafkaError) -> None:
-        """Answer whoever waits: clients try again, maybe with another broker."""
+        """Fail all jobs; clients try again, possibly with another broker."""
         while self._jobs:
             _, fail = self._jobs.popleft()
             fail(error)
 
 
 def as_kafka_error(error: OdradekError) -> KafkaError:
-    """What a client is told when the tree did not do its part."""
+    """Return the error that a client gets for a failure of the tree."""
     if isinstance(error, KafkaError):
         return error
     if isinstance(error, ControllerMovedError | SessionExpired):

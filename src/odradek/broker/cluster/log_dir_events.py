@@ -1,11 +1,9 @@
-"""Tells the controller that logs here can't be used any more, as Kafka's brokers did with ZooKeeper (KIP-112).
-
-That they can be used again is told in the same way.
+"""Notifications to the controller that logs went offline or came back, as in Kafka with ZooKeeper (KIP-112).
 
 ```
-a log stops ──► /log_dir_event_notification/log_dir_event_… ──► the controller asks this broker for all its logs
+a log stops ──► /log_dir_event_notification/log_dir_event_… ──► the controller requests the state of all logs
 ```
-The node says which broker, and not which logs: the answer to LeaderAndIsr does, and has those that stopped meanwhile.
+The node names the broker, and no logs: the LeaderAndIsr response names them, with those that stopped meanwhile.
 """
 
 import asyncio
@@ -18,13 +16,13 @@ from odradek.metadata.store import Store
 from odradek.model import OdradekError
 
 _PAUSE_S: Final = 0.5
-"""When a disk fails, one log after the other finds out: the first is told at once, the others together."""
+"""When a disk fails, its logs stop one after the other: the first is notified at once, the others together."""
 _LONGEST_PAUSE_S: Final = 5.0
 _log = logging.getLogger("odradek.broker")
 
 
 class LogDirEvents:
-    """One broker's; `notice` is called on the event loop for every log that stops, or can be used again."""
+    """One broker's notifications; `notify` is called on the event loop for every log that stops or comes back."""
 
     def __init__(self, store: Store, broker_id: int) -> None:
         self._store = store
@@ -34,14 +32,14 @@ class LogDirEvents:
         self._task: asyncio.Task[None] | None = None
 
     def notify(self) -> None:
-        """A log can't be used any more, or can be again."""
+        """Notify the controller that a log stopped, or came back."""
         self._is_pending = True
         if self._task is None and not self._has_stopped:
             name = f"telling of failed logs of broker {self._node.broker_id}"
             self._task = asyncio.get_running_loop().create_task(self._notify(), name=name)
 
     async def _notify(self) -> None:
-        """Tell until there is nothing new; what could not be told is told again. Twice does no harm."""
+        """Write nodes until nothing is pending; a failed write is repeated. A second node does no harm."""
         pause_s = _PAUSE_S
         try:
             while self._is_pending:
@@ -58,7 +56,7 @@ class LogDirEvents:
             self._task = None
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Stop writing notifications."""
         self._has_stopped = True
         if self._task is not None:
             self._task.cancel()

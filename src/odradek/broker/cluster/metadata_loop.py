@@ -43,7 +43,7 @@ ControllerT = TypeVar("ControllerT", bound=ElectedController)
 _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 5.0
 _PATIENCE_S: Final = 10.0
-"""How long a broker that starts waits for the controller before it says so."""
+"""How long a broker that starts waits for the controller before it logs a warning."""
 _LONGEST_PATIENCE_S: Final = 300.0
 _log = logging.getLogger("odradek.broker")
 
@@ -113,10 +113,10 @@ class MetadataLoop(Generic[ControllerT]):
         return self._controller
 
     async def start(self, *, prepare: Prepare = prepare_nothing) -> None:
-        """Join the cluster: register, be elected if nobody is, else wait until the controller has said everything.
+        """Join the cluster: register, stand for election, and else wait for the controller's full state.
 
-        `prepare` comes before it registers (see `registration`). Raises `ConfigurationError` if another broker has this
-        id, and the store's errors.
+        `prepare` runs before the registration (see `registration`). Raises `ConfigurationError` if another broker has
+        this id, and the store's errors.
         """
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
         self.view.image = ClusterImage(cluster_id=cluster_id)
@@ -145,7 +145,7 @@ class MetadataLoop(Generic[ControllerT]):
                 )
 
     async def stop(self) -> None:
-        """Leave the cluster: others may be elected at once. The store stays open."""
+        """Leave the cluster, so that another broker may be elected at once. The store stays open."""
         self.kill()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -153,7 +153,7 @@ class MetadataLoop(Generic[ControllerT]):
         await self._membership.leave()
 
     def kill(self) -> None:
-        """Do nothing more, as a process that was killed; the tree learns nothing."""
+        """Stop as a process that was killed: nothing is written to the tree."""
         self._fence.stop()
         self.view.stop()
         self._membership.stop()
@@ -179,7 +179,7 @@ class MetadataLoop(Generic[ControllerT]):
         return await self._jobs.submit(job)
 
     async def change_configs(self, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
-        """Change configurations, each or not at all; when this returns they are in `image`. Any broker does it.
+        """Change configurations, each or not at all; when this returns they are in the image. Any broker does it.
 
         Raises `KafkaError` if the tree cannot be reached.
         """
@@ -193,7 +193,7 @@ class MetadataLoop(Generic[ControllerT]):
         return await self.run_in_turn(change)
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
-        """What is set for a topic that exists: from the tree, where this broker has no replica of it.
+        """Return the configuration of an existing topic, from the tree if this broker has no replica of it.
 
         Raises `KafkaError` if the tree cannot be reached.
         """
@@ -203,7 +203,7 @@ class MetadataLoop(Generic[ControllerT]):
             raise as_kafka_error(error) from error
 
     async def registered_brokers(self) -> Mapping[int, BrokerImage]:
-        """All brokers that are registered, by id: those in `image`, and those that are away.
+        """Return all registered brokers by id: those in the image, and those that are away.
 
         Raises `KafkaError` if the tree cannot be reached.
         """
@@ -213,7 +213,7 @@ class MetadataLoop(Generic[ControllerT]):
             raise as_kafka_error(error) from error
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that is away. Any broker does it.
+        """Remove the registration of a broker that is away. Any broker does it.
 
         Raises `KafkaError` as `registration.unregister`, and if the tree cannot be reached.
         """
@@ -223,11 +223,11 @@ class MetadataLoop(Generic[ControllerT]):
             raise as_kafka_error(error) from error
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Let another configuration of this broker hold from now on; `on_image` calls it."""
+        """Use another configuration of this broker from now on; `on_image` calls it."""
         self.view.config = config
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids that nobody has had and nobody will have. Raises the store's errors."""
+        """Return a block of producer ids, unique in the cluster. Raises the store's errors."""
         path = paths.LATEST_PRODUCER_ID_BLOCK
         while True:
             node = await self._store.get(path)
@@ -244,7 +244,7 @@ class MetadataLoop(Generic[ControllerT]):
     # ---- the task -----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """The task. What fails is tried again, slower each time: nothing here may end but by `stop`."""
+        """Run the loop; only `stop` ends it. After an error it tries again, with growing delays."""
         delay_s = _FIRST_RETRY_S
         while True:
             await self._wake.wait()
@@ -264,7 +264,7 @@ class MetadataLoop(Generic[ControllerT]):
             self.view.mark_all()
 
     async def _settle(self) -> None:
-        """Bring the image up to date and do the controller's duties, until there is nothing left to do."""
+        """Update the image and run the controller's tasks, until none of them changes the tree."""
         while True:
             try:
                 await self._look()
@@ -275,7 +275,7 @@ class MetadataLoop(Generic[ControllerT]):
                 self._resign()
 
     async def _look(self) -> None:
-        """Take part in the cluster as a live session does, and publish what it looks like."""
+        """Renew the registration, stand for election if it is due, and publish the image."""
         view = self.view
         if await self._membership.renew():
             self._resign()
@@ -296,19 +296,19 @@ class MetadataLoop(Generic[ControllerT]):
             self._joined.set()
 
     async def _elect(self) -> None:
-        """Find out whether this broker is the controller, and become it if nobody is."""
+        """Read who the controller is, and become it if there is none."""
         node = await self._store.get(paths.CONTROLLER)
         if node is not None and node.owner == self._store.session_id:
             if self._controller is not None:
                 return
-            # A term of this very session that was given up after an error: begin another one.
+            # The controller of this very session was closed after an error: begin another epoch.
             with suppress(NoNode, BadVersion):
                 await self._store.delete(paths.CONTROLLER, node.version)
         claimed = None
-        with suppress(BrokenNodeError):  # nobody is elected until the epoch can be read; `follower` names it in the log
+        with suppress(BrokenNodeError):  # no election until the epoch can be read; `follower` logs it
             claimed = await register_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
         self._close_controller()
-        # The tree is read anew by whoever is elected again: another controller may have been there, and states of
+        # A broker that is elected again reads the whole tree: another controller may have been there, and states of
         # partitions, which only a controller writes, are not watched.
         self.view.follow_tree(enabled=False)
         if claimed is not None:
@@ -327,7 +327,7 @@ class MetadataLoop(Generic[ControllerT]):
         self.view.have_controller_read()
 
     def _give_up(self) -> None:
-        """The fence has closed: what is known may be old, and somebody else may be the controller."""
+        """Resign because the fence has closed: the image may be old, and another broker may be the controller."""
         self._resign()
         self.view.mark_all()
 

@@ -1,8 +1,8 @@
-"""What a broker asks of the other brokers: a connection to each, made when it is first needed.
+"""Connections to the other brokers, opened when they are first needed.
 
-A peer is found by the image, at its first listener. A connection that was lost, or that leads to where the peer no
-longer is, is made anew with the next request; whether to ask again is the caller's business. Since a broker answers a
-connection's requests in order, whoever has requests that wait long has a purpose, a connection of its own.
+A broker's address is that of its first listener in the image. A connection that is lost, or leads to an old address,
+is opened again by the next request; callers retry. A broker answers the requests of a connection in order, so requests
+that may wait for long get a `purpose`, which has a connection of its own.
 """
 
 import asyncio
@@ -39,15 +39,18 @@ class Peers:
         *,
         purpose: str = "",
     ) -> Any:
-        """The answer of a broker to `message`, in the highest version that both know.
+        """Send `message` in the highest version that both brokers know, and return the response.
 
-        Raises `UnavailableError` if it is not in the cluster, cannot be reached, or does not answer.
+        Raises `UnavailableError` if the broker is not in the cluster, cannot be reached, or does not answer.
         """
         connection = await self.connection(brokers, broker_id, purpose=purpose)
         return await connection.request(api_key, message)
 
     async def connection(self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = "") -> Connection:
-        """An open connection to a broker, the same one for every request of a purpose. Raises `UnavailableError`."""
+        """Return an open connection to a broker, the same one for all requests of a purpose.
+
+        Raises `UnavailableError`.
+        """
         peer = brokers.get(broker_id)
         if peer is None:
             raise UnavailableError(f"broker {broker_id} is not in the cluster")
@@ -63,7 +66,7 @@ class Peers:
         return await _opened(opening)
 
     def close_purpose(self, broker_id: int, purpose: str) -> None:
-        """Nobody has requests for it any more; those that wait for an answer get `UnavailableError`."""
+        """Close the connection of a purpose; requests in flight get `UnavailableError`."""
         known = self._open.pop((broker_id, purpose), None)
         if known is not None:
             _close(known[1])
@@ -80,14 +83,14 @@ class Peers:
         )
 
     def close(self) -> None:
-        """Close every connection; whoever waits for an answer gets `UnavailableError`."""
+        """Close every connection; requests in flight get `UnavailableError`."""
         for _, opening in self._open.values():
             _close(opening)
         self._open.clear()
 
 
 async def _opened(opening: "asyncio.Task[Connection]") -> Connection:
-    """The connection, when it is there. Whoever waits is not cancelled with it."""
+    """Return the connection when it is open. A caller is not cancelled with it."""
     await asyncio.wait([opening])
     if opening.cancelled():
         raise UnavailableError("the connection was given up before it was open")

@@ -214,7 +214,7 @@ def told(effect: Effect) -> str:
         protocol, leader = metadata.protocol or "no protocol", metadata.leader or "no leader"
         return f"append: generation {metadata.generation}, {protocol}, {leader}: {members}"
     if isinstance(effect, RebalanceStarted):
-        return f"round after generation {effect.generation}: {effect.reason}"
+        return f"rebalance after generation {effect.generation}: {effect.reason}"
     if isinstance(effect, PendingMembersOverdue):
         return f"the round goes on without {', '.join(effect.member_ids)}"
     if isinstance(effect, PendingMemberExpired):

@@ -234,7 +234,7 @@ def test_a_log_that_cannot_be_replayed_has_no_coordinator_until_it_can(
         client = await stage.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.not_coordinator
-        assert "a bug; nobody coordinates them; trying again in 1 s" in caplog.text
+        assert "a bug; they have no coordinator, the next attempt is in 1 s" in caplog.text
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == ErrorCode.none, "of the others"
         await stage.time_passes(1.5)
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))

@@ -1,7 +1,7 @@
-"""Groups: who is a member, in which generation, with which assignment, and the offsets under a group's name.
+"""Consumer groups of the classic protocol and their committed offsets, as pure state machines.
 
-Pure machines: `ClassicGroup` (join, sync, heartbeat, leave) and `Offsets`. Requests, commits of records and time come
-in, replies and records go out; the sockets, the log and the timers are the coordinator's, `broker.groups`.
+`ClassicGroup` (join, sync, heartbeat, leave) and `Offsets` take requests, committed records and the time, and return
+replies and records to append. Sockets, the log and timers are in `broker.groups`.
 """
 
 from odradek.groups.classic import ClassicGroup

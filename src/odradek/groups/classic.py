@@ -1,14 +1,14 @@
-"""The classic group (SPEC 6, generation 2): members join, one of them leads and assigns, all sync.
+"""The classic group (SPEC 6, generation 2): members join, the leader assigns partitions, all members sync.
 
-A pure machine: requests, commits and time come in as calls, effects go out as a list; the caller appends what it is
-told to append and says when that is committed. Notes on what differs from Kafka:
+A pure state machine: requests, commits and time are method calls, and each call returns a list of effects. The caller
+appends the records of `Append` effects and reports when they are committed. Differences from Kafka:
 
-- The record with the next generation, without an assignment, is committed before the first JoinGroup answer leaves, so
-  that no generation is ever told twice, whoever coordinates. A group that is loaded from such a record starts a round.
-- The next generation counts from that commit on; until then everything is answered as in PreparingRebalance.
-- A static member that did not join the round keeps its place until its session ends, and no longer than that.
-- A request that is sent twice is answered twice: the first one hears REBALANCE_IN_PROGRESS.
-- A member id that was given out and is not used holds up a round for 3 s, and not until it expires.
+- The record with the next generation, without an assignment, is committed before the first JoinGroup response is sent,
+  so no two coordinators announce the same generation. A group loaded from such a record prepares a rebalance.
+- The new generation is valid from that commit on; until then requests are answered as in PreparingRebalance.
+- A static member that did not join the rebalance stays a member until its session expires.
+- If a member sends a request twice, the first one is answered with REBALANCE_IN_PROGRESS.
+- A member id that was handed out and not used delays a rebalance by 3 s, not until it expires.
 
 Requests may come in any state; each method begins with the checks that Kafka makes, in Kafka's order.
 """
@@ -37,30 +37,33 @@ from odradek.protocol.group_records import GroupMetadataValue
 
 
 class ClassicGroup(GroupRebalance):
-    """One group. Every method that changes it returns what must happen now, in order."""
+    """A classic group. Methods that change it return the effects to perform now, in order."""
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `expire`; it may turn out that nothing is due then."""
+        """Return when to call `expire`, which may find nothing to do then."""
         return self._deadlines.next_ms
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing would be lost if this object went: no member, nobody expected, no record."""
+        """Return whether the object can be dropped: it has no member, no pending member and no record."""
         return self.state is State.EMPTY and not self._pending_members and not self.has_record
 
     @property
     def is_deletable(self) -> bool:
-        """Whether only its record is left of it: nobody is in it, nobody is expected, nothing is being recorded."""
+        """Return whether only its record is left: no member, no pending member, no append in progress."""
         return self.is_empty and not self._pending_members and self.has_record
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is in it, and nothing is being recorded; somebody may have asked for a member id."""
+        """Return whether it has no member and no append in progress; pending members do not count."""
         return self.state is State.EMPTY and not self._pending_appends
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """What the members subscribe, by the metadata of the chosen protocol; None if that can't be said."""
+        """Return the topics that members subscribe to with the chosen protocol.
+
+        None if their metadata cannot be read.
+        """
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
@@ -72,10 +75,10 @@ class ClassicGroup(GroupRebalance):
         return frozenset(topics)
 
     def assignment_matches(self, partition_counts: Mapping[str, int]) -> bool:
-        """Whether the members' assignments are all partitions of what they subscribe, and nothing else.
+        """Return whether the members' assignments are exactly the partitions of their subscribed topics.
 
-        `partition_counts`: of every topic that exists. True also if that can't be said: other protocols than the
-        consumer's, and assignments that can't be read, are nobody's business but the members'.
+        `partition_counts` has every topic that exists. Return True if metadata or assignments cannot be read, as with
+        other protocol types than the consumer's.
         """
         subscribed = self.subscribed_topics()
         if subscribed is None:
@@ -93,10 +96,10 @@ class ClassicGroup(GroupRebalance):
 
     @property
     def offset_expiration_condition(self) -> tuple[int, frozenset[str]] | None:
-        """Since when nobody needs its offsets, and for which topics somebody does; None: for all (KIP-211).
+        """Return since when offsets may expire, in ms since 1970, and the topics whose offsets may not.
 
-        An empty group's are kept from its last record on, others' from their commit on. The moment is -1 if there is
-        none that counts for all offsets.
+        None: none may (KIP-211). The offsets of an empty group expire after its last record; -1 means that each
+        expires after its own commit.
         """
         if self.protocol_type is None:
             return -1, frozenset()
@@ -108,7 +111,7 @@ class ClassicGroup(GroupRebalance):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, now_ms: int) -> list[Effect]:
-        """A member joins, joins again, or asks for a member id."""
+        """Handle JoinGroup: add a member, rejoin a known one, or hand out a member id."""
         if self.state is State.DEAD:
             self._reject_join(request, ErrorCode.coordinator_not_available)
         elif not self._accept_joining_member(request.member_id):
@@ -128,7 +131,7 @@ class ClassicGroup(GroupRebalance):
         return self._take_effects()
 
     def sync(self, request: SyncRequest, now_ms: int) -> list[Effect]:
-        """A member asks for its assignment; the leader's request carries everybody's."""
+        """Handle SyncGroup; the leader's request carries the assignments of all members."""
         error = self._validate_sync(request)
         if error is not ErrorCode.none:
             self._effects.append(SyncReply(to=request.to, error=error))
@@ -152,7 +155,7 @@ class ClassicGroup(GroupRebalance):
         return self._take_effects()
 
     def leave(self, request: LeaveRequest, now_ms: int) -> list[Effect]:
-        """Members leave. If nobody is left, a record ends the generation and the answer waits for it."""
+        """Handle LeaveGroup. If the last member leaves, the response waits for the record that ends the generation."""
         if self.state is State.DEAD:
             return [LeaveReply(to=request.to, error=ErrorCode.coordinator_not_available)]
         answers = tuple((leaver, self._remove_leaving_member(leaver)) for leaver in request.members)
@@ -166,7 +169,7 @@ class ClassicGroup(GroupRebalance):
         return self._take_effects()
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_ms: int) -> ErrorCode:
-        """A member is alive."""
+        """Handle Heartbeat."""
         if self.state is State.DEAD:
             return ErrorCode.coordinator_not_available
         error = self._validate_member(member_id, instance_id, generation)
@@ -178,7 +181,7 @@ class ClassicGroup(GroupRebalance):
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> ErrorCode:
-        """Whether this member may commit offsets now; a commit keeps its session alive as a heartbeat does."""
+        """Return whether the member may commit offsets now; a valid commit counts as a heartbeat."""
         if self.state is State.DEAD:
             return ErrorCode.coordinator_not_available
         if generation < 0 and self.state is State.EMPTY:
@@ -193,18 +196,21 @@ class ClassicGroup(GroupRebalance):
         return error
 
     def prepare_rebalance(self, reason: str, now_ms: int) -> list[Effect]:
-        """Start a round for a reason that no member gave. One under way will do; an empty group needs none."""
+        """Prepare a rebalance without a member's request, unless one is in progress or the group is empty."""
         if self.state is State.STABLE or self.state in COMPLETING:
             self._prepare_rebalance(reason, now_ms)
         return self._take_effects()
 
-    # -- the log, time, and the two ends -------------------------------------------------------------------------------
+    # -- log, time, load and unload ------------------------------------------------------------------------------------
 
     @classmethod
     def load(
         cls, group_id: str, metadata: GroupMetadataValue, settings: GroupSettings, now_ms: int
     ) -> "tuple[ClassicGroup, list[Effect]]":
-        """A group out of its last record. Sessions begin anew; a generation without an assignment starts a round."""
+        """Create a group from its last record. Sessions start anew.
+
+        A generation without an assignment is rebalanced.
+        """
         group = cls(group_id, settings)
         group.has_record = True
         group.current_state_timestamp_ms = metadata.current_state_timestamp
@@ -233,13 +239,13 @@ class ClassicGroup(GroupRebalance):
             if metadata.leader is not None and metadata.leader in group.members:
                 group.members.leader = metadata.leader
             if not any(loaded.assignment for loaded in metadata.members):
-                group._prepare_rebalance("a generation was opened, but nobody assigned", now_ms)
+                group._prepare_rebalance("the last generation has no assignment", now_ms)
             elif len(group.members) > settings.max_size:
                 group._prepare_rebalance(f"there are more than group.max.size={settings.max_size} members", now_ms)
         return group, group._take_effects()
 
     def committed(self, append_id: int, now_ms: int) -> list[Effect]:
-        """The record of an `Append` is committed."""
+        """Continue after the record of an `Append` was committed."""
         pending = self._pending_appends.pop(append_id, None)
         if pending is None:
             return []
@@ -253,7 +259,7 @@ class ClassicGroup(GroupRebalance):
         return self._take_effects()
 
     def failed(self, append_id: int, error: ErrorCode, now_ms: int) -> list[Effect]:
-        """The record of an `Append` is not committed, and may never be: members are told to try again."""
+        """Continue after the record of an `Append` was not committed: waiting requests get `error` and are retried."""
         pending = self._pending_appends.pop(append_id, None)
         if pending is None:
             return []
@@ -267,7 +273,7 @@ class ClassicGroup(GroupRebalance):
         return self._take_effects()
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Do what is due: go on with a round, and let go whoever was silent for too long."""
+        """Handle all deadlines that are due: complete join phases, expire members."""
         while (due := self._deadlines.pop_due(now_ms)) is not None:
             kind, member_id = due
             if due == JOIN_DEADLINE:
@@ -285,7 +291,7 @@ class ClassicGroup(GroupRebalance):
         return self._take_effects()
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> list[Effect]:
-        """Another broker coordinates the group from now on: everybody who waits is told, and the object is dead."""
+        """Fail all waiting requests and enter `DEAD`: another broker coordinates the group now."""
         for member in self.members:
             self._fail_join(member, error, member.member_id)
             self._fail_sync(member, error)
@@ -299,13 +305,11 @@ class ClassicGroup(GroupRebalance):
             self._transition(Event.UNLOADED)
         return self._take_effects()
 
-    # -- joining -------------------------------------------------------------------------------------------------------
-
     def _reject_join(self, request: JoinRequest, error: ErrorCode) -> None:
         self._effects.append(JoinReply(to=request.to, error=error, member_id=request.member_id))
 
     def _accept_joining_member(self, member_id: str) -> bool:
-        """`group.max.size`. While a round gathers, those who joined it count, so that the last ones are turned away."""
+        """Check `group.max.size`; while a rebalance is prepared, the members that have joined it count."""
         if self.state is State.EMPTY:
             return True
         member = self.members.get(member_id)
@@ -319,18 +323,20 @@ class ClassicGroup(GroupRebalance):
         was_member = request.member_id in self.members
         self._remove_member(request.member_id)
         if was_member:
-            self._maybe_prepare_rebalance_or_complete_join(f"{request.member_id} found the group full", now_ms)
+            self._maybe_prepare_rebalance_or_complete_join(
+                f"{request.member_id} was rejected: the group is full", now_ms
+            )
         else:
             self._maybe_complete_join_phase(now_ms)
 
     def _supports_protocols(self, request: JoinRequest) -> bool:
-        """Whether the group, with this member, still has a protocol that everybody speaks."""
+        """Return whether the group, with this member, still has a protocol that all members support."""
         if not self.members:
             return bool(request.protocol_type and request.protocols)
         return request.protocol_type == self.protocol_type and self.members.supports_protocols(request.protocols)
 
     def _join_new_member(self, request: JoinRequest, now_ms: int) -> None:
-        """A new member, or a static one that was restarted; a dynamic one is first given an id (KIP-394)."""
+        """Add a new member, replace a restarted static one, or first hand out an id to a dynamic one (KIP-394)."""
         new_id = request.new_member_id
         if request.instance_id is not None:
             old_id = self.members.static_member_id(request.instance_id)
@@ -364,13 +370,13 @@ class ClassicGroup(GroupRebalance):
             self.protocol_type = request.protocol_type
         self.members.add(member)
         self._new_member_added = True
-        # It has no id to send heartbeats with until it is answered, and a lost connection is not seen here: without
-        # a limit, a client that gives up and tries again would leave one dead member behind for each attempt.
+        # A member without a response has no id for heartbeats, and lost connections are not seen here: without a
+        # deadline, a client that retries would leave one dead member behind for each attempt.
         self._deadlines.set(("member", member_id), now_ms + self._settings.new_member_join_timeout_ms)
         self._maybe_prepare_rebalance_or_complete_join(_with_client_reason(f"{member_id} joined", request), now_ms)
 
     def _join_existing_member(self, member: Member, request: JoinRequest, now_ms: int) -> None:
-        """A member that is known joins: needed in a round, else a reason for one only if something changed."""
+        """Rejoin a known member; outside a rebalance this starts one only if the member changed or is the leader."""
         same = member.matches(request.protocols)
         if self.state in PREPARING:
             in_generation = self.state is State.COMMITTING_GENERATION and member.awaiting_join is not None and same
@@ -396,12 +402,12 @@ class ClassicGroup(GroupRebalance):
         if not member.is_new:
             self._cancel_heartbeat(member)
 
-    # -- static members that come back (KIP-345) -----------------------------------------------------------------------
+    # -- replacing static members (KIP-345) ----------------------------------------------------------------------------
 
     def _replace_static_member(self, old: Member, request: JoinRequest, now_ms: int) -> None:
-        """A restarted static member takes its old place under a new id; whoever still uses the old one is fenced.
+        """Replace a restarted static member by one with a new id; requests with the old id are fenced.
 
-        In a stable group that costs no round, unless another protocol would win the vote now.
+        In a stable group no rebalance is needed, unless another protocol would be selected now.
         """
         leader_before = self.members.leader or ""
         self._fail_join(old, ErrorCode.fenced_instance_id, old.member_id)
@@ -417,11 +423,11 @@ class ClassicGroup(GroupRebalance):
             )
             self._append(pending, self.protocol_name)
         else:
-            reason = f"static member {request.instance_id} came back as {member.member_id}"
+            reason = f"static member {request.instance_id} was replaced by {member.member_id}"
             self._maybe_prepare_rebalance_or_complete_join(_with_client_reason(reason, request), now_ms)
 
     def _static_member_committed(self, pending: PendingAppend, now_ms: int) -> None:
-        """Tell a static member that it is in the current generation. Only a newer client may hear that it leads."""
+        """Answer the join of a replaced static member. Only JoinGroup 9 and later may tell it that it is the leader."""
         member = pending.member
         assert member is not None
         if self.state is not State.STABLE or self.members.get(member.member_id) is not member:
@@ -446,7 +452,7 @@ class ClassicGroup(GroupRebalance):
         )
 
     def _static_member_failed(self, pending: PendingAppend, error: ErrorCode, now_ms: int) -> None:
-        """Give the old member its place again."""
+        """Restore the replaced static member."""
         member, old = pending.member, pending.replaced
         assert member is not None
         assert old is not None

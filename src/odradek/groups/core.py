@@ -1,7 +1,7 @@
-"""What every part of a classic group stands on: its state, its members' sessions, what is parked, what is committing.
+"""The state that all parts of a classic group share: members' sessions, waiting requests, appends in progress.
 
-No rule of the protocol is here but the checks that every request begins with: rounds are in `rounds`, requests in
-`classic`.
+The only protocol rules here are the checks that every request begins with; `rebalance` has the rebalance, `classic`
+the requests.
 """
 
 from typing import Final, Literal
@@ -15,31 +15,31 @@ from odradek.model.values import dataclass, field
 from odradek.protocol.group_records import GroupMetadataValue
 
 JOIN_DEADLINE = ("join", "")
-"""The deadline of a round's joins."""
+"""Key of the deadline of the join phase."""
 SYNC_DEADLINE = ("sync", "")
-"""The deadline of the syncs of those who joined."""
+"""Key of the deadline of the members' SyncGroup requests."""
 PENDING_MEMBERS_DEADLINE = ("pending joins", "")
-"""The deadline of the pending members, when every other member has joined the round."""
+"""Key of the deadline of pending members, set when every other member has joined."""
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
-"""A member joins with the id that it was given one round trip later, or never: clients drop an id when their
-subscription changes meanwhile. A round takes as long anyway: members hear of it by heartbeat, every 3 s by default."""
+"""How long a rebalance waits for pending members. A client joins with its new id after one round trip or never; other
+members learn of the rebalance by heartbeat, every 3 s by default, so it takes that long anyway."""
 _PENDING_BYTES: Final = 1024
-"""What an id takes that somebody asked for, with its deadline."""
+"""Memory taken by a pending member and its deadline, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """What the broker's configuration says about classic groups."""
+    """The broker's configuration of classic groups."""
 
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
-    """How long a member that never had an answer may wait for one: it cannot send heartbeats."""
+    """How long a member without any response so far may wait for one: it cannot send heartbeats."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PendingAppend:
-    """A record on its way, and what is to happen when it is there."""
+    """An append in progress, and what its commit or failure changes."""
 
     kind: Literal["generation", "assignment", "static", "empty"]
     generation: int
@@ -47,14 +47,14 @@ class PendingAppend:
     assignments: dict[str, bytes] = field(default_factory=dict)
     replies: list[LeaveReply] = field(default_factory=list)
     member: Member | None = None
-    """Of a static member that came back: the new one,"""
+    """The new member, if a static member is replaced."""
     replaced: Member | None = None
-    """and the one in whose place it is."""
+    """The member that it replaces."""
     leader_before: str = ""
 
 
 class GroupCore:
-    """One group's state."""
+    """The state of one group."""
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
@@ -64,25 +64,25 @@ class GroupCore:
         self.protocol_name: str | None = None
         self.members = GroupMembers()
         self.has_record = False
-        """Whether a record of it was ever appended; one that never was may be forgotten without a trace."""
+        """Whether a record of the group was ever appended."""
         self.current_state_timestamp_ms = -1
-        """When its last record was written, in ms since 1970; whoever writes it says so."""
+        """When the group's last record was written, in ms since 1970; the caller that writes it sets this."""
         self._settings = settings
         self._last_generation = 0
-        """The highest generation that was ever appended; `generation` is the one that is committed."""
+        """The highest generation that was ever appended; `generation` is the committed one."""
         self._pending_members: dict[str, bool] = {}
-        """Member ids that were given out and not used (KIP-394), and whether a round still waits for them."""
+        """Member ids that were handed out and not used yet (KIP-394) → whether the current rebalance waits for them."""
         self._pending_syncs: set[str] = set()
         self._deadlines: Deadlines[tuple[str, str]] = Deadlines()
         self._pending_appends: dict[int, PendingAppend] = {}
         self._last_append_id = 0
         self._effects: list[Effect] = []
         self._leave_replies: list[LeaveReply] = []
-        """Answers to those who left; if nobody is left, they wait for the record that says so."""
+        """LeaveGroup responses; when the last member leaves, they wait for the record of the empty group."""
 
     @property
     def size_bytes(self) -> int:
-        """About what its members take in memory, those too that only asked for an id."""
+        """Return about how many bytes of memory members and pending members take."""
         return self.members.size_bytes + _PENDING_BYTES * len(self._pending_members)
 
     def _take_effects(self) -> list[Effect]:
@@ -95,7 +95,7 @@ class GroupCore:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _validate_member_id(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether the member is known, and is the one that its instance id belongs to (KIP-345)."""
+        """Return an error if the member is unknown, or fenced by another member with its instance id (KIP-345)."""
         if instance_id is not None:
             current = self.members.static_member_id(instance_id)
             if current is not None and current != member_id:
@@ -105,7 +105,7 @@ class GroupCore:
         return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
 
     def _validate_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Its identity, and that it is in the current generation."""
+        """Return an error if the member is unknown, fenced, or in another generation."""
         error = self._validate_member_id(member_id, instance_id)
         if error is ErrorCode.none and generation != self.generation:
             return ErrorCode.illegal_generation
@@ -116,7 +116,7 @@ class GroupCore:
     def _append(
         self, pending: PendingAppend, protocol_name: str | None, assignments: dict[str, bytes] | None = None
     ) -> None:
-        """Have a record written: `assignments` in the place of those that members have, by member id."""
+        """Append a group record; `assignments`, by member id, replace the members' current ones."""
         self._last_append_id += 1
         self._pending_appends[self._last_append_id] = pending
         self.has_record = True
@@ -132,7 +132,7 @@ class GroupCore:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _reschedule_heartbeat(self, member: Member, now_ms: int) -> None:
-        """Expect a sign of life within the session timeout. One whose request is parked here is alive anyway."""
+        """Restart the session timeout of a member, unless a request of it is waiting here."""
         if member.awaiting_join is None and member.awaiting_sync is None:
             self._deadlines.set(("member", member.member_id), now_ms + member.session_timeout_ms)
 
@@ -140,7 +140,7 @@ class GroupCore:
         self._deadlines.clear(("member", member.member_id))
 
     def _remove_member(self, member_id: str) -> None:
-        """Forget a member, pending or not; whatever it waits for must be answered before."""
+        """Remove a member or pending member; its waiting requests must have been answered."""
         self.members.remove(member_id)
         self._pending_members.pop(member_id, None)
         self._pending_syncs.discard(member_id)
@@ -150,13 +150,13 @@ class GroupCore:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def _fail_join(self, member: Member, error: ErrorCode, member_id: str) -> None:
-        """Tell a parked join that it failed; nothing happens if none is parked."""
+        """Answer the member's waiting join, if any, with an error."""
         request = self.members.remove_awaiting_join(member)
         if request is not None:
             self._effects.append(JoinReply(to=request.to, error=error, member_id=member_id))
 
     def _fail_sync(self, member: Member, error: ErrorCode) -> None:
-        """Tell a parked sync that it failed; nothing happens if none is parked."""
+        """Answer the member's waiting sync, if any, with an error."""
         if member.awaiting_sync is not None:
             self._effects.append(SyncReply(to=member.awaiting_sync, error=error))
             member.awaiting_sync = None
@@ -166,7 +166,7 @@ class GroupCore:
         self._leave_replies = []
 
     def _join_reply(self, to: object, member: Member) -> JoinReply:
-        """What a member of the current generation is told; only the leader hears of the others."""
+        """Build the JoinGroup response of a member of the current generation; only the leader's has the members."""
         leads = member.member_id == self.members.leader
         return JoinReply(
             to=to,

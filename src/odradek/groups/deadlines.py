@@ -1,7 +1,7 @@
-"""Many deadlines, most of which are moved before they come: every heartbeat moves one.
+"""A queue of deadlines, optimised for deadlines that are postponed: every heartbeat postpones one.
 
-Moving one later costs a dict entry. Its place in the heap stays where it was; when that moment comes, it is put where
-it belongs. `next_ms` may therefore be earlier than any real deadline, never later.
+Postponing a deadline costs one dict entry; its heap entry is moved only when it comes up. So `next_ms` may be earlier
+than the first real deadline, but never later.
 """
 
 from collections.abc import Hashable
@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Deadlines(Generic[K]):
-    """Moments by key, in ms of the caller's clock."""
+    """Deadlines by key, in ms of the caller's clock."""
 
     def __init__(self) -> None:
         self._at_ms: dict[K, int] = {}
@@ -22,18 +22,18 @@ class Deadlines(Generic[K]):
         self._order = count()
 
     def set(self, key: K, at_ms: int) -> None:
-        """Let `key` be due at `at_ms`, instead of when it was."""
+        """Set or replace the deadline of `key`."""
         self._at_ms[key] = at_ms
         queued = self._queued_ms.get(key)
         if queued is None or at_ms < queued:
             self._queue(key, at_ms)
 
     def clear(self, key: K) -> None:
-        """Let `key` never be due; nothing happens if it was not."""
+        """Remove the deadline of `key`, if it has one."""
         self._at_ms.pop(key, None)
 
     def clear_all(self) -> None:
-        """Forget every key."""
+        """Remove every deadline."""
         self._at_ms.clear()
         self._queued_ms.clear()
         self._heap.clear()
@@ -43,7 +43,7 @@ class Deadlines(Generic[K]):
 
     @property
     def next_ms(self) -> int | None:
-        """When `pop_due` is to be asked again; None: never."""
+        """Return when to call `pop_due` next; None if there is no deadline."""
         while self._heap:
             at_ms, _, key = self._heap[0]
             if key in self._at_ms and self._queued_ms.get(key) == at_ms:
@@ -52,7 +52,7 @@ class Deadlines(Generic[K]):
         return None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """The key whose deadline came first, if it is not after `now_ms`; it is no longer set then."""
+        """Remove and return the key with the earliest deadline that is not after `now_ms`; None if there is none."""
         while self._heap and self._heap[0][0] <= now_ms:
             key = self._drop_first()
             at_ms = self._at_ms.get(key)
@@ -69,7 +69,7 @@ class Deadlines(Generic[K]):
         heappush(self._heap, (at_ms, next(self._order), key))
 
     def _drop_first(self) -> K:
-        """Take the heap's first entry away; the key is no longer queued unless an earlier entry replaced this one."""
+        """Pop the first heap entry; the key stays queued if an earlier entry replaced this one."""
         at_ms, _, key = heappop(self._heap)
         if self._queued_ms.get(key) == at_ms:
             del self._queued_ms[key]

@@ -1,4 +1,4 @@
-"""Who is in a group: members, instance ids, the leader, and the protocol that all of them can speak."""
+"""The members of a group: instance ids, the leader, and the protocols that all members support."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from odradek.model.values import dataclass
 from odradek.protocol.group_records import MemberMetadata
 
 _MEMBER_BYTES: Final = 1024
-"""What a member takes beside what it said of itself."""
+"""Memory of a member besides its ids and protocols, in bytes."""
 _PROTOCOL_BYTES: Final = 256
-"""What a protocol takes beside its name and metadata."""
+"""Memory of a protocol besides its name and metadata, in bytes."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One member. What is parked with it is answered when its record is committed."""
+    """A member. Its waiting requests are answered when the group's record is committed."""
 
     member_id: str
     instance_id: str | None
@@ -27,27 +27,27 @@ class Member:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     is_new: bool = False
-    """It never had an answer, so it cannot send heartbeats."""
+    """Whether the member has had no response yet, so that it cannot send heartbeats."""
     is_loaded: bool = False
-    """Only the metadata of the chosen protocol is known: a record has no more."""
+    """Whether the member was loaded from a record, which has the metadata of the chosen protocol only."""
     awaiting_join: JoinRequest | None = None
     awaiting_sync: object | None = None
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Return about how many bytes of memory the member takes."""
         names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
         return _MEMBER_BYTES + names + protocols_size(self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it said for a protocol; empty if it does not speak it."""
+        """Return the member's metadata for a protocol; empty if it does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def matches(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether a join with `protocols` brings nothing new.
+        """Return whether `protocols` are those that the member joined with.
 
-        Of a member out of a record the protocol that was chosen is compared: else everybody's first join after a
-        failover would start a round.
+        Of a member loaded from a record only the chosen protocol is compared; otherwise the first join of each member
+        after a failover would start a rebalance.
         """
         if self.is_loaded:
             return all(protocol in protocols for protocol in self.protocols)
@@ -55,17 +55,17 @@ class Member:
 
 
 def protocols_size(protocols: tuple[tuple[str, bytes], ...]) -> int:
-    """What a member says for all its protocols takes about so many bytes in memory, however short it is."""
+    """Return about how many bytes of memory a member's protocols take."""
     return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class GroupMembers:
-    """Members in the order of their coming. Counts are kept, since a large group joins one by one."""
+    """The members in order of joining, with counters, so that a join of a large group takes constant time."""
 
     def __init__(self) -> None:
         self.leader: str | None = None
         self.size_bytes = 0
-        """About what the members take in memory."""
+        """About how many bytes of memory the members take."""
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._supported_protocols: Counter[str] = Counter()
@@ -84,25 +84,24 @@ class GroupMembers:
         return self._members[member_id]
 
     def get(self, member_id: str) -> Member | None:
-        """The member, or None."""
         return self._members.get(member_id)
 
     def static_member_id(self, instance_id: str) -> str | None:
-        """The id that a static member has now."""
+        """Return the current member id of a static member."""
         return self._static.get(instance_id)
 
     @property
     def num_awaiting_join(self) -> int:
-        """How many members wait for the next generation."""
+        """Return the number of members whose join waits for the next generation."""
         return self._num_awaiting_join
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """Return the longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         assert member.member_id not in self._members
         assert member.instance_id is None or member.instance_id not in self._static
         self._members[member.member_id] = member
@@ -114,7 +113,7 @@ class GroupMembers:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Let a member go; the eldest of the others leads if it was the leader."""
+        """Remove a member; the oldest remaining one replaces it as leader."""
         member = self._members.pop(member_id, None)
         if member is None:
             return None
@@ -127,7 +126,7 @@ class GroupMembers:
         return member
 
     def replace(self, old_id: str, new: Member) -> Member:
-        """Put `new` in the place of the member `old_id`, as leader too; the old one comes back."""
+        """Replace the member `old_id` by `new`, as leader too, and return the old one."""
         was_leader = self.leader == old_id
         old = self.remove(old_id)
         assert old is not None
@@ -137,7 +136,7 @@ class GroupMembers:
         return old
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Let a member want what `request` says."""
+        """Update a member's protocols and timeouts from `request`."""
         self._remove_protocols(member)
         member.protocols = request.protocols
         self._add_protocols(member)
@@ -150,7 +149,7 @@ class GroupMembers:
         self._supported_protocols.update({name for name, _ in member.protocols})
 
     def _remove_protocols(self, member: Member) -> None:
-        """No name may stay behind with a count of zero: members may come and go with a new one each time."""
+        """Subtract the member's protocols and remove counters of zero: clients may send a new name with each join."""
         self.size_bytes -= member.size_bytes
         for name in {name for name, _ in member.protocols}:
             self._supported_protocols[name] -= 1
@@ -158,19 +157,19 @@ class GroupMembers:
                 del self._supported_protocols[name]
 
     def add_awaiting_join(self, member: Member, request: JoinRequest) -> JoinRequest | None:
-        """Let a join wait for the next generation; the one that waited before comes back."""
+        """Let a join wait for the next generation; return the join that was waiting before."""
         before, member.awaiting_join = member.awaiting_join, request
         self._num_awaiting_join += before is None
         return before
 
     def remove_awaiting_join(self, member: Member) -> JoinRequest | None:
-        """Take the join that waits, if one does."""
+        """Remove and return the waiting join, if any."""
         request, member.awaiting_join = member.awaiting_join, None
         self._num_awaiting_join -= request is not None
         return request
 
     def maybe_elect_new_joined_leader(self) -> bool:
-        """Let somebody lead who has joined; False if nobody has."""
+        """Elect a leader among the members that have joined; return False if none has."""
         if self.leader is not None and self._members[self.leader].awaiting_join is not None:
             return True
         joined = next((member for member in self._members.values() if member.awaiting_join is not None), None)
@@ -180,11 +179,11 @@ class GroupMembers:
         return True
 
     def supports_protocols(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Whether one of `protocols` is spoken by every member."""
+        """Return whether every member supports at least one of `protocols`."""
         return any(self._supported_protocols[name] == len(self._members) for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """The next generation's protocol: each votes for the first of its own that all speak; a tie is the eldest's."""
+        """Return the protocol with most votes; each member votes for the first of its own that all members support."""
         candidates = {name for name, count in self._supported_protocols.items() if count == len(self._members)}
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self._members.values()
@@ -194,7 +193,7 @@ class GroupMembers:
     def metadata(
         self, protocol_name: str | None, assignments: dict[str, bytes] | None = None
     ) -> tuple[MemberMetadata, ...]:
-        """The members as a record has them; `assignments` by member id take the place of what they have."""
+        """Return the members for a group record; `assignments` by member id replace their current ones."""
         return tuple(
             MemberMetadata(
                 member_id=member.member_id,

@@ -1,6 +1,6 @@
-"""What is said to a group and what it answers: values without a wire format, without a clock, without a socket.
+"""Requests to a group, its replies and its other effects, as values independent of the wire format.
 
-`to` is whatever the caller wants its answer to be addressed with; a group never looks into it.
+`to` identifies the receiver of a reply; the group never reads it.
 """
 
 from odradek.model import ErrorCode
@@ -8,18 +8,18 @@ from odradek.model.values import dataclass
 from odradek.protocol.group_records import GroupMetadataValue
 
 NO_GENERATION = -1
-"""The generation of a member that is in none, and of a commit by a consumer that is in no group."""
+"""The generation of a client that is not a member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A member wants to be in the next generation."""
+    """A JoinGroup request."""
 
     to: object
     member_id: str
-    """Empty for one that has none yet."""
+    """Empty if the member has none yet."""
     new_member_id: str
-    """The id that it gets if it has none: chance comes from outside."""
+    """The id to hand out if the member has none; random ids come from the caller."""
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
@@ -29,15 +29,15 @@ class JoinRequest:
     protocols: tuple[tuple[str, bytes], ...]
     """`(name, metadata)`, the preferred one first."""
     requires_member_id: bool
-    """A dynamic member without an id is sent back with one (KIP-394, JoinGroup 4 and later)."""
+    """Whether a dynamic member without an id must join again with the id it gets (KIP-394, JoinGroup 4 and later)."""
     can_skip_assignment: bool
-    """A static leader that comes back may be told to keep the assignment (KIP-814, JoinGroup 9 and later)."""
+    """Whether a replaced static leader may be told to skip the assignment (KIP-814, JoinGroup 9 and later)."""
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A member wants its assignment; the leader brings everybody's."""
+    """A SyncGroup request; the leader's has the assignments."""
 
     to: object
     member_id: str
@@ -50,7 +50,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """One that leaves; an administrator names a static member by its instance id alone."""
+    """A member that leaves; admin clients name static members by instance id alone."""
 
     member_id: str
     instance_id: str | None = None
@@ -59,7 +59,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequest:
-    """Some members leave (more than one since KIP-345)."""
+    """A LeaveGroup request, with more than one member since KIP-345."""
 
     to: object
     members: tuple[LeavingMember, ...]
@@ -67,7 +67,7 @@ class LeaveRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """What a leader is told about a member."""
+    """A member in the leader's JoinGroup response."""
 
     member_id: str
     instance_id: str | None
@@ -76,7 +76,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinReply:
-    """Answers a `JoinRequest`."""
+    """The response to a `JoinRequest`."""
 
     to: object
     error: ErrorCode = ErrorCode.none
@@ -91,7 +91,7 @@ class JoinReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReply:
-    """Answers a `SyncRequest`."""
+    """The response to a `SyncRequest`."""
 
     to: object
     error: ErrorCode = ErrorCode.none
@@ -102,7 +102,7 @@ class SyncReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveReply:
-    """Answers a `LeaveRequest`, member by member."""
+    """The response to a `LeaveRequest`, with an error for each member."""
 
     to: object
     error: ErrorCode = ErrorCode.none
@@ -111,7 +111,7 @@ class LeaveReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Write this record, with the time of day, then call `committed` or `failed` with the append_id."""
+    """Append this record with the current time; afterwards call `committed` or `failed` with `append_id`."""
 
     append_id: int
     metadata: GroupMetadataValue
@@ -119,7 +119,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceStarted:
-    """A round began, and why: for the log."""
+    """A rebalance was started; the caller logs it."""
 
     generation: int
     reason: str
@@ -127,14 +127,14 @@ class RebalanceStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMembersOverdue:
-    """A round goes on without members that were given an id and did not join with it: for the log."""
+    """A rebalance continues without pending members that did not join in time; the caller logs it."""
 
     member_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMemberExpired:
-    """A member id that was given out was not used within the session timeout, and is void: for the log."""
+    """A pending member was removed because it did not join within the session timeout; the caller logs it."""
 
     member_id: str
 

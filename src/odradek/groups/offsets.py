@@ -1,7 +1,7 @@
-"""Committed offsets of all groups of one `__consumer_offsets` partition: nothing but what its records say.
+"""The committed offsets of all groups of one `__consumer_offsets` partition, as its records define them.
 
-An offset is the next one to read (SPEC 7). What a transaction commits is kept apart until its marker comes. Times are
-ms since 1970.
+A committed offset is the next offset to read (SPEC 7). Offsets of open transactions are kept apart until the
+transaction's marker. Times are in ms since 1970.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,7 +16,7 @@ _NOTHING: Mapping[TopicPartition, OffsetCommitValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """A commit and the offset of its record: of two, the later record counts."""
+    """A commit and the offset of its record; of two commits, the one with the later record is valid."""
 
     value: OffsetCommitValue
     record_offset: int
@@ -24,13 +24,13 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Transaction:
-    """What one producer committed in its open transaction, by group."""
+    """The pending offsets of one producer's open transaction, by group."""
 
     commits: dict[str, dict[TopicPartition, _Commit]] = field(default_factory=dict)
 
 
 class Offsets:
-    """The offsets, by group and partition."""
+    """Committed offsets by group and partition."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[TopicPartition, OffsetCommitValue]] = {}
@@ -42,20 +42,20 @@ class Offsets:
 
     @property
     def groups(self) -> Collection[str]:
-        """Every group that has an offset."""
+        """Return the ids of groups with committed offsets."""
         return self._values.keys()
 
     def of(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
-        """A group's offsets, in the order in which partitions were first committed."""
+        """Return a group's offsets, in order of the first commits."""
         return self._values.get(group_id, _NOTHING)
 
     def put(self, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int) -> None:
-        """A commit was recorded at `record_offset`."""
+        """Apply a commit that was recorded at `record_offset`."""
         self._values.setdefault(group_id, {})[partition] = value
         self._record_offsets[group_id, partition] = record_offset
 
     def remove(self, group_id: str, partition: TopicPartition) -> None:
-        """A tombstone was recorded: the offset is gone, also what open transactions say of it."""
+        """Apply a tombstone: remove the offset, also from open transactions."""
         values = self._values.get(group_id)
         if values is not None and values.pop(partition, None) is not None:
             del self._record_offsets[group_id, partition]
@@ -69,13 +69,13 @@ class Offsets:
     def put_transactional(
         self, producer_id: int, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int
     ) -> None:
-        """A commit was recorded in an open transaction."""
+        """Apply a commit that was recorded in an open transaction."""
         transaction = self._transactions.setdefault(producer_id, _Transaction())
         commit = _Commit(value=value, record_offset=record_offset)
         transaction.commits.setdefault(group_id, {})[partition] = commit
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """The transaction's marker was recorded. A commit outside it, later than its own, stays."""
+        """Apply a transaction's marker. Commits outside the transaction that were recorded later take precedence."""
         transaction = self._transactions.pop(producer_id, None)
         if transaction is None or not committed:
             return
@@ -85,17 +85,17 @@ class Offsets:
                     self.put(group_id, partition, commit.value, commit.record_offset)
 
     def has_pending_transactional_offsets(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction may still change the offset (KIP-447)."""
+        """Return whether an open transaction may still change the offset (KIP-447)."""
         return any(partition in open_.commits.get(group_id, ()) for open_ in self._transactions.values())
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether an open transaction has committed anything for the group."""
+        """Return whether an open transaction has committed offsets of the group."""
         return any(open_.commits.get(group_id) for open_ in self._transactions.values())
 
-    # -- what is to be forgotten ---------------------------------------------------------------------------------------
+    # -- deletion and expiry -------------------------------------------------------------------------------------------
 
     def of_topics(self, topics: Collection[str]) -> Iterator[tuple[str, TopicPartition]]:
-        """`(group id, partition)` of every offset in one of `topics`, which were deleted."""
+        """Yield `(group id, partition)` of every offset in one of `topics`."""
         for group_id, values in self._values.items():
             for partition in values:
                 if partition.topic in topics:
@@ -104,11 +104,10 @@ class Offsets:
     def expired(
         self, group_id: str, *, idle_since_ms: int, subscribed: Collection[str], now_ms: int, retention_ms: int
     ) -> list[TopicPartition]:
-        """The group's offsets that nobody needs any longer (KIP-211).
+        """Return the partitions whose offsets have expired (KIP-211).
 
-        Retention begins with the commit, or with `idle_since_ms`, when the last member left, if that was later: an
-        offset is kept that long after both. Offsets of `subscribed` topics are never too old. A commit of an old
-        client may have brought a time of its own.
+        Retention starts with the commit or at `idle_since_ms`, when the last member left, whichever is later. Offsets
+        of `subscribed` topics do not expire. Commits of old clients may carry an expiry time of their own.
         """
         expired = []
         for partition, value in self.of(group_id).items():

@@ -1,7 +1,7 @@
-"""From the records of a `__consumer_offsets` partition to its groups and offsets: what a new coordinator does first.
+"""Replay of a `__consumer_offsets` partition's records when its coordinator loads.
 
-Records are taken one by one; only the last one of each group is made into a group, at the end. Keys of later versions
-(KIP-848 and share groups) and values that can't be read are passed over and counted.
+Only the last record of each group is turned into a group, at the end. Keys of later versions (KIP-848 and share
+groups) and unreadable values are skipped and counted.
 """
 
 from odradek.groups.classic import ClassicGroup
@@ -24,18 +24,18 @@ NO_PRODUCER = -1
 
 
 class CoordinatorPlayback:
-    """The state that the records so far make."""
+    """The state after the records so far."""
 
     def __init__(self) -> None:
         self.offsets = Offsets()
         self.unreadable = 0
-        """Records that were passed over because they can't be read: a bug, or a newer release's."""
+        """Number of records skipped because they cannot be read: written by a newer release, or damaged."""
         self._groups: dict[str, GroupMetadataValue] = {}
 
     def record(
         self, key: bytes | None, value: bytes | None, record_offset: int, producer_id: int = NO_PRODUCER
     ) -> None:
-        """One record; `producer_id` if it is part of a transaction."""
+        """Replay a record; `producer_id` is set if it is part of a transaction."""
         try:
             known = UnknownKey(version=-1) if key is None else decode_key(key)
             if isinstance(known, GroupMetadataKey):
@@ -46,13 +46,13 @@ class CoordinatorPlayback:
             self.unreadable += 1
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """The marker of a transaction's end."""
+        """Replay a transaction marker."""
         self.offsets.end_transaction(producer_id, committed=committed)
 
     def finish(self, settings: GroupSettings, now_ms: int) -> dict[str, tuple[ClassicGroup, list[Effect]]]:
-        """Every group, and what must happen at once because it was loaded; `now_ms` is the machines' clock.
+        """Return every group and the effects of loading it; `now_ms` is the groups' monotonic clock.
 
-        A name that only offsets are kept under is a group without members, too.
+        A group id that only has offsets becomes a group without members.
         """
         groups = {
             group_id: ClassicGroup.load(group_id, metadata, settings, now_ms)

@@ -1,9 +1,9 @@
-"""GroupRebalance of a classic group: from "somebody changed" over a committed generation to a committed assignment.
+"""The rebalance of a classic group: join phase, committed generation, sync phase, committed assignment.
 
 ```
-begin ─▶ gather joins ─▶ append generation + 1 ─▶ answer joins ─▶ leader syncs: append assignment ─▶ answer syncs
-              ▲                  │                     │                          │                       │
-              └──────────────────┴─────────────────────┴──── somebody changed ────┴───────────────────────┘
+prepare ─▶ joins ─▶ append generation + 1 ─▶ answer joins ─▶ leader syncs: append assignment ─▶ answer syncs
+             ▲                │                     │                          │                      │
+             └────────────────┴─────────────────────┴───── members change ─────┴──────────────────────┘
 ```
 """
 
@@ -22,18 +22,19 @@ from odradek.model import ErrorCode
 
 
 class GroupRebalance(GroupCore):
-    """What happens between two generations."""
+    """A group's transition from one generation to the next."""
 
     _remaining_initial_delay_ms: int | None = None
-    """Of an empty group's first round: how much longer it may be delayed. None in every other round."""
+    """How much longer the first rebalance of an empty group may be delayed, in ms; None in other rebalances."""
     _new_member_added = False
-    """Whether a member came during the first round's current delay."""
+    """Whether a member joined during the current delay of the first rebalance."""
 
     _generation_is_superseded = False
-    """Whether the generation that is being committed is not to be told, but followed by another one."""
+    """Whether members changed since the generation was appended, so that another one follows without being
+    announced."""
 
     def _prepare_rebalance(self, reason: str, now_ms: int) -> None:
-        """Ask everybody to join again. Whoever waits for an assignment hears that there will be none."""
+        """Request all members to join again; waiting SyncGroup requests are answered with REBALANCE_IN_PROGRESS."""
         for member in self.members:
             if member.awaiting_sync is not None:
                 self._fail_sync(member, ErrorCode.rebalance_in_progress)
@@ -55,22 +56,22 @@ class GroupRebalance(GroupCore):
             self._maybe_complete_join_phase(now_ms)
 
     def _maybe_prepare_rebalance_or_complete_join(self, reason: str, now_ms: int) -> None:
-        """Somebody came, left or changed: a round begins, or the one under way may be complete now."""
+        """Start a rebalance after a change of members, or check whether the current join phase is complete now."""
         if self.state is State.STABLE or self.state in COMPLETING or (self.state is State.EMPTY and self.members):
             self._prepare_rebalance(reason, now_ms)
         elif self.state is State.COMMITTING_GENERATION:
-            # Everybody waited already, so the next record follows as soon as the one on its way is there or lost. Until
-            # then more may change: a crowd that joins at once costs two records, not one for each.
+            # All members were waiting already, so the next record follows as soon as this one is committed or has
+            # failed. More members may join until then: many joins at once cost two records, not one each.
             self._transition(Event.MEMBERS_CHANGED)
             self._generation_is_superseded = True
         else:
             self._maybe_complete_join_phase(now_ms)
 
     def _maybe_complete_join_phase(self, now_ms: int) -> None:
-        """End the gathering if nobody is missing; but a first round has its delay, as long as anyone is in it.
+        """Complete the join phase if all members have joined and no initial delay is running.
 
-        Pending members alone hold it up for `PENDING_MEMBERS_TIMEOUT_MS`, however many ids are given out meanwhile.
-        No id holds up two rounds.
+        Pending members alone delay it by `PENDING_MEMBERS_TIMEOUT_MS`, however many ids are handed out meanwhile. No
+        id delays two rebalances.
         """
         if self.state is not State.PREPARING_REBALANCE or self._generation_is_superseded:
             return
@@ -84,14 +85,14 @@ class GroupRebalance(GroupCore):
             self._deadlines.set(PENDING_MEMBERS_DEADLINE, now_ms + PENDING_MEMBERS_TIMEOUT_MS)
 
     def _expire_pending_members(self, now_ms: int) -> None:
-        """Go on without the pending members. They may still join with their ids, which starts another round."""
+        """Continue without the pending members; if one joins later, that starts another rebalance."""
         overdue = tuple(member_id for member_id, is_awaited in self._pending_members.items() if is_awaited)
         self._effects.append(PendingMembersOverdue(member_ids=overdue))
         self._pending_members = dict.fromkeys(self._pending_members, False)
         self._complete_join_phase(now_ms)
 
     def _expire_join(self, now_ms: int) -> None:
-        """The delay of a first round, or the rebalance timeout of any other, is over."""
+        """Handle the end of the initial delay or of the rebalance timeout."""
         if self.state is not State.PREPARING_REBALANCE:
             return
         if self._new_member_added and self._remaining_initial_delay_ms:
@@ -103,9 +104,9 @@ class GroupRebalance(GroupCore):
             self._complete_join_phase(now_ms)
 
     def _complete_join_phase(self, now_ms: int) -> None:
-        """Let go who did not join, and append the next generation.
+        """Remove the members that did not join and append the next generation.
 
-        Static members keep their place. If only such ones are left and none joined, everything waits on.
+        Static members stay. If only static members are left and none has joined, the join phase is extended.
         """
         self._deadlines.clear(JOIN_DEADLINE)
         self._deadlines.clear(PENDING_MEMBERS_DEADLINE)
@@ -131,7 +132,7 @@ class GroupRebalance(GroupCore):
             self._append(pending, None)
 
     def _generation_committed(self, pending: PendingAppend, now_ms: int) -> None:
-        """Answer every parked join, and expect a sync of each."""
+        """Answer all waiting joins and set the deadline for their syncs."""
         if self._generation_is_superseded:
             self._replace_superseded_generation(now_ms)
             return
@@ -151,7 +152,7 @@ class GroupRebalance(GroupCore):
         self._deadlines.set(SYNC_DEADLINE, now_ms + self.members.rebalance_timeout_ms)
 
     def _generation_failed(self, pending: PendingAppend, error: ErrorCode, now_ms: int) -> None:
-        """Tell every parked join to try again; the number that failed is never used again."""
+        """Fail all waiting joins; the failed generation number is never used again."""
         if self._generation_is_superseded:
             self._replace_superseded_generation(now_ms)
             return
@@ -175,7 +176,7 @@ class GroupRebalance(GroupCore):
         self._complete_join_phase(now_ms)
 
     def _complete_rebalance(self, pending: PendingAppend, now_ms: int) -> None:
-        """Answer every parked sync."""
+        """Answer all waiting syncs with the committed assignment."""
         if self.state is not State.COMMITTING_ASSIGNMENT or pending.generation != self.generation:
             return
         self._transition(Event.ASSIGNMENT_COMMITTED)
@@ -187,7 +188,7 @@ class GroupRebalance(GroupCore):
                 self._reschedule_heartbeat(member, now_ms)
 
     def _assignment_failed(self, pending: PendingAppend, error: ErrorCode, now_ms: int) -> None:
-        """Tell every parked sync to try again, which means to join again."""
+        """Fail all waiting syncs and start another rebalance."""
         if self.state is not State.COMMITTING_ASSIGNMENT or pending.generation != self.generation:
             return
         for member in self.members:
@@ -197,16 +198,18 @@ class GroupRebalance(GroupCore):
         self._prepare_rebalance(f"the assignment was not committed: {error.name.upper()}", now_ms)
 
     def _expire_pending_syncs(self, now_ms: int) -> None:
-        """Let go who joined, but did not ask for an assignment within the rebalance timeout."""
+        """Remove the members that joined but sent no SyncGroup within the rebalance timeout."""
         silent = sorted(self._pending_syncs)
         for member_id in silent:
             self._remove_member(member_id)
         if silent:
-            self._maybe_prepare_rebalance_or_complete_join(f"no sync of {', '.join(silent)}", now_ms)
+            self._maybe_prepare_rebalance_or_complete_join(f"no SyncGroup from {', '.join(silent)}", now_ms)
 
     def _expire_member(self, member: Member, now_ms: int) -> None:
-        """Let go who was silent for its session timeout, or who waited for its very first answer too long."""
+        """Remove a member whose session expired, or whose first join waited too long."""
         self._fail_join(member, ErrorCode.unknown_member_id, "")
         self._fail_sync(member, ErrorCode.unknown_member_id)
         self._remove_member(member.member_id)
-        self._maybe_prepare_rebalance_or_complete_join(f"{member.member_id} was silent for its session timeout", now_ms)
+        self._maybe_prepare_rebalance_or_complete_join(
+            f"{member.member_id} sent no heartbeat within its session timeout", now_ms
+        )

@@ -1,7 +1,7 @@
-"""The states of a classic group, and the one table of what leads from one to another.
+"""The states of a classic group and the table of its transitions.
 
-Kafka shows five states; here two more stand where a record is on its way to being committed. To a client a group that
-is committing its generation still prepares the rebalance, and one that is committing an assignment still completes it.
+Kafka has five states. Two more cover the time until a record is committed; clients see them as PreparingRebalance
+(while the generation is committed) and CompletingRebalance (while the assignment is committed).
 """
 
 from enum import Enum, auto
@@ -21,7 +21,7 @@ class State(Enum):
 
     @property
     def shown(self) -> str:
-        """Kafka's name of the state, as ListGroups and DescribeGroups return it."""
+        """Return Kafka's name of the state, as in ListGroups and DescribeGroups."""
         return _SHOWN[self]
 
 
@@ -37,15 +37,15 @@ _SHOWN: Final[dict[State, str]] = {
 
 
 class Event(Enum):
-    """What moves a group on."""
+    """An event that changes a group's state."""
 
     FIRST_MEMBER_JOINED = "the first member joins"
-    JOIN_PHASE_COMPLETE = "everybody joined, or time is up"
+    JOIN_PHASE_COMPLETE = "all members joined, or the timeout expired"
     LAST_MEMBER_LEFT = "the last member left"
     GENERATION_COMMITTED = "the record with the new generation is committed"
     LEADER_SYNCED = "the leader sent the assignment"
     ASSIGNMENT_COMMITTED = "the record with the assignment is committed"
-    MEMBERS_CHANGED = "a member came, left or wants something else"
+    MEMBERS_CHANGED = "members joined, left or changed"
     UNLOADED = "this broker no longer coordinates the group"
 
 
@@ -78,6 +78,6 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
 }
 
 PREPARING: Final = frozenset({State.PREPARING_REBALANCE, State.COMMITTING_GENERATION})
-"""Joins are parked until a generation is committed."""
+"""States in which joins wait for the next generation."""
 COMPLETING: Final = frozenset({State.COMPLETING_REBALANCE, State.COMMITTING_ASSIGNMENT})
-"""Syncs are parked until an assignment is committed."""
+"""States in which syncs wait for the assignment."""

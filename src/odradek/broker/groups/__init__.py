@@ -1,5 +1,6 @@
-"""The coordinator of the groups whose partitions of `__consumer_offsets` this broker leads (SPEC 6).
+"""The group coordinator of the `__consumer_offsets` partitions that this broker leads (SPEC 6).
 
-`group_coordinator` finds the shard of a request's group. A `group_shard` has the groups of one partition: machines of
-`odradek.groups`, and the futures and timers that these lack. What they want recorded goes through `group_log`.
+`group_coordinator` maps a request's group to its shard. A `group_coordinator_shard` holds the groups of one partition:
+the state machines of `odradek.groups`, their timers and the futures of waiting requests. `group_log` reads and appends
+records.
 """

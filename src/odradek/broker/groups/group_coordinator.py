@@ -1,7 +1,7 @@
-"""Which groups this broker coordinates, and the way to them (SPEC 6).
+"""The groups that this broker coordinates (SPEC 6).
 
-A group lives in the partition of `__consumer_offsets` that its name hashes to; whoever leads that partition coordinates
-the group. Shards come and go with leadership; everything else asks a shard, or says why there is none to ask.
+A group belongs to the partition of `__consumer_offsets` that its id hashes to; the leader of the partition is its
+coordinator. Shards are created and unloaded as leadership changes; the handlers look them up here.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MINUTE_MS: Final = 60_000
 _INITIAL_RELOAD_BACKOFF_S: Final = 1.0
 _MAX_RELOAD_BACKOFF_S: Final = 60.0
-"""How long a partition whose groups could not be loaded is left alone, at first and at last."""
+"""Backoff between attempts to load a partition's groups, first and longest."""
 _DEFAULT_REPLICATION_FACTOR: Final = 3
-"""Of the cluster's own topics, as in Kafka."""
+"""Replication factor of Kafka's internal topics."""
 _log = logging.getLogger("odradek.groups")
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that a group lives in: Java's `abs(group_id.hashCode()) % count`."""
+    """Return the group's partition of `__consumer_offsets`: Java's `abs(group_id.hashCode()) % count`."""
     utf16 = group_id.encode("utf-16-be", "surrogatepass")
     code = 0
     for high, low in zip(utf16[::2], utf16[1::2], strict=True):
@@ -43,7 +43,7 @@ def partition_for(group_id: str, partition_count: int) -> int:
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:
-    """`__consumer_offsets` as it is created when somebody first looks for a coordinator."""
+    """Return `__consumer_offsets` as it is created with the first FindCoordinator."""
     return NewTopic(
         name=OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
@@ -57,7 +57,7 @@ def offsets_topic(config: BrokerConfig) -> NewTopic:
 
 
 class GroupCoordinator:
-    """One broker's shards."""
+    """The shards of one broker."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -70,22 +70,22 @@ class GroupCoordinator:
         self._loads: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    # -- what the broker says ------------------------------------------------------------------------------------------
+    # -- start, stop, leaders ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the groups of every partition that this broker leads or will lead, and do not wait for it."""
+        """Start loading the groups of every partition that this broker leads, now and in future, without waiting."""
         self._image = self._broker.image
         self._broker.partitions.on_leadership(self._on_leadership_change)
         self._schedule_cleanup()
 
     async def stop(self) -> None:
-        """Answer everybody who waits with NOT_COORDINATOR, and hold no timer any longer."""
+        """Unload all shards, answering waiting requests with NOT_COORDINATOR, and stop the timer."""
         self._stop_timers()
         for number in tuple(self._shards):
             self._on_resignation(number)
 
     def kill(self) -> None:
-        """Do nothing more, as a process that was killed: nobody is answered."""
+        """Drop everything without answering, as if the process were killed."""
         self._stop_timers()
         for load in self._loads.values():
             load.cancel()
@@ -128,7 +128,7 @@ class GroupCoordinator:
         name = shard.log.partition.topic_partition
         delay_s = _INITIAL_RELOAD_BACKOFF_S
         while not await self._try_load(shard, delay_s):
-            # Better no coordinator than one that has forgotten half of what it promised.
+            # A shard with only some of its groups would break promises, so this broker does not act as coordinator.
             del self._shards[number]
             shard.unload()
             await asyncio.sleep(delay_s)
@@ -137,15 +137,15 @@ class GroupCoordinator:
         del self._loads[number]
         self._check_assignments(shard)
         if shard.groups:
-            _log.info("%s: %d groups with %d offsets loaded", name, len(shard.groups), len(shard.offsets))
+            _log.info("Finished loading %d groups with %d offsets from %s", len(shard.groups), len(shard.offsets), name)
 
     async def _try_load(self, shard: GroupCoordinatorShard, delay_s: float) -> bool:
-        """Load a shard, or say that it went wrong, and when the next attempt is due."""
+        """Try to load a shard; log a failure together with the delay until the next attempt."""
         try:
             await shard.load()
         except Exception as error:
             _log.error(
-                "%s: its groups can't be loaded: %s; nobody coordinates them; trying again in %.0f s",
+                "Failed to load the groups of %s: %s; they have no coordinator, the next attempt is in %.0f s",
                 shard.log.partition.topic_partition, error, delay_s,
                 exc_info=None if isinstance(error, OdradekError) else error,
             )  # fmt: skip
@@ -153,11 +153,11 @@ class GroupCoordinator:
         return True
 
     def _check_assignments(self, shard: GroupCoordinatorShard) -> None:
-        """Start a round where topics or partitions changed while nobody coordinated (SPEC 6, failover phase 1)."""
+        """Rebalance groups whose topics changed while they had no coordinator (SPEC 6, failover phase 1)."""
         counts = {name: len(topic.partitions) for name, topic in self._broker.image.topics.items()}
         for group in list(shard.groups.values()):
             if group.state is State.STABLE and not group.assignment_matches(counts):
-                reason = "its assignment is not that of the topics as they are now"
+                reason = "topics or partitions changed while the group had no coordinator"
                 shard.apply_effects(group, group.prepare_rebalance(reason, shard.now_ms))
 
     def _schedule_cleanup(self) -> None:
@@ -171,7 +171,7 @@ class GroupCoordinator:
             shard.cleanup_group_metadata(self._broker.config.offsets_retention_minutes * _MINUTE_MS)
 
     def _on_new_metadata_image(self) -> None:
-        """Forget the offsets of topics that were deleted, also if another topic has the name since."""
+        """Remove the offsets of deleted topics, also if a topic of the same name was created since."""
         old, new = self._image, self._broker.image
         if new is old:
             return
@@ -188,12 +188,13 @@ class GroupCoordinator:
     def _ready(self) -> list[GroupCoordinatorShard]:
         return [shard for shard in self._shards.values() if not shard.is_loading]
 
-    # -- the way to a group --------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def shard_of(self, group_id: str) -> GroupCoordinatorShard:
-        """The shard that a group lives in.
+        """Return the shard of a group.
 
-        Raises `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS while it loads, NOT_COORDINATOR if another broker has it.
+        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while it loads, NOT_COORDINATOR if another broker is
+        coordinator.
         """
         self._on_new_metadata_image()
         shard = self._shards.get(partition_for(group_id, self._partition_count))
@@ -204,25 +205,25 @@ class GroupCoordinator:
         return shard
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether a member of that size may come: all together take no more than `queued.max.request.bytes`."""
+        """Return whether a member of that size fits into `queued.max.request.bytes`, together with all others."""
         limit_bytes = self._broker.config.queued_max_request_bytes
         return limit_bytes < 0 or size_bytes + sum(shard.size_bytes for shard in self._shards.values()) <= limit_bytes
 
     @property
     def loaded_shards(self) -> list[GroupCoordinatorShard]:
-        """Every shard that is loaded by now."""
+        """Return the shards that are loaded by now."""
         return self._ready()
 
     def shards(self) -> Iterable[GroupCoordinatorShard]:
-        """Every shard that is loaded. Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS if one is not."""
+        """Return all shards. Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while one loads."""
         if any(shard.is_loading for shard in self._shards.values()):
             raise KafkaError(ErrorCode.coordinator_load_in_progress)
         return self._shards.values()
 
     async def find_coordinator(self, group_id: str) -> BrokerImage:
-        """The broker that coordinates a group; `__consumer_offsets` is created when this is first asked.
+        """Return the coordinator of a group, after creating `__consumer_offsets` if it does not exist.
 
-        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while nobody leads the group's partition.
+        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while the group's partition has no leader.
         """
         if OFFSETS_TOPIC not in self._broker.image.topics:
             await self._create_topic()
@@ -231,7 +232,8 @@ class GroupCoordinator:
         leader = None if partition is None else image.brokers.get(partition.leader)
         if leader is None:
             raise KafkaError(
-                ErrorCode.coordinator_not_available, f"nobody leads the partition of {OFFSETS_TOPIC} for {group_id!r}"
+                ErrorCode.coordinator_not_available,
+                f"the partition of {OFFSETS_TOPIC} for {group_id!r} has no leader",
             )
         return leader
 
@@ -241,13 +243,13 @@ class GroupCoordinator:
         return self._broker.config.offsets_topic_num_partitions if topic is None else max(len(topic.partitions), 1)
 
     async def _create_topic(self) -> None:
-        """Create `__consumer_offsets`, which waits until as many brokers have registered as it shall have replicas."""
+        """Create `__consumer_offsets`; wait until as many brokers are registered as it needs for its replicas."""
         topic = offsets_topic(self._broker.config)
         alive = len(self._broker.image.brokers)
         if topic.replication_factor < min(alive, _DEFAULT_REPLICATION_FACTOR):
             _log.warning(
-                "%s is created with %d replicas, although %d brokers are there: groups stop when a broker does. "
-                "offsets.topic.replication.factor says how many",
+                "Creating %s with %d replicas although %d brokers are registered: groups are unavailable while a "
+                "broker is down; set offsets.topic.replication.factor to 3",
                 OFFSETS_TOPIC, topic.replication_factor, alive,
             )  # fmt: skip
         try:

@@ -1,7 +1,7 @@
-"""The groups of one `__consumer_offsets` partition that this broker leads: machines inside, futures and timers outside.
+"""The groups of one `__consumer_offsets` partition that this broker leads.
 
-Decide first, act after: a machine says what must happen, `perform` does it. What waits for a record is answered by
-`GroupLog`; one timer per group wakes its machine.
+The state machines decide and return effects; `apply_effects` performs them. `GroupLog` reports when records are
+committed; one timer per group calls `ClassicGroup.expire`.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ from odradek.protocol.group_records import (
 from odradek.runtime import Clock
 
 _MAX_LOGGED_MEMBERS: Final = 10
-"""Members that a line of the log names."""
+"""Limit of member ids in a log line."""
 _log = logging.getLogger("odradek.groups")
 
 
 class GroupCoordinatorShard:
-    """Groups, offsets, and what wakes them."""
+    """Groups, offsets and timers of one partition."""
 
     def __init__(self, log: GroupLog, settings: GroupSettings, clock: Clock) -> None:
         self.is_loading = True
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
         self.size_bytes = 0
-        """About what the members of all groups take in memory."""
+        """About how many bytes of memory the members of all groups take."""
         self.log = log
         self._settings = settings
         self._clock = clock
@@ -56,14 +56,14 @@ class GroupCoordinatorShard:
 
     @property
     def now_ms(self) -> int:
-        """The machines' clock: it only goes forward."""
+        """Return the groups' clock, in monotonic ms."""
         return int(self._clock.monotonic() * 1000)
 
     async def load(self) -> None:
-        """Replay the log; when this returns, the groups are as the last coordinator recorded them."""
+        """Replay the log, so that groups and offsets are as the last coordinator recorded them."""
         replay = await self.log.replay()
         if replay.unreadable:
-            _log.warning("%s: %d records can't be read", self.log.partition.topic_partition, replay.unreadable)
+            _log.warning("Skipped %d unreadable records of %s", replay.unreadable, self.log.partition.topic_partition)
         loaded = replay.finish(self._settings, self.now_ms)
         self.offsets = replay.offsets
         self.groups = {group_id: group for group_id, (group, _) in loaded.items()}
@@ -72,7 +72,7 @@ class GroupCoordinatorShard:
             self.apply_effects(group, effects)
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
-        """Answer everybody who waits, and stop every timer."""
+        """Answer all waiting requests with `error` and stop all timers."""
         for group in list(self.groups.values()):
             self.apply_effects(group, group.unload(error))
         self.log.close(error)
@@ -82,30 +82,30 @@ class GroupCoordinatorShard:
         self.groups.clear()
 
     def kill(self) -> None:
-        """Stop every timer, and say nothing to anybody."""
+        """Stop all timers without answering requests."""
         self.log.kill()
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self.groups.clear()
 
-    # -- machines ------------------------------------------------------------------------------------------------------
+    # -- groups --------------------------------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> ClassicGroup:
-        """The group, made if there is none; if nothing comes of it, `perform` lets it go again."""
+        """Return the group, created if it does not exist; `apply_effects` drops it again if it stays unused."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, self._settings)
         return group
 
     def apply_effects(self, group: ClassicGroup, effects: Sequence[Effect]) -> None:
-        """Do what a machine says."""
+        """Append records, complete futures and log, as the effects say; then drop the group or set its timer."""
         for effect in effects:
             if isinstance(effect, Append):
                 self._append_group_metadata(group, effect)
             elif isinstance(effect, RebalanceStarted):
-                told = _printable(f"{group.group_id}: round after generation {effect.generation}: {effect.reason}")
-                _log.info("group %s", told)
+                text = _printable(f"{group.group_id} with generation {effect.generation}: {effect.reason}")
+                _log.info("Preparing to rebalance group %s", text)
             elif isinstance(effect, PendingMembersOverdue):
                 _log_pending_members_overdue(group.group_id, effect.member_ids)
             elif isinstance(effect, PendingMemberExpired):
@@ -141,17 +141,17 @@ class GroupCoordinatorShard:
             self.apply_effects(group, group.committed(append_id, self.now_ms))
         else:
             name = _printable(group.group_id)
-            _log.warning("group %s: its record is not committed: %s", name, error.name.upper())
+            _log.warning("Failed to commit the record of group %s: %s", name, error.name.upper())
             self.apply_effects(group, group.failed(append_id, error, self.now_ms))
 
     def _schedule_timer(self, group: ClassicGroup) -> None:
-        """See that the machine is woken at its next deadline, or before: it then finds nothing to do."""
+        """Set the timer to the group's next deadline; a timer that is set earlier is kept."""
         deadline_ms = group.next_deadline_ms
         armed = self._timers.get(group.group_id)
         if deadline_ms is None or (armed is not None and armed[0] <= deadline_ms):
             return
         self._cancel_timer(group.group_id)
-        # A millisecond at least, so that rounding never makes a machine wait for a moment that does not come.
+        # At least 1 ms, so that rounding cannot wake the group before its deadline again and again.
         delay_ms = max(deadline_ms - self.now_ms, 1)
         self._timers[group.group_id] = deadline_ms, self._loop.call_later(delay_ms / 1000, self._on_timer, group)
 
@@ -167,7 +167,7 @@ class GroupCoordinatorShard:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def commit(self, group_id: str, values: Mapping[TopicPartition, OffsetCommitValue]) -> "asyncio.Future[ErrorCode]":
-        """Record offsets; they count when they are committed. A group that nobody is in comes to be by it."""
+        """Append offsets, which are valid once committed. A commit of an unknown group creates the group."""
         future: asyncio.Future[ErrorCode] = self._loop.create_future()
         records: list[GroupRecord] = [
             (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=number)), encode_value(value))
@@ -183,13 +183,13 @@ class GroupCoordinatorShard:
         return future
 
     def writes_completed(self) -> "asyncio.Future[None]":
-        """Done when everything that is being written now is answered (KIP-447: offsets that are stable)."""
+        """Return a future that completes when all current writes are answered (KIP-447: stable offsets)."""
         future: asyncio.Future[None] = self._loop.create_future()
         self.log.when_writes_complete(partial(complete_future, future, None))
         return future
 
     def on_topics_deleted(self, topics: frozenset[str]) -> None:
-        """Forget the offsets of deleted topics, at once: a topic of the same name begins at its beginning."""
+        """Remove the offsets of deleted topics at once: a new topic of the same name starts without offsets."""
         by_group: dict[str, list[TopicPartition]] = {}
         for group_id, partition in self.offsets.of_topics(topics):
             by_group.setdefault(group_id, []).append(partition)
@@ -199,7 +199,7 @@ class GroupCoordinatorShard:
             self._write_tombstones(group_id, partitions, also_group=False)
 
     def cleanup_group_metadata(self, retention_ms: int) -> None:
-        """Forget offsets that nobody needed for so long, and groups that have neither offsets nor members then."""
+        """Remove expired offsets, and groups that then have neither offsets nor members."""
         now_ms = self._clock.now_ms()
         for group_id, group in list(self.groups.items()):
             condition = group.offset_expiration_condition
@@ -218,12 +218,12 @@ class GroupCoordinatorShard:
             if expired or over:
                 self._write_tombstones(group_id, expired, also_group=over)
 
-    # -- what is to be deleted -----------------------------------------------------------------------------------------
+    # -- deletion ------------------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str) -> "asyncio.Future[ErrorCode]":
-        """Delete a group that nobody is in, and its offsets, also those that are being written now (KIP-229).
+        """Delete an empty group and its offsets, including those being written now (KIP-229).
 
-        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or what became of the record.
+        The result is GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or the result of the append.
         """
         future: asyncio.Future[ErrorCode] = self._loop.create_future()
         self.log.when_writes_complete(partial(self._delete, group_id, future))
@@ -238,14 +238,14 @@ class GroupCoordinatorShard:
         elif group.state is not State.EMPTY:
             complete_future(future, ErrorCode.non_empty_group)
         elif not group.is_empty:
-            # The last one is just leaving; the record of it comes first.
+            # The last member is leaving; its record must be written first.
             self._loop.call_soon(self.log.when_writes_complete, partial(self._delete, group_id, future))
         else:
             offsets = list(self.offsets.of(group_id))
             self._write_tombstones(group_id, offsets, also_group=True, done=partial(complete_future, future))
 
     def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> "asyncio.Future[ErrorCode]":
-        """Delete a group's offsets of these partitions; whether nobody needs them, the caller knows (KIP-496)."""
+        """Delete a group's offsets of these partitions; the caller has checked that they may be deleted (KIP-496)."""
         future: asyncio.Future[ErrorCode] = self._loop.create_future()
         present = [partition for partition in self.offsets.of(group_id) if partition in partitions]
         if present:
@@ -262,9 +262,9 @@ class GroupCoordinatorShard:
         also_group: bool,
         done: Callable[[ErrorCode], None] = lambda _: None,
     ) -> None:
-        """Write tombstones. A group that goes is gone at once: whoever joins meanwhile founds a new one.
+        """Append tombstones. A deleted group is removed at once: a member that joins meanwhile creates a new one.
 
-        `done` is called with what became of them, not at once.
+        `done` is called later with the result.
         """
         records: list[GroupRecord] = [
             (encode_key(OffsetCommitKey(group=group_id, topic=topic, partition=number)), None)
@@ -283,13 +283,13 @@ class GroupCoordinatorShard:
 
         def answered(error: ErrorCode) -> None:
             if error is not ErrorCode.none:
-                _log.warning("group %s: nothing is forgotten: %s", _printable(group_id), error.name.upper())
+                _log.warning("Failed to delete offsets of group %s: %s", _printable(group_id), error.name.upper())
                 if also_group:
                     self.groups.setdefault(group_id, group)
                 done(error)
                 return
-            name, also = _printable(group_id), ", and it is" * also_group
-            _log.info("group %s: %d offsets are forgotten%s", name, len(partitions), also)
+            name, also = _printable(group_id), " and the group" * also_group
+            _log.info("Deleted %d offsets%s: group %s", len(partitions), also, name)
             if not also_group:
                 self.apply_effects(group, ())
             done(error)
@@ -299,18 +299,18 @@ class GroupCoordinatorShard:
 
 def _log_pending_members_overdue(group_id: str, member_ids: Sequence[str]) -> None:
     _log.info(
-        "group %s: the round goes on without %d pending members, which did not join with their ids: %s",
+        "Group %s: the rebalance continues without %d pending members, which did not join with their ids: %s",
         _printable(group_id), len(member_ids), _printable(", ".join(member_ids[:_MAX_LOGGED_MEMBERS])),
     )  # fmt: skip
 
 
 def _printable(text: str) -> str:
-    """What clients wrote, fit for one line of a log."""
+    """Replace unprintable characters of a client's text for the log."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])
 
 
 def complete_future(future: object, result: object) -> None:
-    """Complete a future that somebody may have given up already."""
+    """Complete a future unless it is done or cancelled."""
     assert isinstance(future, asyncio.Future)
     if not future.done():
         future.set_result(result)

@@ -1,7 +1,7 @@
-"""Group records on their way into a `__consumer_offsets` partition, and out of it again.
+"""Appends group records to a `__consumer_offsets` partition and replays them.
 
-A write has two ends: when its records are committed, which is when state may change, and when whoever waits is
-answered, which is then or after `offsets.commit.timeout.ms`, whichever comes first.
+The state changes when a write's records are committed. The request is answered then, or with an error after
+`offsets.commit.timeout.ms`.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from odradek.protocol.records import decode_records, encode_batch
 from odradek.runtime import Clock
 
 GroupRecord = tuple[bytes, bytes | None]
-"""Key and value; None for the value is a tombstone."""
+"""Key and value; a value of None is a tombstone."""
 READ_BYTES: Final = 1 << 20
-"""How much of a log is replayed in one turn of the event loop."""
+"""Bytes replayed per turn of the event loop."""
 
 _RESPONSE_ERRORS: Final = {
     ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
@@ -32,11 +32,11 @@ _RESPONSE_ERRORS: Final = {
     ErrorCode.message_too_large: ErrorCode.unknown_server_error,
     ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
 }
-"""What a group's member is told when an append went wrong: where to look again, or that nothing helps."""
+"""Append error → error of the response, which tells the client whether to look for another coordinator."""
 
 
 class GroupLog:
-    """One partition's log as a coordinator uses it."""
+    """The log of one partition, for its coordinator."""
 
     def __init__(self, partition: Partition, clock: Clock, commit_timeout_ms: int) -> None:
         self.partition = partition
@@ -53,8 +53,8 @@ class GroupLog:
     ) -> None:
         """Append `records` as one batch.
 
-        `committed` is called with the offset of the first one when all are committed, however late that is;
-        `answered` once, after it, or with what went wrong. Neither is called at once.
+        `committed` is called with the first record's offset once all are committed, however late. `answered` is called
+        once, after `committed` or with an error. Neither is called before `write` returns.
         """
         loop = asyncio.get_running_loop()
         now_ms = self._clock.now_ms()
@@ -73,31 +73,31 @@ class GroupLog:
         self.partition.when_acknowledged(info, acks=ACKS_ALL, waiter=write.acknowledged)
 
     def when_writes_complete(self, settled: Callable[[], None]) -> None:
-        """Call `settled` when what is being written now is answered; at once if nothing is."""
+        """Call `settled` when all current writes are answered; at once if there are none."""
         if not self._pending_writes:
             settled()
         else:
             next(reversed(self._pending_writes)).when_complete.append(settled)
 
     def close(self, error: ErrorCode) -> None:
-        """Answer what is being written: this broker leads the partition no longer, or stops."""
+        """Answer all current writes with `error`: this broker no longer leads the partition, or stops."""
         for write in tuple(self._pending_writes):
             write.answer(error)
 
     def kill(self) -> None:
-        """Answer nobody, ever."""
+        """Drop all current writes without answering."""
         for write in self._pending_writes:
             if write.timer is not None:
                 write.timer.cancel()
         self._pending_writes.clear()
 
     async def replay(self) -> CoordinatorPlayback:
-        """Read everything that is there, a piece per turn, and return when it is committed.
+        """Read the log to its end, a piece per turn, and return when that end is committed.
 
-        To the end of the log, and not to the high watermark: a new leader knows that one late, and what is behind it
-        in its log will be committed, unless this broker dies first. Whoever asks meanwhile had better wait, so that he
-        is told nothing that is forgotten then; but where there are too few replicas to commit anything, he hears
-        after `offsets.commit.timeout.ms` what there is. Raises `KafkaError` when this broker leads no longer.
+        The high watermark is not enough: a new leader learns it late, and records after it will be committed unless
+        this broker dies first. Clients wait meanwhile, so that no answer is lost in a failover; if too few replicas
+        are in sync, they get the replayed state after `offsets.commit.timeout.ms`. Raises `KafkaError` if this broker
+        no longer leads.
         """
         log = self.partition.log
         replay = CoordinatorPlayback()
@@ -120,7 +120,7 @@ class GroupLog:
         return replay
 
     async def _wait_until(self, offset: int, acks: int) -> None:
-        """Return when everything before `offset` is written, or committed; or will not be for now."""
+        """Return when all records before `offset` are written or committed, or cannot be for now."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def reached(error: KafkaError | None) -> None:
@@ -135,12 +135,11 @@ class GroupLog:
         await future
 
     def remove(self, write: "_Write") -> None:
-        """It is answered."""
         self._pending_writes.pop(write, None)
 
 
 class _Write:
-    """One batch on its way."""
+    """A batch being written."""
 
     __slots__ = ("_answered", "_committed", "_log", "first_offset", "timer", "when_complete")
 

@@ -1,14 +1,14 @@
-"""Whether this broker may act on what the tree gave it: its registration, its partitions, the controller's work.
+"""The fence of a broker: it may act on its registration, partitions and controller epoch only while its session lives.
 
 ```
              a session's end is near, or it is lost            the image is of a living session
    open ────────────────────────────────────────────► closed ─────────────────────────────────► open
 ```
-A broker that is out of touch with the tree is taken for dead when its session's time is up, and hears nothing of it. So
-it goes by its own clock: what the session surely lives until is a comparison away. Timers and sockets are not enough,
-since a process that was stopped finds its clients' requests before its timers when it goes on: whoever acknowledges
-asks `check` first, once per turn of the event loop. (Kafka with ZooKeeper had no such thing: a broker that was cut off
-went on to acknowledge, with acks=1, what the next leader did not have.)
+A broker without a connection to the tree is considered dead when its session times out, and is not notified. So it
+uses its own clock: the store knows until when the session certainly lives. Timers and sockets are not enough, because
+a process that was stopped handles requests before timers when it continues; so acknowledgements need a `check` first,
+once per turn of the event loop. (Kafka with ZooKeeper had no fence: a broker that was cut off went on to acknowledge,
+with acks=1, records that the next leader did not have.)
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from odradek.metadata.store import Store
 from odradek.runtime import Clock
 
 _LOOK_AGAIN_S: Final = 0.1
-"""How often a closed fence looks whether the session is alive again."""
+"""The interval at which a closed fence checks whether the session is alive again."""
 _SHORTEST_S: Final = 0.001
-"""Event loops count in milliseconds: a timer that is a little early looks again."""
+"""Event loops count in milliseconds: a timer that fires a little early starts another one."""
 _log = logging.getLogger("odradek.broker")
 
 
 class Fence:
-    """One broker's. Closed at first; `is_alive` and `open_for` are for whoever keeps the image up to date."""
+    """One broker's fence, closed at first; the metadata loop calls `is_alive` and `open_for`."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.closures = 0
-        """How often it was closed."""
+        """How often the fence was closed."""
         self._store = store
         self._clock = clock
         self._session = 0
@@ -55,12 +55,12 @@ class Fence:
             self._on_opened.append(opened)
 
     def start(self, *, wake: Callable[[], None]) -> None:
-        """Look at the clock from now on; `wake` has the image read anew when the session is alive again."""
+        """Start the timers; `wake` makes the metadata loop read the tree when the session is alive again."""
         self._wake = wake
         self._look()
 
     def stop(self) -> None:
-        """Look no more, and stay closed if it is closed."""
+        """Stop the timers; a closed fence stays closed."""
         self._wake, self._has_stopped = None, True
         if self._timer is not None:
             self._timer.cancel()
@@ -68,12 +68,12 @@ class Fence:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this broker leads nothing for now."""
+        """Whether this broker is fenced, and so leads nothing."""
         return self._is_closed
 
     def check(self) -> bool:
-        """Whether the broker may act at this moment; the fence closes if not."""
-        # What was sure of the session once stays so: most of the time the store need not be asked.
+        """Return whether the broker may act at this moment; the fence closes if not."""
+        # A session's certain lifetime never shrinks, so most calls need not ask the store.
         return self._clock.monotonic() < self._sure_until or self._ask()
 
     def _ask(self) -> bool:
@@ -86,7 +86,7 @@ class Fence:
         return False
 
     def close(self) -> None:
-        """Act no more until the fence is opened again."""
+        """Close the fence until `open_for` opens it."""
         if self._is_closed:
             return
         self._is_closed, self._has_notified, self._sure_until = True, False, -math.inf
@@ -97,13 +97,13 @@ class Fence:
         self._look_in(_LOOK_AGAIN_S)
 
     def is_alive(self, session: int) -> bool:
-        """Whether the store has this session still, and it surely lives."""
+        """Return whether this is the store's session, and certainly lives."""
         return session == self._store.session_id and self._clock.monotonic() < self._store.alive_until
 
     def open_for(self, session: int, *, was_alive: bool) -> None:
-        """Say that the broker is registered by `session`, and has read its image; it opens if that session is alive.
+        """Open the fence if `session`, which the broker is registered by and has read its image in, is alive.
 
-        `was_alive`: also before the image was read. If not, it is to be read again.
+        `was_alive` is whether the session was alive before the image was read; if not, the image is read again.
         """
         if not self._is_closed or self._has_stopped:
             return
@@ -120,7 +120,7 @@ class Fence:
         self._look_in(self._store.alive_until - self._clock.monotonic())
 
     def notify_again(self) -> None:
-        """Say that whoever was told that a session is alive has found it late; it is told when it is alive again."""
+        """Have `wake` called again when a session is alive: the last call came too late."""
         self._has_notified = False
 
     async def pause(self, seconds: float) -> None:
@@ -131,7 +131,7 @@ class Fence:
         self._alive_again.clear()
 
     def _look(self) -> None:
-        """Close in time, or tell, once, that the fence may be opened."""
+        """Close the fence in time, or call `wake` once when it may be opened."""
         if self._ask():
             self._look_in(self._store.alive_until - self._clock.monotonic())
             return

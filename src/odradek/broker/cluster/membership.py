@@ -1,7 +1,6 @@
-"""A broker's part in the tree: what must be there before anything else, and its registration as long as it lives.
+"""A broker's membership: the tree's fixed nodes, and the registration as long as the broker lives.
 
-A session that was lost took the registration with it: the fence closes. Whoever brings the image up to date asks first:
-`renew`.
+A lost session ends the registration and closes the fence. The metadata loop calls `renew` before it reads the tree.
 """
 
 import logging
@@ -21,9 +20,9 @@ _log = logging.getLogger("odradek.broker")
 
 
 async def prepare_tree(store: Store, entropy: Entropy, *, cluster_id: str | None = None) -> str:
-    """Make the tree's fixed nodes if it is new, and return the cluster's id, which is made once for ever.
+    """Create the tree's fixed nodes if they are missing, and return the cluster's id, which never changes.
 
-    `cluster_id` is what a new one shall be, if not one made by chance.
+    `cluster_id` is the id of a new cluster; the default is a random one.
     """
     return await in_live_session(lambda: _prepare_tree(store, entropy, cluster_id))
 
@@ -42,7 +41,7 @@ async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) 
 
 
 class Membership:
-    """One broker's. `wake` is called when it may have to register again."""
+    """One broker's membership. `wake` is called when the broker may have to register again."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Membership:
         wake: Callable[[], None],
     ) -> None:
         self.epoch = -1
-        """That of the present registration; it rises with each."""
+        """The broker epoch of the present registration; it rises with each."""
         self._fence = fence
         self._store = store
         self._path = paths.broker(broker_id)
@@ -64,7 +63,7 @@ class Membership:
         self._registration = Registration(store, broker_id, tuple(endpoints), config.broker_rack, clock)
         self._wake = wake
         self.session = 0
-        """The session that holds it; another one than the store's after that was lost."""
+        """The session of the registration; not the store's after a session was lost."""
         self._is_unsure = True
         self._watch: Watch | None = None
 
@@ -75,7 +74,7 @@ class Membership:
         self._watch = self._store.watch_data(self._path, self._notice_change)
 
     async def renew(self) -> bool:
-        """Register again if that is needed; whether this session never was registered, so that anything may be new."""
+        """Register again if necessary, and return whether the session is new, so that anything may have changed."""
         lost = self._has_lost_session
         if lost:
             self._fence.close()
@@ -93,7 +92,7 @@ class Membership:
         return lost
 
     async def leave(self) -> None:
-        """Take back what this session holds, so that others may be elected at once; the log says if that fails."""
+        """Delete this session's nodes, so that another broker may be elected at once; a failure is logged."""
         try:
             for path in (paths.CONTROLLER, self._path):
                 node = await self._store.get(path)
@@ -103,7 +102,7 @@ class Membership:
             _log.warning("left the cluster without saying so: %s", error)
 
     def stop(self) -> None:
-        """Care no more whether the registration is there."""
+        """Stop watching the registration."""
         if self._watch is not None:
             self._watch.cancel()
 
@@ -116,6 +115,6 @@ class Membership:
         return self.session != self._store.session_id
 
     def _notice_lost_session(self) -> None:
-        if self._has_lost_session:  # else it was found out before, and there is another registration by now
+        if self._has_lost_session:  # otherwise the loss was handled before, and there is another registration by now
             self._fence.close()
             self._wake()

@@ -1,10 +1,10 @@
-"""A broker's registration in the tree, by which the cluster knows that it is alive.
+"""A broker's registration in the tree, which shows the cluster that the broker is alive.
 
-A broker that was killed is registered until its session ends, which ZooKeeper finds out by time alone. Whoever starts
-it again has the same address, and its port: so the one who is registered is gone, and need only be waited for.
+A killed broker stays registered until its session times out. A broker that starts at the registered address and port
+replaces the one that had them, and only waits for that session to end.
 
-What a broker registered stays in `/brokers/registrations/{id}` when it goes, so that topics can be placed on a broker
-that is away for a while, as in KRaft. An operator who removes a broker for good has it forgotten (`unregister`).
+The registration is also kept in `/brokers/registrations/{id}`, so that topics can be placed on a broker that is away
+for a while, as in KRaft. An operator removes it with `unregister` when a broker is gone for good.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ from odradek.runtime import Clock
 
 T = TypeVar("T")
 Prepare = Callable[[float], Awaitable[None]]
-"""What a broker does last before it registers, with the seconds after which a session that ended is surely over."""
+"""The last step before a registration; its argument are the seconds after which an ended session is certainly over."""
 _SESSIONS_WAITED_FOR: Final = 2
-"""How many session time-outs: a server counts in ticks, and may have granted the one before more than was asked for."""
+"""The wait in session time-outs: a server counts in ticks, and may have granted a longer time-out before."""
 _MOST_SESSIONS: Final = 5
-"""How many sessions may expire under one piece of work, before whoever reads the log is told that none lasts."""
+"""The number of sessions that may expire during one piece of work before it fails."""
 _MOST_ATTEMPTS: Final = 5
 """A write of a registration fails when an operator unregisters the broker at the same moment."""
 _log = logging.getLogger("odradek.broker")
 
 
 async def prepare_nothing(_patience_s: float) -> None:
-    """For a broker of whose logs the tree says nothing that may not be true."""
+    """Do nothing, for a broker whose logs are as the tree describes them."""
 
 
 async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
-    """Do `work`, which may be done twice, again with the next session when one expires under it."""
+    """Do `work`, and again in the next session when a session expires meanwhile: it has to be idempotent."""
     for _ in range(_MOST_SESSIONS - 1):
         with suppress(SessionExpired):
             return await work()
@@ -56,7 +56,7 @@ async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def unregister(store: Store, broker_id: int) -> None:
-    """Forget a broker that is away: nothing is placed on it any more. What is placed on it stays so.
+    """Remove the registration of a broker that is away: no new replicas are placed on it, and its present ones stay.
 
     Raises `KafkaError` BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST for a broker that is alive.
     """
@@ -68,7 +68,7 @@ async def unregister(store: Store, broker_id: int) -> None:
             raise KafkaError(ErrorCode.invalid_request, message)
         if known is None:
             raise KafkaError(ErrorCode.broker_id_not_registered, f"broker {broker_id} is not registered")
-        # One that registers meanwhile writes the node, which has another version then.
+        # A broker that registers meanwhile writes the node, which then has another version.
         with suppress(BadVersion, NoNode):
             await store.delete(lasting, known.version)
             _log.info("broker %d is no longer registered", broker_id)
@@ -77,7 +77,7 @@ async def unregister(store: Store, broker_id: int) -> None:
 
 
 class _TakenError(ConfigurationError):
-    """Another session holds the registration; `endpoints` are its broker's, empty if they can't be read."""
+    """Another session holds the registration; `endpoints` are its broker's, empty if they cannot be read."""
 
     def __init__(self, broker_id: int, endpoints: tuple[ListenerAddress, ...]) -> None:
         self.endpoints = endpoints
@@ -86,7 +86,7 @@ class _TakenError(ConfigurationError):
 
 
 class Registration:
-    """That of the broker `broker_id` at `endpoints`."""
+    """The registration of the broker `broker_id` at `endpoints`."""
 
     def __init__(
         self, store: Store, broker_id: int, endpoints: tuple[ListenerAddress, ...], rack: str | None, clock: Clock
@@ -99,7 +99,7 @@ class Registration:
         self._clock = clock
 
     async def register(self) -> None:
-        """Be registered by this session, also where somebody has spoilt its node.
+        """Register in this session, also if the node's data was overwritten by a tool.
 
         Raises `ConfigurationError` if another broker has this id.
         """
@@ -113,13 +113,14 @@ class Registration:
             if there is not None and there.owner != self._store.session_id:
                 raise _TakenError(self._broker_id, self._endpoints_of(there)) from None
             if there is not None and not self._endpoints_of(there):
-                # Not by `set`: a controller that has read the spoilt node watches who comes and goes, and no data.
+                # A new node rather than `set`: a controller that has read the broken node watches the children, and no
+                # data.
                 mended = Create(path=self._path, data=node.encode(), ephemeral=True)
                 with suppress(NoNode, BadVersion):
                     await self._store.multi([Delete(path=self._path, version=there.version), mended])
 
     async def _create(self, data: bytes) -> None:
-        """Create the ephemeral node and write the one that stays, in one transaction."""
+        """Create the ephemeral node and write the permanent one, in one transaction."""
         lasting = paths.broker_registration(self._broker_id)
         for attempt in range(_MOST_ATTEMPTS):
             known = await self._store.get(lasting)
@@ -133,9 +134,10 @@ class Registration:
                     raise
 
     async def register_first(self, session_timeout_ms: int, *, prepare: Prepare) -> None:
-        """`register`, for a broker that starts: its own life before this one is waited for.
+        """Register a broker that starts, after the session of its former process has ended.
 
-        `prepare` is awaited when nobody has this id, before this one has; twice, if somebody else had it meanwhile.
+        `prepare` is awaited when the id is free, before the registration; twice, if another broker had the id
+        meanwhile.
         """
         patience_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
         while True:

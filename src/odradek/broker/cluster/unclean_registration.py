@@ -1,14 +1,13 @@
-"""A broker whose logs may have lost their ends is in sync with nobody, whatever the tree still says of it.
+"""Registration after an unclean shutdown: a broker that may have lost records must not be in sync with live brokers.
 
-After a power cut a broker may be back before anybody has noticed that it was gone: the tree has it as the leader of
-partitions, or in their ISR, with records that it no longer has. If it registered like that, it would go on as their
-leader, or could be elected, and what was acknowledged would be cut from the others' logs. So a broker that was not shut
-down cleanly registers when the controller has taken it out of every ISR in which a living broker is, too; then it
-follows. Where nobody else is alive it is the best that there is. (Kafka compares registrations in the controller,
-which a controller that has just been elected cannot.)
+After a power cut a broker may be back before its death was noticed: the tree has it as leader, or in ISRs, with
+records that it no longer has. If it registered like that, it could lead, and acknowledged records would be truncated
+from the other logs. So it registers only when the controller has removed it from every ISR that has a live member;
+then it follows. Where no other member is alive, its log is the best one. (Kafka's controller compares registrations
+instead, which a newly elected controller cannot.)
 
-A log that is known to be older than the one that was in sync is not the best that there is: `leave_isrs` takes
-it out where the others are down, too.
+A log that is known to be older than the in-sync one is not the best: `leave_isrs` removes it also where the other
+members are down.
 """
 
 import asyncio
@@ -25,18 +24,18 @@ from odradek.metadata.store import BadVersion, NoNode, Reader, SetData, Store
 from odradek.model import TopicPartition, UnavailableError
 
 _LEAST_PATIENCE_S: Final = 30.0
-"""How long to wait at least: there may be no controller now, and one is elected when the last one's session ends."""
+"""The shortest wait: there may be no controller until the former controller's session ends."""
 _MOST_WATCHED: Final = 100
-"""Partitions that are watched, or written, at once; the others come when these have changed."""
+"""Most partitions that are watched, or written, at once; the others follow when these have changed."""
 _MOST_ATTEMPTS: Final = 20
-"""A write fails when somebody else wrote, which a controller does a few times when brokers come and go."""
+"""A write fails after a concurrent one, as by the controller when brokers come and go."""
 _log = logging.getLogger("odradek.broker")
 
 
 async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, patience_s: float) -> None:
-    """Return when no ISR has both this broker, which is not registered, and one that is.
+    """Return when no ISR has both this broker, which is not registered, and a registered one.
 
-    Raises `UnavailableError` if that takes longer than `patience_s`, which is raised to half a minute.
+    Raises `UnavailableError` after `patience_s`, or half a minute if that is longer.
     """
     topics: Iterable[str] = await store.children(paths.TOPICS)
     if not topics:
@@ -74,11 +73,11 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, patience_s: f
 async def leave_isrs(
     store: Store, broker_id: int, partitions: Collection[TopicPartition], *, patience_s: float
 ) -> None:
-    """Take a broker that is not registered out of the ISRs of partitions that have another member, living or not.
+    """Remove an unregistered broker from the ISRs of partitions that have another member, alive or not.
 
-    Where one lives, the controller does it, which is waited for. Elsewhere nobody would before this broker is
-    registered, and could be elected; a controller that writes meanwhile finds another version, and reads again. Raises
-    `UnavailableError` if that takes too long (see `wait_until_out_of_isrs`).
+    Where another member is alive, the controller removes it, and this function waits. Elsewhere this function writes:
+    the controller would not before the broker registers, and could be elected. A concurrent write of the controller
+    fails, and is decided again. Raises `UnavailableError` if this takes too long (see `wait_until_out_of_isrs`).
     """
     for _ in range(_MOST_ATTEMPTS):
         await wait_until_out_of_isrs(store, broker_id, patience_s=patience_s)
@@ -106,9 +105,9 @@ async def leave_isrs(
 
 
 async def _touched(store: Store, topics: Iterable[str]) -> list[SetData]:
-    """Writes that change nothing, so that the controller reads the topics' states again before it goes by them.
+    """Return writes of unchanged topic nodes, which make the controller read the topics' states again.
 
-    It watches topics, and no states.
+    The controller watches topics, and no states.
     """
     places = [paths.topic(name) for name in sorted(topics)]
     nodes = await store.get_many(places)

@@ -168,7 +168,6 @@ NOT_YET_PLAIN: Final = (
     "broker/serving",
     "broker/turns.py",
     "cli",
-    "clients",
     "columns/compaction_",
     "log",
     "model/values.py",

@@ -1,12 +1,12 @@
-"""Clients of any Kafka cluster, in asyncio: thin, without a thread, with nothing between the caller and the wire.
+"""Asyncio clients for any Kafka cluster, without threads.
 
     async with Producer("localhost:9092") as producer:
         await producer.send("greetings", b"hello")
     async with Consumer("greetings", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
         async for record in consumer: ...
 
-`reader` and `offsets` are the pieces below, for those who keep their own offsets. A name is imported when it is first
-used: the protocol's modules take a while.
+`reader` and `offsets` are for applications that keep their own offsets. Names are imported when they are first used,
+because importing the protocol's modules takes a while.
 """
 
 from importlib import import_module

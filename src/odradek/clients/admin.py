@@ -1,4 +1,4 @@
-"""`Admin`: what a cluster has, and how it is changed: topics, groups, offsets, configuration, brokers."""
+"""`Admin`: describes and changes topics, groups, offsets, configurations and brokers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -45,18 +45,17 @@ from odradek.wire.outgoing import Connection
 
 T = TypeVar("T")
 _NO_SUCH_GROUP = "Dead"
-"""How brokers before Kafka 4 describe a group that they do not know."""
+"""The state in which brokers before Kafka 4 describe unknown groups."""
 
 
 class Admin:
-    """Administers any Kafka cluster.
+    """An admin client for any Kafka cluster.
 
         async with Admin("localhost:9092") as admin:
             await admin.create_topic("flights", partitions=8)
 
-    Settings are those of `odradek.clients.settings`. Every call tries again what fails for a reason that passes, for
-    `timeout_ms` (`default_api_timeout_ms` by default, 60 s); it raises `KafkaError` with the broker's reason, or
-    `UnavailableError`.
+    Settings are those of `odradek.clients.settings`. Calls retry retriable errors for `timeout_ms`
+    (`default_api_timeout_ms` by default, 60 s) and raise `KafkaError` with the broker's reason, or `UnavailableError`.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Admin:
         self._timeout_ms = made.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def start(self) -> Self:
-        """Reach the cluster; `async with` calls it. Raises `UnavailableError` if no broker answers in time."""
+        """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
         try:
             await self._cluster.start(timeout_ms=self._timeout_ms)
         except BaseException:
@@ -109,7 +108,10 @@ class Admin:
         await self.create_topics([topic], validate_only=validate_only)
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics, or with `validate_only` say whether that would work. Raises the first error, after all."""
+        """Create topics, or with `validate_only` check whether they could be created.
+
+        Raises the first error, after all.
+        """
         message = {
             "topics": [topic.message() for topic in topics],
             "timeout": self._timeout_ms,
@@ -149,7 +151,7 @@ class Admin:
         assignments: Iterable[Iterable[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Give a topic more partitions, `total` altogether; `assignments`: the brokers of each new one, in order.
+        """Increase a topic's partitions to `total`; `assignments` has the brokers of each new one, in order.
 
         Records with a key may go to another partition from then on. Raises `KafkaError` INVALID_PARTITIONS and others.
         """
@@ -169,7 +171,7 @@ class Admin:
         await self._retry(attempt)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
-        """All topics by name."""
+        """Return the names of all topics with what they are."""
         metadata = await self._metadata(None)
         return [
             topic_description(topic)
@@ -178,7 +180,7 @@ class Admin:
         ]
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Topics with their partitions, leaders and replicas. Raises `KafkaError` for one that does not exist."""
+        """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for one that does not exist."""
         wanted = list(names)
         metadata = await self._metadata(wanted)
         for name in wanted:
@@ -192,7 +194,7 @@ class Admin:
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets by partition, for `EARLIEST`, `LATEST` or a time in ms; see `offsets.list_offsets`."""
+        """Return offsets by partition for `EARLIEST`, `LATEST` or a time in ms, as `offsets.list_offsets` does."""
         return await list_offsets(self._cluster, wanted, isolation_level=isolation_level, timeout_ms=self._timeout_ms)
 
     # ---- replicas and leaders -----------------------------------------------------------------------------------
@@ -203,10 +205,10 @@ class Admin:
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Begin to give partitions these replicas, the preferred leader first; None gives up what is in progress.
+        """Start reassigning partitions to these replicas, the preferred leader first; None cancels a reassignment.
 
-        New replicas copy the records before old ones go: `list_partition_reassignments` tells when that is done.
-        Raises `RefusedPartitionsError` for partitions that can't have that, after the others were begun.
+        Old replicas are removed after the new ones have copied the records; `list_partition_reassignments` shows what
+        is in progress. Raises `RefusedPartitionsError` for refused partitions, after the others were started.
         """
         await alter_partition_reassignments(
             self._cluster,
@@ -218,23 +220,23 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The reassignments in progress: all, or those of some partitions. Raises `KafkaError`."""
+        """Return the reassignments in progress, of all or of some partitions. Raises `KafkaError`."""
         return await list_partition_reassignments(self._cluster, partitions, timeout_ms=self._timeout_ms)
 
     async def elect_leaders(
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect leaders, of all partitions that need one or of some, and say why not where that could not be done.
+        """Elect leaders of all partitions that need one, or of some; return the errors by partition.
 
-        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results; what
-        concerns no partition in particular is raised as `KafkaError`.
+        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results;
+        errors of the whole request are raised as `KafkaError`.
         """
         return await elect_leaders(self._cluster, election_type, partitions, timeout_ms=self._timeout_ms)
 
     # ---- groups -------------------------------------------------------------------------------------------------
 
     async def list_groups(self, *, states: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups by id, of every coordinator; `states` (`Stable`, `Empty`, …) picks some."""
+        """Return the groups of all coordinators by id; `states` (`Stable`, `Empty`, …) filters them."""
         message = {"states_filter": list(states), "types_filter": []}
 
         async def ask(node_id: int) -> list[GroupListing]:
@@ -259,7 +261,7 @@ class Admin:
         return await self._retry(attempt)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """One group: its members, and for every partition the committed offset, the end and the lag.
+        """Describe a group: its members, and the committed offset, end offset and lag of each partition.
 
         Raises `KafkaError` GROUP_ID_NOT_FOUND for a group that has neither members nor offsets.
         """
@@ -283,7 +285,7 @@ class Admin:
         return described.with_partitions(partitions)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups that nobody is in, with their offsets. Raises `KafkaError` NON_EMPTY_GROUP and others."""
+        """Delete empty groups with their offsets. Raises `KafkaError` NON_EMPTY_GROUP and others."""
         for group_id in group_ids:
             await self._delete_group(group_id)
 
@@ -297,7 +299,7 @@ class Admin:
         await self._retry(attempt)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Have a group forget offsets. Raises the first error, after all: GROUP_SUBSCRIBED_TO_TOPIC and others."""
+        """Delete offsets of a group. Raises the first error, after all: GROUP_SUBSCRIBED_TO_TOPIC and others."""
         message = {
             "group_id": group_id,
             "topics": [
@@ -319,7 +321,7 @@ class Admin:
     async def _group_partitions(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupDescription
     ) -> list[GroupPartition]:
-        """Every partition that is committed or assigned; without an end where the topic is gone."""
+        """Return every committed or assigned partition; those of deleted topics have no end offset."""
         owners = {partition: member for member in group.members for partition in member.assignment}
         partitions = sorted({*offsets, *owners})
         metadata = await self._metadata(sorted({partition.topic for partition in partitions}))
@@ -333,16 +335,16 @@ class Admin:
     # ---- transactions -------------------------------------------------------------------------------------------
 
     async def describe_producers(self, partition: TopicPartition) -> list[ProducerDescription]:
-        """The idempotent producers that a partition's leader remembers, and what they have open (KIP-664)."""
+        """Return the idempotent producers in the partition leader's state, with their open transactions (KIP-664)."""
         return await describe_producers(self._cluster, partition, timeout_ms=self._timeout_ms)
 
     async def abort_transaction(
         self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
     ) -> None:
-        """End a hanging transaction in one partition: one that is open there, and that its coordinator forgot.
+        """Abort a hanging transaction: one that is open in a partition and unknown to its coordinator.
 
-        The epochs are what `describe_producers` says, 0 for a coordinator's that it does not know. Raises `KafkaError`
-        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the producer has gone on since.
+        The epochs are those of `describe_producers`; use 0 for an unknown coordinator epoch. Raises `KafkaError`
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the producer has started another transaction since.
         """
         await abort_transaction(
             self._cluster,
@@ -356,7 +358,7 @@ class Admin:
     # ---- the cluster and its configuration ----------------------------------------------------------------------
 
     async def describe_cluster(self, *, include_fenced_brokers: bool = False) -> ClusterDescription:
-        """The brokers that are alive, or all that are registered, and the controller."""
+        """Return the live or all registered brokers, and the controller."""
         await self._cluster.refresh(timeout_ms=self._timeout_ms)
         metadata = self._cluster.metadata
         brokers = {
@@ -373,14 +375,14 @@ class Admin:
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Have a broker forgotten that is away for good, so that no topic is placed on it (KIP-631).
+        """Unregister a broker that is gone for good, so that no replica is placed on it (KIP-631).
 
         Raises `KafkaError` BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker that is alive.
         """
         await unregister_broker(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_log_dirs(self, broker_id: int) -> list[LogDirDescription]:
-        """A broker's data directories, with the sizes of its logs (KIP-113). Raises `KafkaError`."""
+        """Return a broker's log directories with the sizes of its logs (KIP-113). Raises `KafkaError`."""
         return await describe_log_dirs(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_configs(
@@ -390,7 +392,7 @@ class Admin:
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """The configuration of topics and brokers, by key. A broker is asked about itself."""
+        """Return the configuration entries of topics and brokers. A broker is asked for its own configuration."""
         found: dict[ConfigResource, list[ConfigEntry]] = {}
         for resource in resources:
             message = {
@@ -420,7 +422,7 @@ class Admin:
     async def alter_configs(
         self, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> None:
-        """Change keys of a topic, of a broker, or of all brokers (by the empty name), while they run (KIP-339).
+        """Change dynamic configurations of a topic, of a broker, or of all brokers (the empty name) (KIP-339).
 
         Raises `KafkaError` INVALID_CONFIG, INVALID_REQUEST and others; nothing is changed then.
         """
@@ -439,15 +441,15 @@ class Admin:
         await self._retry(attempt)
 
     async def _connection_for(self, resource: ConfigResource) -> Connection:
-        """The broker itself, or anyone."""
+        """Return a connection to the broker that the resource belongs to, or to any broker."""
         if resource.type is ConfigResourceType.BROKER and resource.name.isdecimal():
             return await self._cluster.connection(int(resource.name))
         return await self._cluster.least_loaded_connection()
 
-    # ---- pieces -------------------------------------------------------------------------------------------------
+    # ---- helper methods -----------------------------------------------------------------------------------------
 
     async def _metadata(self, names: list[str] | None) -> ClusterMetadata:
-        """The cluster as it is now, without the cluster view's interest in those topics."""
+        """Return current metadata without adding the topics to those that the cluster refreshes."""
 
         async def attempt() -> ClusterMetadata:
             return merge(ClusterMetadata(), await self._cluster.fetch_metadata(names, controller=True))
@@ -459,7 +461,7 @@ class Admin:
 
 
 class _UnknownTopicError(KafkaError):
-    """A topic that does not exist; final, because nobody is creating it."""
+    """A topic that does not exist; not retriable, unlike Kafka's error, because no producer is creating it."""
 
     retriable = False
 
@@ -468,21 +470,20 @@ class _UnknownTopicError(KafkaError):
 
 
 def _raise_about(resource: ConfigResource, answer: Any) -> None:
-    """`_raise`, with the resource's name."""
     if resource.type is ConfigResourceType.TOPIC:
         _raise_about_topic(resource.name, answer)
     _raise(f"broker {resource.name}" if resource.name else "all brokers", answer)
 
 
 def _raise_about_topic(name: str, answer: Any) -> None:
-    """`_raise`; that there is no such topic is final: clients try again, but waiting does not bring a topic about."""
+    """Raise a response's error; an unknown topic is not retriable here, because waiting does not create it."""
     if answer.error_code == ErrorCode.unknown_topic_or_partition:
         raise _UnknownTopicError(name)
     _raise(f"topic {name!r}", answer)
 
 
 def _raise(what: str, answer: Any) -> None:
-    """Raise the error of an answer, if it has one, with the broker's reason."""
+    """Raise a response's error, if any, with the broker's reason."""
     if answer.error_code != ErrorCode.none:
         reason = optional(answer, "error_message", None) or answer.error_code.name.upper()
         raise KafkaError(answer.error_code, f"{what}: {reason}")

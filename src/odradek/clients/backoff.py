@@ -1,15 +1,15 @@
-"""Pauses between tries: they double up to a limit, and chance keeps many clients from coming back at once."""
+"""Exponential backoff with jitter, so that many clients do not retry at the same time."""
 
 from typing import Final
 
 from odradek.runtime import Entropy
 
 _JITTER: Final = 0.2
-"""KIP-580: each pause is up to a fifth shorter or longer."""
+"""KIP-580: each delay is up to 20 % shorter or longer."""
 
 
 class Backoff:
-    """Counts tries that failed, and says how long to wait before the next."""
+    """A counter of failed attempts that returns the delay before the next one."""
 
     __slots__ = ("_entropy", "_first_ms", "_most_ms", "failures")
 
@@ -20,12 +20,12 @@ class Backoff:
         self.failures = 0
 
     def failed(self) -> float:
-        """Count a failure; seconds to wait."""
-        # Doubling stops mattering long before 2**20, and a float must not overflow in a night without a broker.
+        """Count a failure and return the delay in seconds."""
+        # The exponent is limited so that the float cannot overflow during a long outage.
         pause_ms = min(self._first_ms * 2.0 ** min(self.failures, 20), self._most_ms)
         self.failures += 1
         return pause_ms * self._entropy.uniform(1 - _JITTER, 1 + _JITTER) / 1000
 
     def succeeded(self) -> None:
-        """Start again from the first pause."""
+        """Reset to the first delay."""
         self.failures = 0

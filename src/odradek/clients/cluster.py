@@ -1,11 +1,10 @@
-"""The cluster behind a list of addresses: its shape, kept current, and connections to its brokers.
+"""A client's view of the cluster: its metadata, kept current, and connections to its brokers.
 
-Every client has one `Cluster`. It asks for the topics that somebody is interested in, follows leaders when it is told
-that one has moved, and keeps a connection per broker and purpose: brokers answer in order, and neither heartbeats nor
-metadata must wait behind a long poll.
+Every client has one `Cluster`. It refreshes the metadata of the topics in use and keeps one connection per broker and
+purpose: brokers answer a connection's requests in order, so heartbeats and metadata must not wait behind a long poll.
 
-A broker that stands still takes connections and answers nothing, and only time tells. So while answers of one are late,
-others are asked what the cluster looks like; when the late one has left it, nobody waits for its answers any longer.
+A hung broker still accepts connections. Therefore metadata is requested from other brokers while a response is late; a
+late broker that has left the metadata is disconnected, which fails its requests.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ _log = logging.getLogger("odradek.clients")
 
 
 class NoBrokerError(UnavailableError):
-    """None of the addresses that are known led to a broker."""
+    """None of the known addresses answered."""
 
 
 class ConnectionPurpose(StrEnum):
-    """What a connection is for: requests of one purpose wait for each other, those of two do not."""
+    """The purpose of a connection: requests of different purposes do not wait for each other."""
 
     DATA = "data"
     FETCH = "fetch"
@@ -44,11 +43,11 @@ class ConnectionPurpose(StrEnum):
 _ConnectionKey = tuple[int, ConnectionPurpose]
 _Address = tuple[str, int]
 _TOPIC_NOT_READY: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
-"""What brokers say of a topic that is being created, and of one that never will be."""
+"""Errors of a topic that is being created or does not exist."""
 
 
 class Cluster:
-    """See the module. Not for several event loops; `start` before use, `close` after."""
+    """Metadata and connections, for one event loop; call `start` before use and `close` after."""
 
     def __init__(self, settings: ClientSettings, runtime: Runtime, *, allow_auto_topic_creation: bool = False) -> None:
         self.settings = settings
@@ -59,12 +58,12 @@ class Cluster:
         self._topics: set[str] = set()
         self._all_topics = False
         self._requested_topics: frozenset[str] | None = frozenset()
-        """The topics that the last answer is about; None is all."""
+        """The topics of the last metadata request; None is all topics."""
         self._last_refresh_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self._scheduled_refresh: asyncio.Task[None] | None = None
         self._needs_refresh = False
-        """Whether somebody wants another answer than the one that `_scheduled_refresh` waits for."""
+        """Whether another refresh was requested since `_scheduled_refresh` sent its request."""
         self._refresh_backoff = self.backoff()
         self._connections: dict[_ConnectionKey, Connection] = {}
         self._bootstrap: dict[_Address, Connection] = {}
@@ -74,15 +73,15 @@ class Cluster:
         self._closed = False
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
-        """Reach one broker and learn the others.
+        """Connect to one broker and fetch the metadata.
 
-        Try again for `timeout_ms` (`default.api.timeout.ms` by default). Raises `UnavailableError` if none of the
-        addresses answers within that time.
+        Retries for `timeout_ms` (`default.api.timeout.ms` by default). Raises `UnavailableError` if no address answers
+        within that time.
         """
         await self.refresh(timeout_ms=self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def close(self) -> None:
-        """Close every connection. What is in flight fails."""
+        """Close all connections; requests in flight fail."""
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -92,15 +91,15 @@ class Cluster:
             connection.close()
         self._connections.clear()
         self._bootstrap.clear()
-        # Transports say goodbye in the next turn.
+        # The transports close in the next turn of the event loop.
         await asyncio.sleep(0)
 
     def backoff(self) -> Backoff:
-        """Pauses between tries of one request, as `retry.backoff.ms` says."""
+        """Create a backoff with the delays of `retry.backoff.ms`."""
         return Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self.runtime.entropy)
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """A task that ends with this cluster; its failure is logged."""
+        """Create a task that is cancelled by `close`; log its failure."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -111,18 +110,18 @@ class Cluster:
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, OdradekError):
             _log.error("%s failed", task.get_name(), exc_info=error)
 
-    # ---- the shape ----------------------------------------------------------------------------------------------
+    # ---- metadata -----------------------------------------------------------------------------------------------
 
     def set_topics(self, topics: Iterable[str] | None) -> None:
-        """Be interested in exactly these topics; None is all of them."""
+        """Set the topics to refresh; None is all topics."""
         self._all_topics = topics is None
         self._topics = set() if topics is None else set(topics)
 
     async def topic(self, name: str, *, timeout_ms: int) -> TopicMetadata:
-        """A topic with its partitions, asked for again until it is there.
+        """Return a topic with its partitions, refreshing until it exists.
 
-        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION if it is not within `timeout_ms`, and what else brokers say;
-        `UnavailableError` if no broker answers within `timeout_ms`.
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION if it does not exist within `timeout_ms`, and other errors of
+        brokers; `UnavailableError` if no broker answers within `timeout_ms`.
         """
         known = self.metadata.topics.get(name)
         if known is not None and known.partitions:
@@ -139,18 +138,16 @@ class Cluster:
             code = known.error_code if known is not None else ErrorCode.unknown_topic_or_partition
             pause = backoff.failed()
             if code not in _TOPIC_NOT_READY or self.runtime.clock.monotonic() + pause > deadline:
-                # A topic that cannot be had must not be asked for for ever after.
+                # A topic that cannot be found must not be part of every further refresh.
                 self._topics.discard(name)
                 raise KafkaError(code, _topic_error(name, code))
             await asyncio.sleep(pause)
 
     async def refresh(self, *, create: bool = False, timeout_ms: int = 0) -> None:
-        """Ask any broker for the cluster's shape. Raises `UnavailableError` if none answers within `timeout_ms`.
+        """Refresh the metadata from any broker. Raises `UnavailableError` if none answers within `timeout_ms`.
 
-        A first attempt is always made, and none begins after `timeout_ms`.
-
-        Asking may create a topic, if this cluster view may at all, with `create` and for a topic that it never heard
-        of: keeping its view current must not bring back what somebody has deleted.
+        At least one attempt is made. Topics are created only if this cluster allows it and only with `create` or when
+        first requested: a refresh must not recreate a deleted topic.
         """
         deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
         backoff = self.backoff()
@@ -170,7 +167,7 @@ class Cluster:
     async def _refresh_once(self, *, create: bool) -> None:
         running = self._refreshing
         if running is not None:
-            # It may have been sent before somebody named a topic: what it brings is not what is wanted now.
+            # The running refresh may have been sent before the topics of this one were added.
             with contextlib.suppress(OdradekError):
                 await asyncio.shield(running)
         if self._refreshing is None or self._refreshing is running:
@@ -178,17 +175,14 @@ class Cluster:
         await asyncio.shield(self._refreshing)
 
     def request_refresh(self, *, at_once: bool = False) -> None:
-        """Refresh in the background, soon: a broker said that a leader is elsewhere, or does not answer.
-
-        `at_once`: without a pause, because there are topics that were never asked for.
-        """
+        """Schedule a refresh in the background, after a backoff; `at_once` skips the backoff for new topics."""
         self._needs_refresh = True
         if self._scheduled_refresh is None and not self._closed:
             pause = 0.0 if at_once else self._refresh_backoff.failed()
             self._scheduled_refresh = self.spawn(self._refresh_soon(pause), "metadata refresh, later")
 
     def refresh_if_old(self) -> None:
-        """Refresh in the background if the last answer is older than `metadata.max.age.ms`."""
+        """Schedule a refresh if the metadata is older than `metadata.max.age.ms`."""
         now = self.runtime.clock.monotonic()
         if now >= self.next_refresh_at:
             self._last_refresh_at = now
@@ -196,23 +190,23 @@ class Cluster:
 
     @property
     def next_refresh_at(self) -> float:
-        """The monotonic second when `refresh_if_old` will do something."""
+        """Return the monotonic second at which `refresh_if_old` is due."""
         return self._last_refresh_at + self.settings.metadata_max_age_ms / 1000
 
     @property
     def _has_unrequested_topics(self) -> bool:
-        """Whether somebody has become interested in a topic since the cluster was asked."""
+        """Return whether topics were added since the last request."""
         return self._requested_topics is not None and (self._all_topics or not self._topics <= self._requested_topics)
 
     async def _refresh_soon(self, pause: float) -> None:
-        """Until one broker answers: nobody else would notice that the cluster is back."""
+        """Refresh until a broker answers: no other task notices that the cluster is available again."""
         try:
             while True:
                 await asyncio.sleep(pause)
                 self._needs_refresh = False
                 try:
                     await self.refresh()
-                except OdradekError as error:  # what does not pass here does when another broker is asked
+                except OdradekError as error:  # another broker may answer without this error
                     _log.warning("%s", error)
                     pause = self._refresh_backoff.failed()
                 else:
@@ -224,8 +218,8 @@ class Cluster:
         elif self._needs_refresh or any(
             topic.error_code in _TOPIC_NOT_READY for topic in self.metadata.topics.values()
         ):
-            # Somebody waits for a topic that may yet be created, or saw in this answer, or before it came, that a
-            # partition has no leader: nobody else would ask for that one.
+            # A topic may still be created, or a partition had no leader in this or an earlier response; no other task
+            # requests another refresh.
             self.request_refresh()
 
     async def _refresh(self, *, create: bool) -> None:
@@ -236,7 +230,7 @@ class Cluster:
         self._requested_topics, self._last_refresh_at = asked, self.runtime.clock.monotonic()
         self.metadata = merge(before, response)
         if self._has_unrequested_topics:
-            # What is known of topics that were not asked for is better than nothing.
+            # The previous metadata of topics that were not requested stays until the next refresh.
             kept = (topic for name, topic in before.topics.items() if self._all_topics or name in self._topics)
             self.metadata = with_topics(self.metadata, kept)
             self.request_refresh(at_once=True)
@@ -249,9 +243,9 @@ class Cluster:
     async def fetch_metadata(
         self, names: Iterable[str] | None, *, create: bool = False, controller: bool = False
     ) -> Any:
-        """A Metadata answer about `names` (None: all), without remembering it. kio's dataclass.
+        """Return the Metadata response (kio's) about `names` (None: all) without storing it.
 
-        `controller`: of the controller if it answers, which knows what has just been changed before others do.
+        `controller`: ask the controller first; it knows changes before other brokers.
         """
         message = {
             "topics": None if names is None else [{"name": name, "topic_id": None} for name in names],
@@ -263,11 +257,14 @@ class Cluster:
             connection = await (self.controller() if controller else self.least_loaded_connection())
             return await self._request_metadata(connection, message)
         except UnavailableError:
-            # Asked once more: that connection is closed now, so another broker's turn comes.
+            # That connection is closed now, so this request goes to another broker.
             return await self._request_metadata(await self.least_loaded_connection(), message)
 
     async def _request_metadata(self, connection: Connection, message: dict[str, Any]) -> Any:
-        """The answer of this broker, or of another one if this one is late and that one is not."""
+        """Send a Metadata request.
+
+        If the response is late, send it to another broker too and return the first response.
+        """
         asking = {self.spawn(connection.request(ApiKey.METADATA, message), "metadata")}
         done, asking = await asyncio.wait(asking, timeout=LATE_MS / 1000)
         if not done:
@@ -282,9 +279,9 @@ class Cluster:
         return next((each for each in done if each.exception() is None), next(iter(done))).result()
 
     def _update_connections(self) -> None:
-        """Make bootstrap connections those of the brokers behind them, and drop connections to brokers that moved.
+        """Assign bootstrap connections to their brokers, and close connections to brokers that moved.
 
-        Of brokers that have left, those that are late are dropped, and those that are not open yet.
+        Connections to brokers that left the cluster are closed if they are late or not open yet.
         """
         for (node_id, _), opening in self._opening.items():
             if node_id not in self.metadata.nodes:
@@ -310,12 +307,12 @@ class Cluster:
     def existing_connection(
         self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA
     ) -> Connection | None:
-        """The connection to a broker if it is open already."""
+        """Return the open connection to a broker, if any."""
         connection = self._connections.get((node_id, purpose))
         return None if connection is None or connection.closed else connection
 
     async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> Connection:
-        """A connection to a broker, opened if need be after its back-off. Raises `UnavailableError`."""
+        """Return a connection to a broker, opened after its backoff if necessary. Raises `UnavailableError`."""
         opened = self.existing_connection(node_id, purpose)
         if opened is not None:
             return opened
@@ -330,15 +327,15 @@ class Cluster:
         return opening.result()
 
     async def controller(self) -> Connection:
-        """A connection to the controller, or to any broker where there is none to speak of (KRaft forwards)."""
+        """Return a connection to the controller, or to any broker if it is unknown (KRaft brokers forward requests)."""
         if self.metadata.controller_id in self.metadata.nodes:
             return await self.connection(self.metadata.controller_id)
         return await self.least_loaded_connection()
 
     async def least_loaded_connection(self, *, exclude: Connection | None = None) -> Connection:
-        """The least busy open connection, else one to a broker that answers. Raises `UnavailableError` if none does.
+        """Return the least loaded open connection, or open one. Raises `UnavailableError` if no broker answers.
 
-        Brokers that are late or could not be reached come last, and so does the one that `exclude` leads to.
+        Late and unreachable brokers are tried last, as is the broker of `exclude`.
         """
         opened = [
             connection
@@ -361,7 +358,7 @@ class Cluster:
             if opened and node.node_id in last:
                 break
             try:
-                # Where there is another way, nobody waits long for a new one.
+                # With an open connection as fallback, a new one must not take long.
                 async with asyncio.timeout(LATE_MS / 1000 if opened else None):
                     return await self.connection(node.node_id)
             except (UnavailableError, TimeoutError) as error:
@@ -411,7 +408,7 @@ class Cluster:
         return connection
 
     def _on_late_response(self, connection: Connection) -> None:
-        """The broker may have left the cluster: others know."""
+        """Request a refresh: the broker may have left the cluster."""
         self._connection_backoff.response_late(connection)
         if self.runtime.clock.monotonic() - self._last_refresh_at >= LATE_MS / 1000:
             self.request_refresh()
@@ -421,7 +418,7 @@ class Cluster:
 async def open_cluster(
     bootstrap_servers: str | Iterable[str] = "localhost:9092", *, runtime: Runtime | None = None, **settings: object
 ) -> AsyncIterator[Cluster]:
-    """A started `Cluster` for the length of a block: for code that needs the pieces below Producer and Consumer.
+    """Open a `Cluster` for a block, for code that works below Producer and Consumer.
 
     `settings` are those of `ClientSettings`. Raises `UnavailableError` if none of the addresses answers within
     `default_api_timeout_ms`.

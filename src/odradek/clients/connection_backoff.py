@@ -1,7 +1,7 @@
-"""Which brokers are better not asked first: those that could not be reached, and those that stand still.
+"""Backoff of connections to brokers that are unreachable or hung.
 
-A broker that could not be reached has its pause before the next try (`reconnect.backoff.ms`, and longer each time:
-KIP-144). One that stands still takes connections all the same: it is the last connection to it that knows.
+An unreachable broker is connected to after `reconnect.backoff.ms`, and longer each time (KIP-144). A hung broker
+accepts connections, so only a late response on the last connection shows it.
 """
 
 from odradek.clients.backoff import Backoff
@@ -15,11 +15,11 @@ from odradek.wire.outgoing import Connection
 class _Failures:
     backoff: Backoff
     retry_at: float = 0.0
-    """The monotonic second of the next try."""
+    """The monotonic second of the next attempt."""
 
 
 class ConnectionBackoff:
-    """What speaks against the brokers at some addresses (`host:port`, as connections call them)."""
+    """The state of connections by address (`host:port`)."""
 
     def __init__(self, settings: ClientSettings, runtime: Runtime) -> None:
         self._settings = settings
@@ -28,17 +28,17 @@ class ConnectionBackoff:
         self._late_connections: dict[str, Connection] = {}
 
     def __contains__(self, address: str) -> bool:
-        """Whether the broker there is late, or could not be reached when that was last tried."""
+        """Return whether the broker at an address is late or was unreachable at the last attempt."""
         late = self._late_connections.get(address)
         return address in self._failed_addresses or (late is not None and (late.is_late or late.closed))
 
     def connection_delay_s(self, address: str) -> float:
-        """How long to wait before the broker there is tried again, in seconds; not above 0 if not at all."""
+        """Return the delay in seconds before the next attempt to connect; 0 or less for none."""
         failures = self._failed_addresses.get(address)
         return 0.0 if failures is None else failures.retry_at - self._runtime.clock.monotonic()
 
     def connection_failed(self, address: str) -> None:
-        """It could not be connected to: the next try has its time."""
+        """Record a failed attempt to connect."""
         settings = self._settings
         failures = self._failed_addresses.get(address)
         if failures is None:
@@ -47,10 +47,10 @@ class ConnectionBackoff:
         failures.retry_at = self._runtime.clock.monotonic() + failures.backoff.failed()
 
     def connected(self, address: str) -> None:
-        """A new connection leads there: nothing speaks against it."""
+        """Record a new connection, which resets the address."""
         self._failed_addresses.pop(address, None)
         self._late_connections.pop(address, None)
 
     def response_late(self, connection: Connection) -> None:
-        """An answer of this connection's is late; until it comes, or for good if the connection ends before."""
+        """Record a late response: avoid the address until it arrives, or for good if the connection closes first."""
         self._late_connections[connection.address] = connection

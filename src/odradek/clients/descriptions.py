@@ -1,4 +1,4 @@
-"""What `Admin` takes and gives, as values: topics, groups, brokers, configuration entries."""
+"""Arguments and results of `Admin`: topics, groups, brokers, configuration entries."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from odradek.protocol.messages import optional
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to be created. `assignments` (brokers by partition) takes the place of the two numbers."""
+    """A topic to create. `assignments` (partition → brokers) replaces `partitions` and `replication_factor`."""
 
     name: str
     partitions: int = -1
@@ -26,7 +26,7 @@ class NewTopic:
     assignments: Mapping[int, Iterable[int]] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
-        """Its part of a CreateTopics request."""
+        """Return the topic's entry of a CreateTopics request."""
         return {
             "name": self.name,
             "num_partitions": -1 if self.assignments else self.partitions,
@@ -41,7 +41,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic and its partitions, ascending."""
+    """A topic with its partitions in ascending order."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -50,13 +50,13 @@ class TopicDescription:
 
     @property
     def replication_factor(self) -> int:
-        """The replicas of its first partition; 0 if there is none."""
+        """Return the number of replicas of the first partition; 0 without partitions."""
         return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """A broker; one that is fenced is registered and not alive."""
+    """A broker; a fenced one is registered and not alive."""
 
     broker_id: int
     host: str
@@ -67,7 +67,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """The brokers by id; `controller_id` is -1 if there is no controller now."""
+    """The brokers by id; `controller_id` is -1 without a controller."""
 
     cluster_id: str | None
     controller_id: int
@@ -76,7 +76,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group's name and state; what the broker is too old to say is empty."""
+    """A group's id, type and state; fields that the broker is too old to return are empty."""
 
     group_id: str
     protocol_type: str
@@ -86,7 +86,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member of a group, and what it reads."""
+    """A member of a group with its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -97,7 +97,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPartition:
-    """How far a group is in a partition. None: nothing committed, the topic is gone, nobody reads it."""
+    """A group's progress in a partition; None for unknown values: no commit, a deleted topic, no member."""
 
     topic: str
     partition: int
@@ -116,7 +116,7 @@ class GroupPartition:
         end: OffsetAndTimestamp | None,
         member: MemberDescription | None,
     ) -> "GroupPartition":
-        """Put together what the coordinator and the leader say."""
+        """Combine committed offset, end offset and member of a partition."""
         lag = max(end.offset - committed.offset, 0) if committed is not None and end is not None else None
         return cls(
             topic=partition.topic,
@@ -132,7 +132,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group: who is in it, and how far it is."""
+    """A group with its members and its progress."""
 
     group_id: str
     group_state: str
@@ -142,17 +142,17 @@ class GroupDescription:
     partitions: tuple[GroupPartition, ...] = ()
 
     def with_partitions(self, partitions: Iterable[GroupPartition]) -> "GroupDescription":
-        """The same group, and its progress."""
+        """Return a copy with `partitions`."""
         return replace(self, partitions=tuple(partitions))
 
     @property
     def lag(self) -> int:
-        """Records that are written and not committed, of all partitions with a committed offset."""
+        """Return the sum of the lags of all partitions with a committed offset."""
         return sum(partition.lag for partition in self.partitions if partition.lag is not None)
 
 
 class ConfigResourceType(IntEnum):
-    """What a configuration belongs to, by Kafka's numbers."""
+    """The type of a configuration resource, by Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -160,14 +160,14 @@ class ConfigResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResource:
-    """A topic or a broker by name; a broker's name is its id, and all brokers' the empty one."""
+    """A topic or a broker by name; a broker's name is its id, the empty name means all brokers."""
 
     type: ConfigResourceType
     name: str
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers; other ones are shown as UNKNOWN."""
+    """The source of a value, by Kafka's numbers; unknown numbers become UNKNOWN."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -182,7 +182,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A key, its value (None if it is secret or unset), and where that comes from."""
+    """A key with its value (None if sensitive or unset) and source."""
 
     name: str
     value: str | None
@@ -194,19 +194,19 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Return whether the value is the default."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
 def topic_description(topic: TopicMetadata) -> TopicDescription:
-    """A topic as metadata has it."""
+    """Describe a topic from its metadata."""
     return TopicDescription(
         name=topic.name, topic_id=topic.topic_id, is_internal=topic.is_internal, partitions=topic.partitions
     )
 
 
 def group_description(group: Any) -> GroupDescription:
-    """A group as DescribeGroups has it (kio's). Only members of consumer groups have partitions to show."""
+    """Describe a group from a DescribeGroups response (kio's). Only members of consumer groups have an assignment."""
     return GroupDescription(
         group_id=group.group_id,
         group_state=group.group_state,
@@ -226,7 +226,7 @@ def group_description(group: Any) -> GroupDescription:
 
 
 def config_entry(entry: Any) -> ConfigEntry:
-    """An entry as DescribeConfigs has it (kio's)."""
+    """Convert an entry of a DescribeConfigs response (kio's)."""
     return ConfigEntry(
         name=entry.name,
         value=entry.value,
@@ -248,5 +248,5 @@ def _assignment(protocol_type: str, data: bytes) -> tuple[TopicPartition, ...]:
     try:
         return tuple(sorted(decode_assignment(data).partitions))
     except KafkaError:
-        # Members may say what they like to each other; a description shows what it can.
+        # An assignment may be any bytes; an unreadable one is shown as empty.
         return ()

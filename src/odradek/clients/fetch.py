@@ -1,6 +1,6 @@
-"""One fetch from one broker, and which of the batches that it brings a reader may see.
+"""One fetch request, and iteration over the readable batches of its response.
 
-Records stay views of the response's frame all the way; nothing here looks into a batch past its header.
+Records stay views of the response frame; only batch headers are decoded here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ _NO_SESSION: Final = {"session_id": 0, "session_epoch": -1, "forgotten_topics_da
 
 
 class FetchPosition(NamedTuple):
-    """From where to fetch a partition, and how much of it."""
+    """The offset to fetch a partition from, and the maximum of bytes."""
 
     offset: int
     max_bytes: int
@@ -29,7 +29,7 @@ class FetchPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """What holds for a whole fetch: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `isolation.level`."""
+    """Limits of a fetch: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `isolation.level`."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -40,9 +40,9 @@ class FetchLimits:
 async def fetch(
     cluster: Cluster, connection: Connection, positions: Mapping[TopicPartition, FetchPosition], limits: FetchLimits
 ) -> dict[TopicPartition, FetchedPartition]:
-    """What the broker has from `positions` on; the errors of partitions are in the result.
+    """Fetch from `positions`; errors of partitions are part of the result.
 
-    Raises `KafkaError` for an error of the whole response, `UnavailableError` when there is none.
+    Raises `KafkaError` for an error of the whole response, `UnavailableError` without a response.
     """
     metadata = cluster.metadata
     topic_ids = {topic: metadata.topics[topic].topic_id for topic, _ in by_topic(positions) if topic in metadata.topics}
@@ -94,7 +94,7 @@ def _position(cluster: Cluster, partition: TopicPartition, position: FetchPositi
 
 
 def out_of_range(partition: TopicPartition, offset: int, answer: FetchedPartition) -> KafkaError:
-    """The error for an offset that the log does not hold; it says what the log holds, if the broker does."""
+    """Return the error of an offset out of range, with the log's first and last offset if the broker returned them."""
     ends = (answer.log_start_offset, answer.high_watermark)
     known = f"; it starts at {ends[0]} and ends at {ends[1]}" if min(ends) >= 0 else ""
     return KafkaError(
@@ -105,11 +105,11 @@ def out_of_range(partition: TopicPartition, offset: int, answer: FetchedPartitio
 def readable_batches(
     records: memoryview, aborted: Sequence[tuple[int, int]] | None, *, check_crcs: bool
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """`(position, header, readable)` of each whole batch; markers and aborted transactions are not readable.
+    """Yield `(position, header, readable)` of each whole batch; markers and aborted transactions are not readable.
 
     `aborted` is the response's `(producer_id, first_offset)`; such a transaction ends at its producer's next marker.
-    Raises `CorruptBatchError` if the first batch is damaged. A later one that is ends the answer: the next fetch asks
-    for it as the first one, which the broker checks, too.
+    Raises `CorruptBatchError` if the first batch is damaged. A later damaged batch ends the iteration: the next fetch
+    starts with it, and the broker checks it too.
     """
     pending_aborts = sorted(aborted or (), key=lambda each: each[1], reverse=True)
     aborted_producers: set[int] = set()

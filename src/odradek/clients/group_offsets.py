@@ -1,7 +1,7 @@
-"""A group's committed offsets, for its members and for those that only keep their offsets there.
+"""A group's committed offsets, for members and for consumers outside the group.
 
-A commit with generation -1 and no member id is a simple consumer's: brokers take it while the group has no members.
-An offset is the next one to read (SPEC 7).
+A commit with generation -1 and without member id is accepted while the group has no members. A committed offset is the
+next offset to read (SPEC 7).
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +17,12 @@ from odradek.wire.outgoing import Connection
 
 NO_GENERATION: Final = -1
 _TOPIC_IDS_FROM: Final = 10
-"""OffsetCommit and OffsetFetch name topics by id from this version on (KIP-848); names serve us and every broker."""
+"""First version of OffsetCommit and OffsetFetch with topic ids (KIP-848); all brokers support the versions with
+names."""
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A commit: the next offset to read, a note, and the leader epoch of the record before (-1: unknown)."""
+    """A committed offset (the next to read), its metadata, and the leader epoch of the record before (-1: unknown)."""
 
     offset: int
     metadata: str = ""
@@ -29,7 +30,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who commits; by default nobody in particular."""
+    """The member that commits; by default none."""
 
     generation_id: int = NO_GENERATION
     member_id: str = ""
@@ -40,7 +41,7 @@ NO_MEMBER: Final = ConsumerGroupMetadata()
 
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
-    """The broker that coordinates the group. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while there is none."""
+    """Return the coordinator's broker id. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while there is none."""
     connection = await cluster.least_loaded_connection()
     message = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
     response = await connection.request(ApiKey.FIND_COORDINATOR, message)
@@ -61,7 +62,7 @@ async def commit_group_offsets(
     *,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
-    """Commit without being a member. Raises `KafkaError`: UNKNOWN_MEMBER_ID says that the group has live members."""
+    """Commit without membership. Raises `KafkaError` UNKNOWN_MEMBER_ID if the group has members."""
 
     async def attempt() -> None:
         connection = await cluster.connection(await find_coordinator(cluster, group_id))
@@ -78,7 +79,7 @@ async def fetch_group_offsets(
     *,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What the group has committed for `partitions` (None: for all); those without a commit are absent."""
+    """Return the group's committed offsets of `partitions` (None: all); partitions without a commit are absent."""
     wanted = None if partitions is None else list(partitions)
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
@@ -94,7 +95,7 @@ async def commit_once(
     committer: ConsumerGroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
-    """One OffsetCommit to the coordinator. Raises the first `KafkaError` in its answer."""
+    """Send one OffsetCommit to the coordinator. Raises the first `KafkaError` in its response."""
     topics = [
         {
             "name": name,
@@ -128,7 +129,7 @@ async def commit_once(
 async def fetch_once(
     connection: Connection, group_id: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """One OffsetFetch to the coordinator. Raises the first `KafkaError` in its answer."""
+    """Send one OffsetFetch to the coordinator. Raises the first `KafkaError` in its response."""
     topics = None
     if partitions is not None:
         topics = [

@@ -1,4 +1,4 @@
-"""A broker's data directories as it tells of them: their logs, their sizes, and the room on their volumes (KIP-113)."""
+"""DescribeLogDirs: a broker's log directories with the sizes of logs and volumes (KIP-113)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ from odradek.protocol.messages import optional
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """A directory on a broker: bytes of its logs by partition, and of its volume (KIP-827), None where not told.
+    """A log directory of a broker: log sizes in bytes by partition, and volume sizes (KIP-827), None if unknown.
 
-    `error_code` is not `none` for a directory that cannot be used; there are no sizes then.
+    An offline directory has an `error_code` and no sizes.
     """
 
     log_dir: str
@@ -28,7 +28,7 @@ class LogDirDescription:
 async def describe_log_dirs(
     cluster: Cluster, broker_id: int, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> list[LogDirDescription]:
-    """All directories of one broker. Raises `KafkaError` if it may not or can't say, or there is no such broker."""
+    """Return all log directories of a broker. Raises `KafkaError`, also for an unknown broker."""
 
     async def attempt() -> list[LogDirDescription]:
         connection = await cluster.connection(broker_id)
@@ -42,7 +42,7 @@ async def describe_log_dirs(
 
 
 def _description(result: Any) -> LogDirDescription:
-    """A directory as DescribeLogDirs has it (kio's). A log that is to replace another is told of too, and counts."""
+    """Convert a directory of the response (kio's); future logs are included in the sizes."""
     sizes: dict[TopicPartition, int] = {}
     for topic in result.topics:
         for each in topic.partitions:

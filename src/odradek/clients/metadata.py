@@ -1,4 +1,4 @@
-"""The cluster as a client sees it: brokers, topics, leaders. Immutable; `merge` makes the next one out of an answer."""
+"""Immutable cluster metadata: brokers, topics, leaders; `merge` applies a Metadata response."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ NO_LEADER: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A broker, and where it listens."""
+    """A broker with its address."""
 
     node_id: int
     host: str
@@ -24,7 +24,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
-    """A partition: `leader` is -1 when it has none, `leader_epoch` -1 when the broker is too old to say it."""
+    """A partition: `leader` is -1 without a leader, `leader_epoch` -1 if the broker is too old to return it."""
 
     leader: int
     leader_epoch: int
@@ -35,7 +35,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
-    """A topic, or why there is nothing to say about it (`error_code`). Partitions are in ascending order."""
+    """A topic, or its error (`error_code`). Partitions are in ascending order."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -48,7 +48,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
-    """What a Metadata answer said. `partitions_for_topic` and its sister are a partitioner's `ClusterView`."""
+    """The metadata of a cluster, which is also a partitioner's `ClusterView`."""
 
     cluster_id: str | None = None
     controller_id: int = -1
@@ -56,34 +56,34 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
-        """The partition, if it is known."""
+        """Return the partition, if it is known."""
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic else None
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """The broker that leads `partition` and is alive, or None."""
+        """Return the live leader of `partition`, or None."""
         found = self.partition(partition)
         return found.leader if found is not None and found.leader in self.nodes else None
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The topic with this id, if it is known."""
+        """Return the name of the topic with this id, if it is known."""
         return next((topic.name for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """Every partition's number, ascending; empty for an unknown topic."""
+        """Return all partition numbers, ascending; empty for an unknown topic."""
         found = self.topics.get(topic)
         return found.numbers if found else ()
 
     def available_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """The numbers of those that have a leader, ascending."""
+        """Return the numbers of partitions with a live leader, ascending."""
         found = self.topics.get(topic)
         return found.available if found else ()
 
 
 def merge(old: ClusterMetadata, response: Any) -> ClusterMetadata:
-    """The cluster after a Metadata `response` (kio's, any version). Topics that it does not mention are forgotten.
+    """Return the metadata after a Metadata `response` (kio's, any version), without topics that it does not contain.
 
-    A partition of the same topic id keeps its newer leader epoch: brokers learn at different times (KIP-320).
+    A partition of the same topic id keeps the newer leader epoch: brokers may answer with older metadata (KIP-320).
     """
     nodes = {
         broker.node_id: Node(
@@ -101,7 +101,7 @@ def merge(old: ClusterMetadata, response: Any) -> ClusterMetadata:
 
 
 def with_topics(metadata: ClusterMetadata, kept: Iterable[TopicMetadata]) -> ClusterMetadata:
-    """`metadata`, and of `kept` those topics that it does not have."""
+    """Return `metadata` with those topics of `kept` that it does not contain."""
     return replace(metadata, topics={topic.name: topic for topic in kept} | dict(metadata.topics))
 
 

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and where a moment is in them; by the wire, without a consumer."""
+"""ListOffsets: offsets of partitions by timestamp, and their beginnings and ends."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -11,17 +11,17 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableErro
 from odradek.protocol.api import ApiKey
 
 EARLIEST: Final = -2
-"""In place of a timestamp: the first offset that is kept."""
+"""Timestamp that stands for the first offset."""
 LATEST: Final = -1
-"""In place of a timestamp: the offset after the last record that may be read."""
+"""Timestamp that stands for the end: the offset after the last readable record."""
 MAX_TIMESTAMP: Final = -3
-"""In place of a timestamp: the record with the greatest one (KIP-734)."""
+"""Timestamp that stands for the record with the greatest timestamp (KIP-734)."""
 
 ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """An offset, the timestamp in ms of the record there, and the leader epoch it was written in; -1 is unknown."""
+    """An offset with the timestamp in ms and the leader epoch of its record; -1 is unknown."""
 
     offset: int
     timestamp: int
@@ -35,10 +35,10 @@ async def list_offsets(
     isolation_level: str = "read_uncommitted",
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Offsets by partition. `wanted` has `EARLIEST`, `LATEST` or a time in ms: the first record at it or later.
+    """Return offsets by partition. `wanted` has `EARLIEST`, `LATEST` or a time in ms: the first record at or after it.
 
-    An offset of -1 says that no record is that late. With `read_committed`, `LATEST` is the last stable offset.
-    Raises `KafkaError` for a partition that does not exist, `UnavailableError` when its leader cannot be reached.
+    An offset of -1 means that all records are earlier. With `read_committed`, `LATEST` is the last stable offset.
+    Raises `KafkaError` for a partition that does not exist, `UnavailableError` if its leader cannot be reached.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
@@ -63,7 +63,7 @@ async def list_offsets(
                 found.update(answer[0])
                 failures += answer[1]
         if failures:
-            # A final error is the one to tell; others may pass.
+            # Errors that are not retriable come first.
             raise min(failures, key=lambda failure: getattr(failure, "retriable", False))
 
     await retrying(cluster, attempt, timeout_ms=timeout_ms)
@@ -73,12 +73,12 @@ async def list_offsets(
 async def partitions_of(
     cluster: Cluster, topics: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> dict[str, tuple[int, ...]]:
-    """Partition numbers by topic, ascending; `KafkaError` UNKNOWN_TOPIC_OR_PARTITION for a topic that is not there."""
+    """Return partition numbers by topic, ascending. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
     return {name: (await cluster.topic(name, timeout_ms=timeout_ms)).numbers for name in topics}
 
 
 async def _check_partition_exists(cluster: Cluster, partition: TopicPartition, timeout_ms: int) -> None:
-    """Learn of the topic; raise if it has no such partition."""
+    """Look up the topic. Raises `KafkaError` if it has no such partition."""
     topic = await cluster.topic(partition.topic, timeout_ms=timeout_ms)
     if partition.partition not in topic.partitions:
         raise KafkaError(
@@ -90,7 +90,7 @@ async def _check_partition_exists(cluster: Cluster, partition: TopicPartition, t
 async def _request_offsets(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], isolation_level: str
 ) -> tuple[dict[TopicPartition, OffsetAndTimestamp], list[KafkaError | UnavailableError]]:
-    """One ListOffsets to one broker: what it found, and what is wrong with the rest."""
+    """Send one ListOffsets to one broker; return offsets and errors."""
     connection = await cluster.connection(leader)
     topics = [
         {
@@ -137,5 +137,5 @@ def _leader_epoch(cluster: Cluster, partition: TopicPartition) -> int:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
-    """Partitions under their topics, in order: the shape that most requests have."""
+    """Group sorted partitions by topic, as most requests need them."""
     return [(topic, list(some)) for topic, some in groupby(sorted(partitions), key=lambda partition: partition.topic)]

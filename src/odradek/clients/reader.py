@@ -1,10 +1,10 @@
-"""An offset range of one partition as raw record batches: what a Spark task reads.
+"""Reads an offset range of a partition as raw record batches, as Spark tasks need it.
 
     async with open_cluster(bootstrap_servers="localhost:9092") as cluster:
         async for batches in PartitionReader(cluster, TopicPartition("flights", 0), 1000, 2000):
             columns.decode_batches(batches, ...)
 
-While one buffer is worked on, the next is under way.
+The next fetch is in flight while a buffer is processed.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableErro
 from odradek.protocol.fetch import FetchedPartition
 
 DEFAULT_FETCH_BYTES: Final = 4 << 20
-"""Large enough that a fetch's fixed cost is nothing beside its records', small enough for two per task."""
+"""Large enough to amortise the cost of a fetch, small enough for two buffers per task."""
 
 
 class PartitionReader:
-    """Iterates over buffers of whole record batches that hold every record from `start` up to, not including, `end`.
+    """An iterator over buffers of whole record batches that hold every record of `start` ≤ offset < `end`.
 
-    Nothing is copied. The first batch may begin before `start` and the last may go on past `end`: whoever decodes them
-    drops those records. With `read_committed`, aborted transactions are left out and `end` is at most the last stable
-    offset. Control batches are left out, so a range may be over without a buffer.
+    Nothing is copied. The first batch may begin before `start` and the last may end after `end`; the decoder drops
+    those records. With `read_committed`, aborted transactions are skipped and `end` is at most the last stable offset.
+    Control batches are skipped, so a range may yield no buffer.
 
-    Raises `KafkaError` OFFSET_OUT_OF_RANGE if the log has lost a part of the range or never had it, and the last
-    error, or `UnavailableError`, when nothing has come for `timeout_ms`.
+    Raises `KafkaError` OFFSET_OUT_OF_RANGE if the log does not hold the whole range; the last error or
+    `UnavailableError` if no records arrive for `timeout_ms`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PartitionReader:
     ) -> None:
         self.partition = partition
         self.position = start
-        """The first offset that no buffer so far covers."""
+        """The first offset after the buffers so far."""
         self.end = end
         self._cluster = cluster
         self._max_bytes = max_bytes
@@ -58,7 +58,7 @@ class PartitionReader:
         self._check_crcs = check_crcs
 
     async def __aiter__(self) -> AsyncIterator[memoryview]:
-        """See the class. One iteration only: a second goes on from `position`."""
+        """Iterate once; a second iteration continues from `position`."""
         if self.position >= self.end:
             return
         next_fetch: asyncio.Task[FetchedPartition] | None = asyncio.ensure_future(self._fetch(self.position))
@@ -77,7 +77,7 @@ class PartitionReader:
                 await asyncio.gather(next_fetch, return_exceptions=True)
 
     def _split_readable(self, fetched: FetchedPartition) -> list[memoryview]:
-        """Move on past the fetched batches; the runs of those that may be read."""
+        """Move the position past the fetched batches and return the contiguous readable ones."""
         records = memoryview(fetched.records or b"")
         runs: list[memoryview] = []
         run_start = run_end = 0
@@ -100,7 +100,7 @@ class PartitionReader:
         return runs
 
     async def _fetch(self, offset: int) -> FetchedPartition:
-        """What comes from `offset` on, at least one batch of it."""
+        """Fetch from `offset` until at least one batch arrives."""
         clock = self._cluster.runtime.clock
         deadline = clock.monotonic() + self._timeout_ms / 1000
         while True:

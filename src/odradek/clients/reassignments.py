@@ -1,4 +1,4 @@
-"""Partitions that get other replicas (KIP-455), elections of leaders on demand (KIP-460): asked of the controller."""
+"""Partition reassignments (KIP-455) and leader elections (KIP-460), requested from the controller."""
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
@@ -14,10 +14,10 @@ from odradek.protocol.messages import optional
 
 
 class ElectionType(IntEnum):
-    """Who shall lead, by Kafka's numbers.
+    """The type of an election, by Kafka's numbers.
 
-    PREFERRED: the first replica. UNCLEAN: where nobody leads, whoever is alive, though it may lack records, which are
-    lost then.
+    PREFERRED elects the first replica. UNCLEAN elects any live replica of partitions without a leader; records that it
+    lacks are lost.
     """
 
     PREFERRED = 0
@@ -26,7 +26,7 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReassignment:
-    """A reassignment in progress: all replicas of the partition now, those that are new, and those that will go."""
+    """A reassignment in progress: all current replicas, those being added, and those being removed."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -34,14 +34,14 @@ class PartitionReassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that the partition shall have."""
+        """Return the replicas after the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing_replicas)
 
 
 class RefusedPartitionsError(KafkaError):
-    """Some partitions of a request were refused: `errors` says which, and why. The others were done.
+    """Some partitions of a request were refused, with `errors` by partition; the others were changed.
 
-    Final: that a partition is not there, say, is no reason to ask again.
+    Not retriable: an unknown partition, for example, stays unknown.
     """
 
     retriable = False
@@ -60,7 +60,7 @@ async def alter_partition_reassignments(
     allow_replication_factor_change: bool = True,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
-    """See `Admin.alter_partition_reassignments`."""
+    """Start, change or cancel reassignments, as `Admin.alter_partition_reassignments` documents."""
     message = {
         "topics": [
             {
@@ -98,7 +98,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """See `Admin.list_partition_reassignments`."""
+    """Return reassignments in progress, as `Admin.list_partition_reassignments` documents."""
     topics = None
     if partitions is not None:
         topics = [
@@ -132,7 +132,7 @@ async def elect_leaders(
     *,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """See `Admin.elect_leaders`."""
+    """Elect leaders, as `Admin.elect_leaders` documents."""
     wanted = None
     if partitions is not None:
         wanted = [
@@ -150,7 +150,7 @@ async def elect_leaders(
                 key = TopicPartition(topic.topic, each.partition_id)
                 results[key] = _error(key, each) if each.error_code != ErrorCode.none else None
                 if each.error_code == ErrorCode.not_controller:
-                    # Before there was a place for it, what concerns all partitions was said of each.
+                    # Versions without a top-level error repeat it for each partition.
                     raise KafkaError(ErrorCode.not_controller)
         return dict(sorted(results.items()))
 

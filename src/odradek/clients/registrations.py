@@ -1,4 +1,4 @@
-"""Brokers that are registered and away: how `Admin` lists them, and has one forgotten."""
+"""Registered brokers that are not alive: listing and unregistering them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from odradek.protocol.messages import optional
 
 
 async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDescription]:
-    """The brokers that are registered and not alive (KIP-1073); none where the cluster does not say."""
+    """Return the registered brokers that are not alive (KIP-1073); none if the cluster does not support that."""
 
     async def attempt() -> Any:
         connection = await cluster.least_loaded_connection()
@@ -31,7 +31,7 @@ async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDes
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int, *, timeout_ms: int) -> None:
-    """Have a broker forgotten that is away for good. Raises `KafkaError` BROKER_ID_NOT_REGISTERED and others."""
+    """Unregister a broker. Raises `KafkaError` BROKER_ID_NOT_REGISTERED and others."""
 
     async def attempt() -> None:
         connection = await cluster.least_loaded_connection()

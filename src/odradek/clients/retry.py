@@ -1,4 +1,4 @@
-"""Trying again: requests that failed for a reason that passes, until one succeeds or the time is up."""
+"""Retries of requests that failed with a retriable error, within a time limit."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from odradek.model import ErrorCode, KafkaError, UnavailableError
 T = TypeVar("T")
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
-"""Kafka's `default.api.timeout.ms`."""
+"""The default of `default.api.timeout.ms`."""
 
 INVALID_METADATA_ERRORS: Final = {
     ErrorCode.not_leader_or_follower,
@@ -27,15 +27,15 @@ INVALID_METADATA_ERRORS: Final = {
     ErrorCode.not_controller,
     ErrorCode.listener_not_found,
 }
-"""What a broker says when the client's view of the cluster is out of date."""
+"""Errors that mean that the client's metadata is out of date."""
 
 
 async def retrying(
     cluster: Cluster, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> T:
-    """What `attempt` returns, once it does. Raises its last error when that is final, or after `timeout_ms`.
+    """Return the result of `attempt`, retrying. Raises its last error if it is not retriable or after `timeout_ms`.
 
-    Between two tries there is a pause that doubles, and the metadata is asked for again if the error is about it.
+    Attempts are separated by an exponential backoff; metadata is refreshed after errors about it.
     """
     clock = cluster.runtime.clock
     deadline = clock.monotonic() + timeout_ms / 1000
@@ -49,6 +49,6 @@ async def retrying(
                 raise
             await asyncio.sleep(pause)
             if isinstance(error, UnavailableError) or error.code in INVALID_METADATA_ERRORS:
-                # Where nobody answers, the next try says so, until the time is up.
+                # If no broker answers, the next attempt raises that error.
                 with contextlib.suppress(UnavailableError):
                     await cluster.refresh()

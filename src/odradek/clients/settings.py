@@ -1,7 +1,7 @@
-"""What every client can be told: Kafka's keys, with `_` for `.`, as keyword arguments or as texts of a properties file.
+"""Settings of all clients: Kafka's keys, with `_` for `.`, from keyword arguments or a properties file.
 
-A key is a field of a frozen dataclass, declared as in `odradek.config`. The producer's and the consumer's own keys
-stand beside their code.
+Each key is a field of a frozen dataclass, declared as in `odradek.config`. The keys of producer and consumer are in
+their packages.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class ClientSettings:
     request_timeout_ms: int = integer(
         "request.timeout.ms",
         30_000,
-        "How long a broker may take to answer before its connection is given up.",
+        "How long a broker may take to answer before its connection is closed.",
         minimum=1,
     )
     socket_connection_setup_timeout_ms: int = integer(
@@ -48,13 +48,13 @@ class ClientSettings:
         "retry.backoff.max.ms", 1_000, "The longest pause before a failed request is sent again.", minimum=0
     )
     metadata_max_age_ms: int = integer(
-        "metadata.max.age.ms", 300_000, "When the cluster's shape is asked for again though nothing failed.", minimum=1
+        "metadata.max.age.ms", 300_000, "The age at which metadata is refreshed without an error.", minimum=1
     )
     default_api_timeout_ms: int = integer(
-        "default.api.timeout.ms", 60_000, "How long calls without a time-out of their own are tried again.", minimum=1
+        "default.api.timeout.ms", 60_000, "How long calls without a timeout of their own are retried.", minimum=1
     )
     receive_message_max_bytes: int = integer(
-        "receive.message.max.bytes", 256 << 20, "The largest answer that is believed to be one (librdkafka's key).",
+        "receive.message.max.bytes", 256 << 20, "The largest response that is accepted (librdkafka's key).",
         minimum=1024,
     )  # fmt: skip
 
@@ -63,9 +63,9 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
-    """Settings out of keywords. A text stands for what a properties file would mean by it.
+    """Create settings from keywords; strings are parsed as in a properties file.
 
-    Raises `ConfigurationError` for a key that `cls` lacks (it names close ones) and for a value outside its limits.
+    Raises `ConfigurationError` for a key that `cls` lacks (with similar names) and for a value outside its limits.
     """
     known = {definition.attribute: definition for definition in definitions(cls).values()}
     made: dict[str, Any] = {}
@@ -81,9 +81,9 @@ def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
 
 
 def settings_of_properties(properties: Mapping[str, str], *classes: type[ClientSettings]) -> dict[str, str]:
-    """Keywords for the first of `classes`, out of a properties file that may serve all of them.
+    """Return keywords for the first of `classes` from a properties file with keys of all of them.
 
-    Raises `ConfigurationError` for a key that none has, so that a slip of the pen is no silent default.
+    Raises `ConfigurationError` for an unknown key, so that a typo does not silently select the default.
     """
     everything = {name for cls in classes for name in definitions(cls)}
     for name in properties:
@@ -94,11 +94,11 @@ def settings_of_properties(properties: Mapping[str, str], *classes: type[ClientS
 
 
 def _value(definition: Definition, value: object) -> Any:
-    """`value`, checked, as the field's own type."""
+    """Return the checked value in the field's type."""
     if isinstance(value, str):
         return definition.parse(value)
     if definition.type is ConfigType.STRING and isinstance(value, int) and not isinstance(value, bool):
-        # acks=1 is how everybody writes it.
+        # acks=1 is commonly given as an integer.
         return definition.parse(str(value))
     if definition.type is ConfigType.LIST and isinstance(value, list | tuple):
         value = tuple(str(item) for item in value)

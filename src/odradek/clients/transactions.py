@@ -1,4 +1,4 @@
-"""Producers as a partition's leader remembers them, and the end of a transaction that hangs (KIP-664)."""
+"""Producer states of a partition, and aborting hanging transactions (KIP-664)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ from odradek.protocol.api import ApiKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerDescription:
-    """An idempotent producer in one partition. `last_timestamp` in ms; -1 is unknown.
+    """The state of an idempotent producer in one partition. `last_timestamp` is in ms; -1 is unknown.
 
-    `current_txn_start_offset` is where its open transaction begins, None without one; `coordinator_epoch` is of the
-    coordinator that ended its last transaction, None if none has.
+    `current_txn_start_offset` is the first offset of its open transaction, if any; `coordinator_epoch` is that of its
+    last marker, if any.
     """
 
     producer_id: int
@@ -29,7 +29,7 @@ class ProducerDescription:
 async def describe_producers(
     cluster: Cluster, partition: TopicPartition, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> list[ProducerDescription]:
-    """The producers that the leader of `partition` remembers, by their ids. Raises `KafkaError`."""
+    """Return the producer states of the partition's leader, by producer id. Raises `KafkaError`."""
 
     async def attempt() -> list[ProducerDescription]:
         topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
@@ -51,7 +51,7 @@ async def abort_transaction(
     coordinator_epoch: int,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
-    """End what a producer has open in `partition`, as if its coordinator had decided so.
+    """Write an abort marker for a producer's open transaction in `partition`.
 
     Raises `KafkaError` INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if it is another transaction by now.
     """
@@ -87,7 +87,7 @@ async def _request_leader(
 
 
 def _description(producer: Any) -> ProducerDescription:
-    """A producer as DescribeProducers has it (kio's)."""
+    """Convert a producer of a DescribeProducers response (kio's)."""
     start, epoch = producer.current_txn_start_offset, producer.coordinator_epoch
     return ProducerDescription(
         producer_id=producer.producer_id,

@@ -1,4 +1,4 @@
-"""The consumer: who reads what (membership, group), from where (positions, lookup), and the records (fetcher)."""
+"""The consumer: group membership, fetch positions, and fetching of records."""
 
 from odradek.clients.consumer.consumer import Consumer
 from odradek.clients.consumer.settings import ConsumerSettings

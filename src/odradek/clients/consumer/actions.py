@@ -1,4 +1,4 @@
-"""What goes in and out of a group's member, as plain values: requests, work for the application, answers."""
+"""Inputs and outputs of `MembershipManager`: requests to send, rebalance callbacks to run, responses."""
 
 from collections.abc import Mapping
 
@@ -10,23 +10,23 @@ Partitions = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinator:
-    """Ask any broker who coordinates the group."""
+    """Find the group's coordinator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Send JoinGroup, with what the member owns (and since which generation) in its subscription."""
+    """Send JoinGroup; the subscription has the owned partitions and their generation."""
 
     member_id: str
     generation_id: int
     owned: Partitions
     leave_count: int = 0
-    """How often the consumer has left groups; the answer brings it back."""
+    """The number of times that the consumer has left groups; the response repeats it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerformAssignment:
-    """Compute who gets what, for this member leads, and give it to `MembershipManager.assigned`."""
+    """Compute the assignment as the group's leader, and pass it to `MembershipManager.assignment_computed`."""
 
     protocol: str
     subscriptions: Mapping[str, bytes]
@@ -54,7 +54,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """Send LeaveGroup, and do not wait for what it says."""
+    """Send LeaveGroup without waiting for the response."""
 
     member_id: str
     reason: str
@@ -65,7 +65,7 @@ Action = FindCoordinator | JoinGroup | PerformAssignment | SyncGroup | Heartbeat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsRevoked:
-    """Work for the application: stop reading these. `lost`: others may read them already; commits will be refused."""
+    """Stop reading `partitions`. `lost`: other members may read them already, and commits will be refused."""
 
     partitions: Partitions
     lost: bool
@@ -73,7 +73,7 @@ class PartitionsRevoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAssigned:
-    """Work for the application: read exactly `assignment` from now on; `revoked` are to be released first."""
+    """Read exactly `assignment` from now on, after revoking `revoked`."""
 
     assignment: Partitions
     added: Partitions
@@ -85,7 +85,7 @@ RebalanceCallback = PartitionsRevoked | PartitionsAssigned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupResponse:
-    """What JoinGroup was answered."""
+    """The response to JoinGroup."""
 
     error_code: ErrorCode
     member_id: str = ""
@@ -96,12 +96,12 @@ class JoinGroupResponse:
     subscriptions: Mapping[str, bytes] = field(default_factory=dict)
     instance_ids: Mapping[str, str | None] = field(default_factory=dict)
     leave_count: int = 0
-    """That of the `Join`."""
+    """The `leave_count` of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupResponse:
-    """What SyncGroup was answered."""
+    """The response to SyncGroup."""
 
     error_code: ErrorCode
     assignment: Partitions = frozenset()
@@ -109,7 +109,7 @@ class SyncGroupResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRebalanceConfig:
-    """The member's clocks, in ms, by Kafka's names."""
+    """Timeouts and intervals of a member, in ms, by Kafka's names."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int

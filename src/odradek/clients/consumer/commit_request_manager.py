@@ -1,4 +1,4 @@
-"""CommitRequestManager: what was handed out so far becomes the group's offsets, when asked for or from time to time."""
+"""Offset commits of a consumer, on request and automatic."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ from odradek.model import OdradekError, TopicPartition
 
 _log = logging.getLogger("odradek.clients")
 _AUTO_COMMIT_TIMEOUT_MS: Final = 5_000
-"""How long an automatic commit is tried: the next one carries more, and closing should not take for ever."""
+"""Time limit of an automatic commit: the next one includes its offsets, and `close` must not block for long."""
 
 
 class CommitRequestManager:
-    """The positions of one consumer and the offsets of its group; see the module."""
+    """Commits the positions of one consumer for its group."""
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, subscriptions: SubscriptionState, group: ConsumerCoordinator
@@ -34,16 +34,16 @@ class CommitRequestManager:
         self.next_auto_commit_at = (
             cluster.runtime.clock.monotonic() + self._interval_s if settings.enable_auto_commit else inf
         )
-        """When the next automatic commit is due, in monotonic seconds; never if there are none."""
+        """When the next automatic commit is due, in monotonic seconds; infinite without automatic commits."""
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
-        """Commit these. Raises what `ConsumerCoordinator.commit` does."""
+        """Commit offsets. Raises as `ConsumerCoordinator.commit` does."""
         if offsets:
             await self._group.commit(offsets, timeout_ms=timeout_ms)
             self._committed.update((partition, offset.offset) for partition, offset in offsets.items())
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The next offset to read of every partition that has one."""
+        """Return the position of every partition that has one."""
         return {
             state.partition: OffsetAndMetadata(state.position, "", state.leader_epoch)
             for state in self._subscriptions
@@ -51,7 +51,7 @@ class CommitRequestManager:
         }
 
     def auto_commit_async(self, now: float) -> None:
-        """Commit what was handed out so far, in the background, if it is time."""
+        """Commit the positions in the background if an automatic commit is due."""
         if now < self.next_auto_commit_at:
             return
         self.next_auto_commit_at = now + self._interval_s
@@ -60,7 +60,7 @@ class CommitRequestManager:
             self._in_flight = self._cluster.spawn(self._commit_or_log(offsets), "automatic commit")
 
     async def auto_commit_sync(self, partitions: Iterable[TopicPartition]) -> None:
-        """The last automatic commit of partitions that go."""
+        """Commit partitions automatically before they are revoked."""
         if not self._settings.enable_auto_commit:
             return
         if self._in_flight is not None:
@@ -68,7 +68,7 @@ class CommitRequestManager:
         await self._commit_or_log(self._uncommitted(partitions))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are read no more; another member may commit them."""
+        """Discard the committed offsets of revoked partitions: another member may commit them."""
         for partition in partitions:
             self._committed.pop(partition, None)
 
@@ -84,4 +84,4 @@ class CommitRequestManager:
         try:
             await self.commit(offsets, timeout_ms=_AUTO_COMMIT_TIMEOUT_MS)
         except OdradekError as error:
-            _log.warning("group %s: automatic commit: %s", self._group.group_id, error)
+            _log.warning("Automatic commit of group %s failed: %s", self._group.group_id, error)

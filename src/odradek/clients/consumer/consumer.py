@@ -1,4 +1,4 @@
-"""`Consumer`: the face of this room. Everything that the application must see happens inside its `poll`."""
+"""`Consumer`, whose callbacks, commits and errors all happen inside `poll`."""
 
 import asyncio
 import contextlib
@@ -34,15 +34,15 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Consumer:
-    """Reads records from any Kafka cluster, as a member of a group or on its own.
+    """A consumer of records from any Kafka cluster, with or without a group.
 
         async with Consumer("flights", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
             async for record in consumer:
                 print(record.key, record.value)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.consumer.settings`). Without a `group_id`, subscribing
-    means every partition. Rebalances, their callbacks, and automatic commits take place in `poll` (and between two
-    records of `async for`), so what was handed out before has been worked on by then. Raises `ConfigurationError`.
+    assigns every partition. Rebalances, callbacks and automatic commits run in `poll` (and between two records of
+    `async for`), so records returned earlier count as processed. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -76,10 +76,8 @@ class Consumer:
         if topics:
             self.subscribe(topics)
 
-    # ---- from start to end --------------------------------------------------------------------------------------
-
     async def start(self) -> Self:
-        """Reach the cluster; `async with` calls it. Raises `UnavailableError` if no broker answers in time."""
+        """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
         if self._is_started:
             return self
         self._changed = asyncio.Event()
@@ -105,7 +103,7 @@ class Consumer:
         return self
 
     async def close(self) -> None:
-        """Commit, if that is automatic, leave the group, and close the connections."""
+        """Commit, if commits are automatic, leave the group, and close all connections."""
         if not self._is_started:
             return
         self._is_started = False
@@ -126,7 +124,7 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    # ---- what to read -------------------------------------------------------------------------------------------
+    # ---- subscription -------------------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -137,11 +135,11 @@ class Consumer:
         on_partitions_revoked: Callback | None = None,
         on_partitions_lost: Callback | None = None,
     ) -> None:
-        """Read these topics, or all that `pattern` (a regular expression) matches whole; in place of what was before.
+        """Subscribe to topics, or to all that `pattern` (a regular expression) matches whole, instead of earlier ones.
 
-        The callbacks get a tuple of partitions and may be coroutine functions: `assigned` what is new, `revoked` what
-        will be gone (its offsets can still be committed), `lost` what is gone already (`revoked` is called if it is
-        absent). Raises `InvalidTopicError`, `ValueError`, and `ConfigurationError` after `assign`.
+        Callbacks get a tuple of partitions and may be coroutine functions: `assigned` gets new partitions, `revoked`
+        partitions that can still be committed, `lost` partitions that cannot (`revoked` is called if `lost` is not
+        given). Raises `InvalidTopicError`, `ValueError`, and `ConfigurationError` after `assign`.
         """
         if self._subscription.type is SubscriptionType.USER_ASSIGNED:
             raise ConfigurationError("partitions are assigned by hand: unsubscribe before you subscribe")
@@ -152,7 +150,7 @@ class Consumer:
             self._apply_subscription()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions, without a membership; in place of those assigned before.
+        """Assign exactly these partitions, without group membership, instead of those assigned before.
 
         Raises `ConfigurationError` after `subscribe`.
         """
@@ -166,32 +164,32 @@ class Consumer:
             self._wake()
 
     async def unsubscribe(self) -> None:
-        """Read nothing, and leave the group."""
+        """Revoke all partitions and leave the group."""
         await self._leave("the consumer has unsubscribed")
         self._subscription = Subscription()
         self._update_metadata_topics()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read now."""
+        """Return the assigned partitions."""
         return self._subscriptions.partitions
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics, those that the pattern matches included."""
+        """Return the subscribed topics, including those that the pattern matches."""
         return self._subscribed_topics()
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> tuple[int, ...]:
-        """The topic's partitions. Raises `KafkaError` if there is no such topic, or not within `timeout_ms`."""
+        """Return the topic's partitions. Raises `KafkaError` if the topic does not exist within `timeout_ms`."""
         limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return (await self._cluster.topic(topic, timeout_ms=limit_ms)).numbers
 
     # ---- records ------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> list[ConsumerRecord]:
-        """The next records, at most `max_records` (`max_poll_records` by default); waits until there is one.
+        """Return at most `max_records` records (`max_poll_records` by default), waiting until there is one.
 
-        After `timeout_ms` without one the list is empty; None waits for ever, and to cancel the wait loses nothing.
-        Callbacks and commits run in here, so what an earlier poll returned counts as worked on. Raises `KafkaError` for
-        what makes reading impossible: no permission, a corrupt batch, a lost offset with `auto_offset_reset` none.
+        Returns an empty list after `timeout_ms`; None waits without limit, and cancelling the wait loses no record.
+        Callbacks and commits run in here. Raises `KafkaError` for errors that prevent reading: missing permission, a
+        corrupt batch, an offset out of range with `auto_offset_reset` none.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         self._iterating, self._iterated = None, 0
@@ -200,10 +198,10 @@ class Consumer:
     async def poll_arrow(
         self, timeout_ms: int | None = None, *, columns: Iterable[str] | None = None
     ) -> "pyarrow.RecordBatch | None":
-        """The next records of one partition as Arrow columns, about 8 MiB of them at most; None after `timeout_ms`.
+        """Return the next records of one partition as Arrow columns, about 8 MiB at most; None after `timeout_ms`.
 
-        `columns` are some of `odradek.columns.COLUMNS`, by default all. Otherwise as `poll`, with which it may
-        alternate. Needs the extra `arrow`. After an error, of unknown columns too, the position is where it was.
+        `columns` are some of `odradek.columns.COLUMNS`, all by default. May alternate with `poll`. Needs the extra
+        `arrow`. After an error, such as an unknown column, the position is unchanged.
         """
         from odradek.columns import DEFAULT_COLUMNS, RecordColumns, decode_batches
 
@@ -217,12 +215,12 @@ class Consumer:
                 raw.buffer, wanted, topic=raw.partition.topic, partition=raw.partition.partition,
                 from_offset=raw.from_offset, check_crcs=False,
             )  # fmt: skip
-        except BaseException:  # nobody has seen these records
+        except BaseException:  # the records were not returned
             self.seek(raw.partition, raw.from_offset)
             raise
 
     def __aiter__(self) -> Self:
-        """Every record, one by one, for ever. The position is always after the last record that was given out."""
+        """Iterate over records without end; the position is always after the last record returned."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
@@ -234,23 +232,26 @@ class Consumer:
         self._iterated += 1
         return state.take_one()
 
-    # ---- where to read ------------------------------------------------------------------------------------------
+    # ---- positions ----------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Go on from `offset`. Raises `KafkaError` for a partition that is not assigned."""
+        """Set the position to `offset`. Raises `KafkaError` for a partition that is not assigned."""
         self._subscriptions[TopicPartition(*partition)].seek(offset)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Go on from the first offset that is kept, in `partitions` or in all that are assigned."""
+        """Reset `partitions`, or all assigned ones, to their first offset."""
         self._request_offset_reset(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Go on with what will be written from now on, in `partitions` or in all that are assigned."""
+        """Reset `partitions`, or all assigned ones, to their end."""
         self._request_offset_reset(partitions, LATEST)
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """The offset that is handed out next, found out if need be. Raises `KafkaError` if it is not assigned."""
+        """Return the offset of the next record to return, after a lookup if necessary.
+
+        Raises `KafkaError` if not assigned.
+        """
         state, offset_fetcher = self._subscriptions[TopicPartition(*partition)], self._offset_fetcher
         if offset_fetcher is None:
             raise UnavailableError(_NOT_STARTED)
@@ -262,7 +263,7 @@ class Consumer:
         return state.position
 
     def is_at_end(self, partition: TopicPartition | tuple[str, int]) -> bool:
-        """Whether everything up to the end, as far as a fetch has told it, was handed out."""
+        """Return whether all records up to the end offset of the last fetch were returned."""
         state = self._subscriptions[TopicPartition(*partition)]
         end = state.high_watermark
         if self._settings.isolation_level == "read_committed" and state.last_stable_offset is not None:
@@ -270,44 +271,44 @@ class Consumer:
         return end is not None and state.position is not None and state.position >= end
 
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Hand out nothing of these, and fetch no more, until `resume`. They stay assigned."""
+        """Stop fetching and returning records of these partitions until `resume`; they stay assigned."""
         for partition in partitions:
             self._subscriptions[TopicPartition(*partition)].is_paused = True
 
     def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Go on with these."""
+        """Resume paused partitions."""
         for partition in partitions:
             self._subscriptions[TopicPartition(*partition)].is_paused = False
         self._wake()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Those that are paused."""
+        """Return the paused partitions."""
         return frozenset(state.partition for state in self._subscriptions if state.is_paused)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that is kept of each."""
+        """Return the first offset of each partition."""
         return {
             partition: found.offset for partition, found in (await self._list_offsets(partitions, EARLIEST)).items()
         }
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each (with `read_committed`, after the last that may be read)."""
+        """Return the end offset of each partition (with `read_committed`, the last stable offset)."""
         return {partition: found.offset for partition, found in (await self._list_offsets(partitions, LATEST)).items()}
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at a time or later, None where all are earlier."""
+        """Return the first record at or after a time, by partition; None where all records are earlier."""
         found = await list_offsets(self._cluster, timestamps_ms, timeout_ms=self._settings.default_api_timeout_ms)
         return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
 
-    # ---- offsets of the group -----------------------------------------------------------------------------------
+    # ---- committed offsets --------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Commit `offsets`, or the positions of all partitions: the next offset to read of each.
 
-        Raises `KafkaError` ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS when the group has moved on:
-        what was read may be read again by another member.
+        Raises `KafkaError` ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS if the group has rebalanced:
+        another member may read the same records again.
         """
         commits = self._commits
         if commits is None:
@@ -323,14 +324,12 @@ class Consumer:
     async def committed(
         self, *partitions: TopicPartition | tuple[str, int]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for `partitions`; None where there is nothing."""
+        """Return the group's committed offsets of `partitions`; None where there is none."""
         wanted = [TopicPartition(*each) for each in partitions]
         if self._group is None:
             raise ConfigurationError(_NO_GROUP)
         found = await self._group.committed(wanted, timeout_ms=self._settings.default_api_timeout_ms)
         return {partition: found.get(partition) for partition in wanted}
-
-    # ---- inside a poll ------------------------------------------------------------------------------------------
 
     async def _poll(self, take: Callable[[], T], timeout_ms: int | None) -> T:
         fetcher, changed, group = self._fetcher, self._changed, self._group
@@ -349,7 +348,7 @@ class Consumer:
                     return taken
                 now = self._clock.monotonic()
                 if now >= deadline:
-                    # Whoever polls without a pause must not keep the loop from bringing records.
+                    # Polling in a loop with a timeout of 0 must not keep the event loop from fetching.
                     await asyncio.sleep(0)
                     return taken
                 until = min(
@@ -387,7 +386,7 @@ class Consumer:
             raise error
 
     async def _update_assignment(self) -> None:
-        """What an application's poll is needed for: changes of partitions, commits, errors of the background."""
+        """Run rebalance callbacks, start commits and position lookups, and raise errors of the background."""
         group = self._group
         while group is not None and (callback := group.member.pending_callback) is not None:
             await self._run_callback(group, callback)
@@ -400,7 +399,10 @@ class Consumer:
             self._offset_fetcher.update_fetch_positions_async()
 
     async def _run_callback(self, group: ConsumerCoordinator, callback: RebalanceCallback) -> None:
-        """Partitions come and go; an error of a callback leaves the poll, but not the group in disorder."""
+        """Change the assignment and run the application's callbacks.
+
+        Their errors are raised after the state is consistent.
+        """
         group.member.callback_started(callback)
         try:
             if isinstance(callback, PartitionsRevoked):
@@ -439,8 +441,6 @@ class Consumer:
             self._subscriptions.assign(())
             if self._group is not None:
                 await self._group.leave(reason)
-
-    # ---- positions ------------------------------------------------------------------------------------------------
 
     def _request_offset_reset(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
         chosen = [TopicPartition(*each) for each in partitions] or self._subscriptions.partitions

@@ -1,7 +1,8 @@
-"""Carries out what `MembershipManager` says: requests to the coordinator, the leader's assignment, timers.
+"""Sends the group requests of a consumer, computes the leader's assignment, and keeps its timers.
 
-Decisions are the machine's. Here an action becomes a request on the coordinator's own lane, and its answer an input.
-What the application has to do waits in `MembershipManager.work` until the consumer's poll takes it.
+`MembershipManager` decides. Each of its actions becomes a request on the coordinator's own connection, and the
+response is passed back to it. Rebalance callbacks wait in `MembershipManager.pending_callback` for the consumer's
+poll.
 """
 
 import asyncio
@@ -50,14 +51,14 @@ from odradek.wire.outgoing import Connection
 
 _log = logging.getLogger("odradek.clients")
 _JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
-"""How much longer than the rebalance itself a JoinGroup may take to be answered; as in Kafka."""
+"""JoinGroup responses may take this much longer than the rebalance timeout; as in Kafka."""
 _LEAVE_TIMEOUT_MS = 5_000
 _FENCED_ERRORS = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
 _COORDINATOR_ERRORS = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
 
 
 class ConsumerCoordinator:
-    """See the module. `on_change` is called when there may be work for the application."""
+    """The group side of a consumer. `on_change` is called when a callback may be pending."""
 
     def __init__(
         self,
@@ -75,13 +76,14 @@ class ConsumerCoordinator:
         self._on_change = on_change
         self._topics: tuple[str, ...] = ()
         self._assignment_snapshot: dict[str, int] | None = None
-        """Partition counts that the leader computed its assignment from."""
+        """The partition counts that the leader's assignment was computed from."""
         self._node_id: int | None = None
         self._connection: Connection | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._backoff = cluster.backoff()
         self._pause_s = 0.0
-        """How long to wait before the coordinator is looked for: one that only closes connections is found at once."""
+        """Delay before the coordinator is looked up: a broker that closes connections at once must not cause a busy
+        loop."""
         self.member = MembershipManager(
             GroupRebalanceConfig(
                 session_timeout_ms=settings.session_timeout_ms,
@@ -94,35 +96,35 @@ class ConsumerCoordinator:
         )
         cluster.on_metadata.append(self._rejoin_if_partitions_changed)
 
-    # ---- what the consumer calls --------------------------------------------------------------------------------
+    # ---- calls of the consumer ----------------------------------------------------------------------------------
 
     @property
     def metadata_topics(self) -> set[str]:
-        """Topics whose partitions matter: our own, and as a leader the whole group's."""
+        """Return the topics whose metadata is needed: those of the member and, for a leader, of the whole group."""
         return set(self._topics) | set(self._assignment_snapshot or ())
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Be a member that reads these topics."""
+        """Join the group with these topics."""
         self._topics = tuple(sorted(set(topics)))
         self._perform(self.member.subscribe(self._topics, self._clock.monotonic()))
 
     def poll_started(self) -> None:
-        """The application is in `poll`. Raises the error for which it can never be a member."""
+        """Stop the poll timer. Raises the error that prevents membership, if any."""
         self._perform(self.member.poll_started())
         if self.member.error is not None:
             raise self.member.error
 
     def poll_finished(self) -> None:
-        """The application has left `poll`."""
+        """Start the poll timer."""
         self.member.poll_finished(self._clock.monotonic())
         self._schedule_tick()
 
     def callback_completed(self, callback: RebalanceCallback) -> None:
-        """The application has done its callback."""
+        """Continue after the application's callback."""
         self._perform(self.member.callback_completed(callback, self._clock.monotonic()))
 
     async def leave(self, reason: str) -> None:
-        """Leave the group, so that others need not wait for the session to end; without an answer, leave anyway."""
+        """Leave the group, so that no member waits for the session timeout. Errors are ignored."""
         self._topics, self._assignment_snapshot = (), None
         actions = self.member.leave(reason)
         for action in actions:
@@ -130,14 +132,14 @@ class ConsumerCoordinator:
                 try:
                     await self._send_leave_group(action)
                 except (KafkaError, UnavailableError, TimeoutError) as error:
-                    _log.debug("group %s: leaving: %s", self.group_id, error)
+                    _log.debug("Failed to leave group %s: %s", self.group_id, error)
         self._schedule_tick()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
-        """Commit as the member that we are, or without a membership if nothing is subscribed.
+        """Commit as a member, or without membership if no topic is subscribed.
 
-        Raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID when the partitions may be
-        another's by now: such a commit must not be repeated.
+        Raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if other members may own the
+        partitions by now: such a commit must not be retried.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         backoff = self._cluster.backoff()
@@ -146,7 +148,7 @@ class ConsumerCoordinator:
                 if self._node_id is None:
                     await self._ensure_coordinator_ready()
                 assert self._node_id is not None
-                # Not on the coordinator's lane: a JoinGroup may wait there for the whole rebalance.
+                # The coordinator connection may be blocked by a JoinGroup for the whole rebalance.
                 connection = await self._cluster.connection(self._node_id)
                 await commit_once(connection, self.group_id, self._group_metadata(), offsets)
                 return
@@ -167,11 +169,11 @@ class ConsumerCoordinator:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed for `partitions`."""
+        """Return the group's committed offsets of `partitions`."""
         return await fetch_group_offsets(self._cluster, self.group_id, partitions, timeout_ms=timeout_ms)
 
     def close(self) -> None:
-        """Stop the timer; `leave` first."""
+        """Stop the timer; call `leave` first."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -179,7 +181,7 @@ class ConsumerCoordinator:
     # ---- actions ------------------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[Action]) -> None:
-        """Send what the machine says, and wait for its next moment."""
+        """Start the actions and set the timer."""
         for action in actions:
             self._cluster.spawn(self._carry_out(action), f"group {self.group_id}: {type(action).__name__}")
         self._schedule_tick()
@@ -199,7 +201,7 @@ class ConsumerCoordinator:
         self._perform(self.member.tick(self._clock.monotonic()))
 
     async def _carry_out(self, action: Action) -> None:
-        """One request, and what it means for the machine. Whatever fails on the way is a lost coordinator."""
+        """Send one request and pass the response on. Any connection failure marks the coordinator unknown."""
         try:
             following = await self._request(action)
         except UnavailableError as error:
@@ -209,7 +211,7 @@ class ConsumerCoordinator:
         except KafkaError as error:
             following = self.member.failed(error)
         except Exception as error:
-            # An assignor of the user's own may raise anything, and without an answer the group would wait for ever.
+            # A custom assignor may raise anything; without a reply the group would wait for this leader.
             _log.exception("group %s: %s", self.group_id, type(action).__name__)
             following = self.member.failed(OdradekError(f"group {self.group_id}: {type(action).__name__}: {error!r}"))
         if not isinstance(action, FindCoordinator | PerformAssignment):
@@ -244,7 +246,7 @@ class ConsumerCoordinator:
         return ()
 
     async def _find_coordinator(self) -> None:
-        """Look for the coordinator until it is there. Raises `KafkaError` only for what will not pass."""
+        """Find the coordinator, retrying. Raises `KafkaError` for errors that are not retriable."""
         while True:
             await asyncio.sleep(self._pause_s)
             try:
@@ -257,7 +259,7 @@ class ConsumerCoordinator:
                 self._pause_s = self._backoff.failed()
 
     async def _ensure_coordinator_ready(self) -> Connection:
-        """The connection to the coordinator, found and opened if need be."""
+        """Return the connection to the coordinator, found and opened if necessary."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
         self._node_id = node_id = await find_coordinator(self._cluster, self.group_id)
@@ -272,7 +274,7 @@ class ConsumerCoordinator:
             self._mark_coordinator_unknown()
 
     def _mark_coordinator_unknown(self) -> None:
-        """Ask anew who it is, at once: a member that cannot be heard is out after its session."""
+        """Look up the coordinator again at once: without heartbeats the session expires."""
         self._connection = self._node_id = None
         self._pause_s = self._backoff.failed()
         self._perform(self.member.coordinator_lost())
@@ -309,7 +311,7 @@ class ConsumerCoordinator:
         )
 
     def _subscription_metadata(self, assignor: Assignor, action: JoinGroup) -> bytes:
-        """What a member says to the leader; an assignor may add bytes of its own (`user_data`)."""
+        """Encode the member's subscription; an assignor may add bytes of its own (`user_data`)."""
         user_data: Callable[[Iterable[str]], bytes | None] | None = getattr(assignor, "user_data", None)
         return encode_subscription(
             Subscription(
@@ -322,7 +324,7 @@ class ConsumerCoordinator:
         )
 
     async def _perform_assignment(self, action: PerformAssignment) -> Mapping[str, bytes]:
-        """Who gets what, of the partitions that there are now."""
+        """Compute the assignment from current metadata."""
         members = {member_id: decode_subscription(metadata) for member_id, metadata in action.subscriptions.items()}
         topics = {topic for subscription in members.values() for topic in subscription.topics}
         self._assignment_snapshot = dict.fromkeys(topics, 0)
@@ -385,7 +387,7 @@ class ConsumerCoordinator:
         return code
 
     async def _send_leave_group(self, action: LeaveGroup) -> None:
-        """Send LeaveGroup, but not on the coordinator's lane, where a JoinGroup may wait for the whole rebalance."""
+        """Send LeaveGroup on another connection, because a JoinGroup may block the coordinator connection."""
         assert self._node_id is not None
         member = {"member_id": action.member_id, "group_instance_id": None, "reason": action.reason}
         message: dict[str, Any] = {"group_id": self.group_id, "member_id": action.member_id, "members": [member]}
@@ -393,10 +395,10 @@ class ConsumerCoordinator:
             connection = await self._cluster.connection(self._node_id)
             await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_TIMEOUT_MS)
 
-    # ---- the cluster's shape ------------------------------------------------------------------------------------
+    # ---- metadata -----------------------------------------------------------------------------------------------
 
     def _rejoin_if_partitions_changed(self) -> None:
-        """A leader has the group join again when the partitions are others than those it gave out."""
+        """Request a rebalance as the leader if partition counts differ from those of the assignment."""
         if (
             self._assignment_snapshot is None
             or not self.member.is_leader
@@ -427,7 +429,7 @@ class ConsumerCoordinator:
 
 
 def create_assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:
-    """Assignors by name, comma-separated as in a properties file, or as objects. Raises `ConfigurationError`."""
+    """Create assignors from names, comma-separated as in a properties file, or objects. Raises `ConfigurationError`."""
     if isinstance(strategies, str):
         strategies = [name.strip() for name in strategies.split(",")]
     chosen = strategies if isinstance(strategies, Iterable) else [strategies]

@@ -21,7 +21,7 @@ _log = logging.getLogger("odradek.clients")
 
 
 class Fetcher:
-    """See the module. `on_records` is called when there is something to take, an error included."""
+    """Fetches for the assigned partitions. `on_records` is called when there are records or errors to collect."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Fetcher:
         cluster.on_metadata.append(self.send_fetches)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending fetches."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     def send_fetches(self) -> None:
-        """Send a fetch to every broker that has partitions to fetch and none under way."""
+        """Send a fetch to every broker that has partitions to fetch and no fetch in flight."""
         if self._closed:
             return
         now = self._cluster.runtime.clock.monotonic()
@@ -75,7 +75,6 @@ class Fetcher:
             self._cluster.spawn(self._fetch(leader, states), f"fetch from broker {leader}")
 
     async def _fetch(self, leader: int, states: list[TopicPartitionState]) -> None:
-        """One fetch, whatever becomes of it."""
         versions = {state.partition: state.version for state in states}
         positions = {
             state.partition: FetchPosition(state.fetch_position, self._settings.max_partition_fetch_bytes)
@@ -87,7 +86,7 @@ class Fetcher:
             connection = await self._cluster.connection(leader, ConnectionPurpose.FETCH)
             answer = await fetch(self._cluster, connection, positions, self._limits)
         except (UnavailableError, KafkaError) as error:
-            _log.debug("fetching from broker %d: %s", leader, error)
+            _log.debug("Fetch from broker %d failed: %s", leader, error)
             self._cluster.request_refresh()
             retry_at = self._retry_at()
         finally:
@@ -114,18 +113,18 @@ class Fetcher:
             state.error = KafkaError(code, f"partition {state.partition}: {code.name.upper()}")
 
     def _handle_offset_out_of_range(self, state: TopicPartitionState, answer: FetchedPartition) -> None:
-        """The log does not hold the position, by retention or by a new leader: go where `auto.offset.reset` says."""
+        """Reset the offset as `auto.offset.reset` says: the log lost it by retention or by a leader change."""
         timestamp = RESETS[self._settings.auto_offset_reset]
         if state.buffers or state.has_pending:
-            # What came before is handed out first; then the same answer comes again.
+            # Buffered records are returned first; a later fetch gets the same error.
             state.retry_at = self._retry_at()
         elif timestamp is None:
             state.error = out_of_range(state.partition, state.fetch_position, answer)
         else:
             _log.warning(
-                "%s: the log does not hold offset %d: starting at its %s offset",
-                state.partition,
+                "Fetch position %d is out of range for partition %s, resetting to the %s offset",
                 state.fetch_position,
+                state.partition,
                 self._settings.auto_offset_reset,
             )
             state.request_offset_reset(timestamp)

@@ -1,15 +1,15 @@
-"""A consumer's membership of a group in the classic protocol: one pure machine, `now` in (monotonic s), actions out.
+"""Membership of a consumer in a classic group: a pure state machine with monotonic `now` in and actions out.
 
 ```
-down → discovering → joining → syncing → starting → member ⇄ rediscovering
-                        ↑         stopped ←───────────┘
+unsubscribed → finding coordinator → joining → syncing → assigning → stable ⇄ coordinator unknown
+                                        ↑        revoking ←─────────────┘
 ```
-The application takes part where partitions change hands: `work` is what it must do next, and only `done` moves the
-machine on. So callbacks run in the caller's `poll`, and what it was still working on is done by then. A member that is
-told of a rebalance stops and joins again, one that hears nothing of its coordinator keeps reading and looks for it
-(SPEC 6), one whose application has not polled for `max.poll.interval.ms` leaves (KIP-62).
+`pending_callback` has the callback that the application's `poll` must run; `callback_completed` continues. So
+callbacks never run while the application processes records. After REBALANCE_IN_PROGRESS a member revokes its
+partitions and joins again. Without a coordinator it keeps reading and finds a new one (SPEC 6). It leaves if the
+application has not polled for `max.poll.interval.ms` (KIP-62).
 
-Cooperative members (KIP-429) keep reading what they do not give up; eager ones release everything before they join.
+Cooperative members (KIP-429) keep reading partitions that stay theirs; eager ones revoke all before they join.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ NO_GENERATION: Final = -1
 
 
 class MemberState(StrEnum):
-    """The state of a member; the names are those of Kafka's `MemberState` where it has the state."""
+    """The state of a member, by the names of Kafka's `MemberState` where it has the state."""
 
     UNSUBSCRIBED = "unsubscribed"
     FINDING_COORDINATOR = "finding coordinator"
@@ -74,14 +74,14 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[str, MemberState]]] = {
 
 _HEARTBEATING: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE}
 _POLL_REQUIRED: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE, _S.COORDINATOR_UNKNOWN}
-"""Here the application must go on polling."""
+"""States in which the application must keep polling."""
 _COORDINATOR_ERRORS: Final = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
 _RETRIABLE_JOIN_ERRORS: Final = {ErrorCode.coordinator_load_in_progress, ErrorCode.rebalance_in_progress}
 _FENCED_ERRORS: Final = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
 
 
 class MembershipManager:
-    """See the module. Every input returns the actions to carry out, in order."""
+    """The state machine of one member. Every input returns the actions to carry out, in order."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class MembershipManager:
         self.protocol = ""
         self.is_leader = False
         self.owned: Partitions = frozenset()
-        """What the application reads, as far as it has been told."""
+        """The partitions that the application reads, as of its last callback."""
         self.error: OdradekError | None = None
-        """Why the member can never join (state FAILED)."""
+        """Why the member can never join (state FATAL)."""
         self.rebalances = 0
-        """How many assignments were taken."""
+        """Number of completed assignments."""
         self._leave_count = 0
-        """How often it left. An answer to a JoinGroup from before is not for this membership."""
+        """Number of times the member left: responses to an earlier JoinGroup are ignored."""
         self._rebalance_config = rebalance_config
         self._group_instance_id = group_instance_id
         self._is_cooperative = is_cooperative
@@ -118,10 +118,10 @@ class MembershipManager:
         self._heartbeat_in_flight = False
         self._poll_deadline = inf
 
-    # ---- what the application says ------------------------------------------------------------------------------
+    # ---- calls of the application -------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], now: float) -> list[Action]:
-        """Want these topics; joins, or joins again if they are others than before."""
+        """Subscribe to topics; join, or join again if they changed."""
         wanted = frozenset(topics)
         changed, self._topics = wanted != self._topics, wanted
         if self.state is MemberState.UNSUBSCRIBED:
@@ -130,7 +130,7 @@ class MembershipManager:
         return self.rebalance(now) if changed else []
 
     def rebalance(self, now: float) -> list[Action]:
-        """Join again: the subscription or the topics' partitions have changed."""
+        """Join again, because the subscription, the partitions or the group changed."""
         if self.state in {MemberState.STABLE, MemberState.COORDINATOR_UNKNOWN}:
             self._transition("rebalance")
             return self._revoke_or_join(now)
@@ -138,7 +138,7 @@ class MembershipManager:
         return []
 
     def poll_started(self) -> list[Action]:
-        """The application is in `poll`; it may wait there as long as it likes."""
+        """Stop the poll timer while the application waits in `poll`."""
         self._poll_deadline = inf
         if self.state is MemberState.STALE:
             self._transition("poll")
@@ -146,12 +146,12 @@ class MembershipManager:
         return []
 
     def poll_finished(self, now: float) -> None:
-        """The application has left `poll` to work on what it got."""
+        """Start the poll timer when the application leaves `poll`."""
         self._poll_deadline = now + self._rebalance_config.max_poll_interval_ms / 1000
 
     @property
     def pending_callback(self) -> RebalanceCallback | None:
-        """What the application has to do before anything goes on."""
+        """Return the callback that must run before the member can continue."""
         if self.state is MemberState.REVOKING:
             return PartitionsRevoked(partitions=self._partitions_to_revoke(), lost=self._is_lost)
         if self.state is MemberState.ASSIGNING:
@@ -162,13 +162,13 @@ class MembershipManager:
         return None
 
     def callback_started(self, callback: RebalanceCallback) -> None:
-        """The application works on it: whatever comes now, it has heard of this assignment."""
+        """Record the new assignment before its callback runs."""
         if isinstance(callback, PartitionsAssigned):
             self._rejoin_needed = self._rejoin_needed or bool(callback.revoked)
             self.owned = callback.assignment
 
     def callback_completed(self, callback: RebalanceCallback, now: float) -> list[Action]:
-        """The application has done it."""
+        """Continue after a callback."""
         if isinstance(callback, PartitionsRevoked):
             self.owned -= callback.partitions
             return self._revoke_or_join(now) if self.state is MemberState.REVOKING else []
@@ -181,7 +181,7 @@ class MembershipManager:
         return []
 
     def leave(self, reason: str) -> list[Action]:
-        """Go for good; a static member only goes silent, so that it finds its partitions again (KIP-345)."""
+        """Leave the group. A static member sends no LeaveGroup, so that it gets its partitions back (KIP-345)."""
         leaving = self._leave_group(reason)
         self._leave_count += 1
         self._transition("leave")
@@ -194,10 +194,10 @@ class MembershipManager:
             return []
         return [LeaveGroup(member_id=self.member_id, reason=reason)]
 
-    # ---- what the coordinator says ------------------------------------------------------------------------------
+    # ---- responses of the coordinator ---------------------------------------------------------------------------
 
     def coordinator_found(self, now: float) -> list[Action]:
-        """There is a connection to the coordinator."""
+        """Continue with a connection to the coordinator."""
         self._finding_coordinator, self._has_coordinator, self._last_response_at = False, True, now
         if self.state is MemberState.FINDING_COORDINATOR:
             return self._join_found_coordinator()
@@ -206,7 +206,7 @@ class MembershipManager:
         return self._send_heartbeat(now) if self.state in _HEARTBEATING and self.generation_id != NO_GENERATION else []
 
     def coordinator_lost(self) -> list[Action]:
-        """The coordinator is another, its connection is closed, or it has been silent for `session.timeout.ms`."""
+        """Find the coordinator again: it moved, disconnected, or did not answer for `session.timeout.ms`."""
         self._has_coordinator, self._heartbeat_in_flight, self._next_heartbeat_at = False, False, inf
         if "coordinator lost" in TRANSITIONS[self.state]:
             self._transition("coordinator lost")
@@ -218,7 +218,7 @@ class MembershipManager:
         )
 
     def join_group_answered(self, answer: JoinGroupResponse, now: float) -> list[Action]:
-        """JoinGroup was answered."""
+        """Handle a JoinGroup response."""
         if answer.leave_count != self._leave_count:
             return self._leave_after_late_join(answer)
         if self.state is not MemberState.JOINING:
@@ -246,7 +246,7 @@ class MembershipManager:
         return self.assignment_computed({}, self.generation_id)
 
     def assignment_computed(self, assignments: Mapping[str, bytes], generation_id: int) -> list[Action]:
-        """The leader knows who gets what in this generation."""
+        """Send the leader's computed assignment."""
         if self.state is not MemberState.SYNCING or generation_id != self.generation_id:
             return []
         return [
@@ -259,7 +259,7 @@ class MembershipManager:
         ]
 
     def sync_group_answered(self, answer: SyncGroupResponse, now: float) -> list[Action]:
-        """SyncGroup was answered."""
+        """Handle a SyncGroup response."""
         if self.state is not MemberState.SYNCING:
             return []
         self._last_response_at = now
@@ -273,7 +273,7 @@ class MembershipManager:
         return []
 
     def heartbeat_answered(self, code: ErrorCode, generation_id: int, now: float) -> list[Action]:
-        """Heartbeat was answered. What it says of another generation than ours is old."""
+        """Handle a Heartbeat response; those of earlier generations are ignored."""
         self._heartbeat_in_flight = False
         if generation_id != self.generation_id or self.state not in _HEARTBEATING:
             return []
@@ -289,7 +289,7 @@ class MembershipManager:
         return []
 
     def fenced(self, code: ErrorCode) -> list[Action]:
-        """The coordinator does not count us as a member of this generation: what we own may be another's now."""
+        """Give up all partitions and join again: other members may own them now."""
         if "fenced" not in TRANSITIONS[self.state]:
             return []
         self._transition("fenced")
@@ -297,17 +297,17 @@ class MembershipManager:
         return self._revoke_lost()
 
     def failed(self, error: OdradekError) -> list[Action]:
-        """Nothing that we do helps; the application is told at its next poll."""
+        """Enter `FATAL`; the next poll raises the error."""
         if "fail" in TRANSITIONS[self.state]:
             self._transition("fail")
             self.error = error
             self._reset_generation(member_id="")
         return []
 
-    # ---- what the clock says ------------------------------------------------------------------------------------
+    # ---- time ---------------------------------------------------------------------------------------------------
 
     def next_at(self) -> float:
-        """When `tick` will have something to do."""
+        """Return when to call `tick` next."""
         times = [self._join_at if self.state is MemberState.JOINING else inf]
         if self.state in _HEARTBEATING and self._has_coordinator:
             times.append(
@@ -319,7 +319,7 @@ class MembershipManager:
         return min(times)
 
     def tick(self, now: float) -> list[Action]:
-        """Do what is due."""
+        """Handle what is due: the poll timeout, a retry, a heartbeat, the session timeout."""
         if self.state in _POLL_REQUIRED and now >= self._poll_deadline:
             return self._expire_poll_timer()
         if self.state is MemberState.JOINING and now >= self._join_at:
@@ -331,7 +331,7 @@ class MembershipManager:
                 return self._send_heartbeat(now)
         return []
 
-    # ---- pieces -------------------------------------------------------------------------------------------------
+    # ---- helper methods -----------------------------------------------------------------------------------------
 
     def _transition(self, event: str) -> None:
         following = TRANSITIONS[self.state].get(event)
@@ -358,20 +358,20 @@ class MembershipManager:
         )
 
     def _leave_after_late_join(self, answer: JoinGroupResponse) -> list[Action]:
-        """Give back the id that was given to a consumer that has left meanwhile: a rebalance would wait for it."""
+        """Leave with the member id of a late JoinGroup response, so that no rebalance waits for it."""
         is_member = answer.error_code in {ErrorCode.none, ErrorCode.member_id_required}
         if not is_member or not answer.member_id or not self._has_coordinator or self._group_instance_id is not None:
             return []
         return [LeaveGroup(member_id=answer.member_id, reason="the consumer left while it joined")]
 
     def _partitions_to_revoke(self) -> Partitions:
-        """All of it, or what a cooperative member does not subscribe any more."""
+        """Return all partitions, or for a cooperative member those of topics no longer subscribed."""
         if self._is_lost or not self._is_cooperative:
             return self.owned
         return frozenset(TopicPartition(*each) for each in self.owned if each.topic not in (self._topics or ()))
 
     def _revoke_or_join(self, now: float) -> list[Action]:
-        """Join as soon as nothing is left to release."""
+        """Join if no partition is left to revoke."""
         if self._partitions_to_revoke():
             return []
         self._is_lost = False
@@ -384,7 +384,7 @@ class MembershipManager:
         return self._revoke_or_join(self._last_response_at)
 
     def _handle_join_error(self, code: ErrorCode, now: float) -> list[Action]:
-        """JoinGroup or SyncGroup failed."""
+        """Handle an error of JoinGroup or SyncGroup."""
         if code in _COORDINATOR_ERRORS:
             return self.coordinator_lost()
         if code in _FENCED_ERRORS:

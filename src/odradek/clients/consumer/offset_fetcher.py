@@ -1,4 +1,4 @@
-"""Where to start: the committed offset, else what `auto.offset.reset` says, looked up at the partition's leader."""
+"""Initial fetch positions: committed offsets, else offsets looked up as `auto.offset.reset` says."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableErro
 
 _log = logging.getLogger("odradek.clients")
 _LIST_OFFSETS_TIMEOUT_MS = 5_000
-"""How long one try takes at most; the next poll tries again."""
+"""Time limit of one attempt; the next poll starts another."""
 
 
 class OffsetFetcher:
-    """Finds positions in the background, one search at a time. `on_update` is called after each."""
+    """Finds missing positions in the background. `on_update` is called after each attempt."""
 
     def __init__(
         self,
@@ -35,19 +35,19 @@ class OffsetFetcher:
         self._updating: asyncio.Task[None] | None = None
 
     def update_fetch_positions_async(self) -> None:
-        """Look for the positions that are missing, unless that is under way."""
+        """Start finding missing positions, unless that is in progress."""
         if self._updating is not None and not self._updating.done():
             return
         if any(state.position is None and state.error is None for state in self._subscriptions):
             self._updating = self._cluster.spawn(self._update_fetch_positions(), "positions")
 
     def stop(self) -> None:
-        """Search no more."""
+        """Cancel the attempt in progress."""
         if self._updating is not None:
             self._updating.cancel()
 
     async def _update_fetch_positions(self) -> None:
-        """One search; what will pass is tried again by the next poll, what will not is raised there."""
+        """Make one attempt; the next poll retries retriable errors and raises others."""
         states = [state for state in self._subscriptions if state.position is None]
         try:
             await self.update_fetch_positions(states)
@@ -61,9 +61,9 @@ class OffsetFetcher:
             self._on_update()
 
     async def update_fetch_positions(self, states: Iterable[TopicPartitionState]) -> None:
-        """Give every state without a position one, or an error. A seek meanwhile wins.
+        """Set a position or an error for every state without a position, unless it is set meanwhile by a seek.
 
-        Raises `KafkaError` or `UnavailableError` when brokers could not be asked.
+        Raises `KafkaError` or `UnavailableError` if brokers could not be asked.
         """
         missing = [state for state in states if state.position is None and state.error is None]
         uninitialized = [state for state in missing if state.reset is None]
@@ -74,7 +74,7 @@ class OffsetFetcher:
             for state in missing
             if state.reset is not None and state.position is None
         }
-        # By topic, so that one that was deleted does not keep the others from starting.
+        # One lookup per topic, so that a deleted topic does not block the others.
         results = await asyncio.gather(
             *(
                 _reset_offsets(self._cluster, {each: lookups[each] for each in some}, self._settings.isolation_level)
@@ -90,7 +90,7 @@ class OffsetFetcher:
 async def _seek_to_committed(
     settings: ConsumerSettings, group: ConsumerCoordinator | None, uninitialized: list[TopicPartitionState]
 ) -> None:
-    """Go to the committed offset; have the others looked up."""
+    """Seek to committed offsets; request a reset of partitions without one."""
     versions = {state.partition: state.version for state in uninitialized}
     committed = {}
     if group is not None:

@@ -1,4 +1,4 @@
-"""The consumer's keys, Kafka's names and defaults, and what they need of each other."""
+"""The consumer's configuration: Kafka's keys and defaults, and checks across keys."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,16 +10,16 @@ from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
 RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
-"""What `auto.offset.reset` means to ListOffsets."""
+"""`auto.offset.reset` → the timestamp in ListOffsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """See the module."""
+    """The consumer's keys, besides those of all clients."""
 
     group_id: str | None = text("group.id", None, "The group to be a member of, or to keep offsets in.", nullable=True)
     group_instance_id: str | None = text(
-        "group.instance.id", None, "The name of a static member, which may restart unnoticed.", nullable=True
+        "group.instance.id", None, "The name of a static member, which may restart without a rebalance.", nullable=True
     )
     partition_assignment_strategy: tuple[str, ...] = names(
         "partition.assignment.strategy", ("range",), "Assignors by name or import path, the preferred one first."
@@ -27,26 +27,33 @@ class ConsumerSettings(ClientSettings):
     auto_offset_reset: str = text(
         "auto.offset.reset", "latest", "Where to start without an offset.", choices=tuple(RESETS)
     )
-    enable_auto_commit: bool = boolean("enable.auto.commit", True, "Whether polling commits what came before.")
-    auto_commit_interval_ms: int = integer("auto.commit.interval.ms", 5_000, "How often it does.", minimum=0)
+    enable_auto_commit: bool = boolean("enable.auto.commit", True, "Whether positions are committed automatically.")
+    auto_commit_interval_ms: int = integer(
+        "auto.commit.interval.ms", 5_000, "The interval of automatic commits.", minimum=0
+    )
     session_timeout_ms: int = integer(
-        "session.timeout.ms", 45_000, "How long a silent member counts as alive.", minimum=1
+        "session.timeout.ms", 45_000, "How long a member without heartbeats stays in the group.", minimum=1
     )
-    heartbeat_interval_ms: int = integer(
-        "heartbeat.interval.ms", 3_000, "How often a member shows that it is.", minimum=1
-    )
+    heartbeat_interval_ms: int = integer("heartbeat.interval.ms", 3_000, "The interval of heartbeats.", minimum=1)
     max_poll_interval_ms: int = integer(
         "max.poll.interval.ms", 300_000, "How long the application may work between two polls.", minimum=1
     )
-    max_poll_records: int = integer("max.poll.records", 500, "The most records of one poll.", minimum=1)
-    fetch_min_bytes: int = integer("fetch.min.bytes", 1, "Bytes that a broker waits for.", minimum=0)
-    fetch_max_bytes: int = integer("fetch.max.bytes", 50 << 20, "Bytes of one fetch.", minimum=1)
-    fetch_max_wait_ms: int = integer("fetch.max.wait.ms", 500, "How long a broker waits for them.", minimum=0)
+    max_poll_records: int = integer("max.poll.records", 500, "The maximum of records of one poll.", minimum=1)
+    fetch_min_bytes: int = integer(
+        "fetch.min.bytes", 1, "The bytes that a broker collects before it answers.", minimum=0
+    )
+    fetch_max_bytes: int = integer("fetch.max.bytes", 50 << 20, "The maximum of bytes of one fetch.", minimum=1)
+    fetch_max_wait_ms: int = integer(
+        "fetch.max.wait.ms", 500, "How long a broker waits for fetch.min.bytes.", minimum=0
+    )
     max_partition_fetch_bytes: int = integer(
-        "max.partition.fetch.bytes", 1 << 20, "Bytes of one partition in a fetch.", minimum=1
+        "max.partition.fetch.bytes", 1 << 20, "The maximum of bytes of one partition in a fetch.", minimum=1
     )
     isolation_level: str = text(
-        "isolation.level", "read_uncommitted", "Whether open transactions are read.", choices=tuple(ISOLATION_LEVELS)
+        "isolation.level",
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are read.",
+        choices=tuple(ISOLATION_LEVELS),
     )
     check_crcs: bool = boolean("check.crcs", True, "Whether checksums are verified.")
     allow_auto_create_topics: bool = boolean(
@@ -61,7 +68,7 @@ class ConsumerSettings(ClientSettings):
 
 
 def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
-    """Settings out of keywords. Raises `ConfigurationError`, also for two that exclude each other."""
+    """Create settings from keywords. Raises `ConfigurationError`, also for contradictory values."""
     settings = make_settings(ConsumerSettings, values)
     if settings.group_id == "":
         raise ConfigurationError("group_id can't be empty")

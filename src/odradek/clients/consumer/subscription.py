@@ -1,4 +1,4 @@
-"""What the application wants to read, and whom it wants told: topics, a pattern, or partitions by hand."""
+"""The application's subscription: topics, a pattern, or assigned partitions, with its rebalance callbacks."""
 
 import inspect
 import re
@@ -10,11 +10,11 @@ from odradek.model import ErrorCode, TopicPartition, validate_topic_name
 from odradek.model.values import dataclass
 
 Callback = Callable[[Collection[TopicPartition]], Awaitable[None] | None]
-"""Called with partitions, in order; may be a coroutine function."""
+"""A rebalance callback, called with sorted partitions; may be a coroutine function."""
 
 
 class SubscriptionType(StrEnum):
-    """How partitions come to a consumer."""
+    """How partitions are assigned to a consumer."""
 
     NONE = "none"
     AUTO_TOPICS = "auto topics"
@@ -24,7 +24,7 @@ class SubscriptionType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A type and its callbacks. `lost` falls back to `revoked`, as in Kafka."""
+    """A subscription and its callbacks; `on_partitions_lost` falls back to `on_partitions_revoked`, as in Kafka."""
 
     type: SubscriptionType = SubscriptionType.NONE
     topics: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ class Subscription:
     on_partitions_lost: Callback | None = None
 
     def matching_topics(self, metadata: ClusterMetadata, *, exclude_internal: bool) -> frozenset[str]:
-        """The topics that are meant, as far as the cluster is known."""
+        """Return the subscribed topics, or those of the metadata that match the pattern."""
         if self.pattern is None:
             return self.topics
         return frozenset(
@@ -46,11 +46,11 @@ class Subscription:
         )
 
     async def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tell the application what is new."""
+        """Call the application's `on_partitions_assigned`."""
         await _call(self.on_partitions_assigned, partitions)
 
     async def on_revoked(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
-        """Tell the application what it has no more."""
+        """Call the application's `on_partitions_revoked` or `on_partitions_lost`."""
         await _call((self.on_partitions_lost if lost else None) or self.on_partitions_revoked, partitions)
 
 
@@ -61,7 +61,7 @@ def create_subscription(
     on_partitions_revoked: Callback | None,
     on_partitions_lost: Callback | None,
 ) -> Subscription:
-    """A subscription to topics or, if there is one, to a pattern. Raises `InvalidTopicError`, `ValueError`."""
+    """Create a subscription to topics or to a pattern. Raises `InvalidTopicError`, `ValueError`."""
     names = frozenset((topics,) if isinstance(topics, str) else topics)
     if (pattern is None) == (not names):
         raise ValueError("subscribe to topics or to a pattern")

@@ -1,7 +1,7 @@
-"""What is read and from where: the assigned partitions, their positions, and fetched records that nobody has taken yet.
+"""The assigned partitions of a consumer, their positions and their buffered records; no clock and no I/O.
 
-Pure: no clock, no wire. Whatever makes fetched data void (a seek, a new assignment) changes the partition's `version`,
-so that an answer still under way is recognised as old.
+A seek or a new assignment discards buffered records and changes a partition's `version`, so that responses to earlier
+fetches are ignored.
 """
 
 from collections import deque
@@ -16,16 +16,16 @@ from odradek.protocol.fetch import FetchedPartition
 from odradek.protocol.records import Record, decode_records
 
 _MAX_BUFFERED_FETCHES: Final = 2
-"""Fetches kept per partition: one to read from, and one that arrives meanwhile."""
+"""Buffered fetches per partition: one to read from and one that arrives meanwhile."""
 _MAX_RAW_BYTES: Final = 8 << 20
-"""About how many bytes of records, decompressed, are handed out undecoded at once: a fetch brings up to 50 MiB that may
-be compressed, which would be one piece of columns otherwise."""
+"""Decompressed bytes returned undecoded at once, about: a compressed fetch of 50 MiB would become one huge Arrow
+batch."""
 _ASSUMED_COMPRESSION_RATIO: Final = 8
-"""What compressed records are taken for, times their size: only the codec knows."""
+"""Assumed ratio of decompressed to compressed size; only decompression knows the real one."""
 
 
 class ConsumerRecord(NamedTuple):
-    """A record, and where it is. `timestamp` is in ms; `leader_epoch` is of its batch, -1 if unknown (KIP-320)."""
+    """A record with its partition and offset. `timestamp` is in ms; `leader_epoch` is -1 if unknown (KIP-320)."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class RawBatch(NamedTuple):
-    """Record batches as they came: `fetched[start:end]`, to be read from `from_offset` on."""
+    """Undecoded record batches, `fetched[start:end]`; records before `from_offset` are to be skipped."""
 
     partition: TopicPartition
     fetched: memoryview
@@ -48,17 +48,17 @@ class RawBatch(NamedTuple):
     next_offset: int
     leader_epoch: int
     decompressed_bytes: int
-    """About how many bytes its records have, decompressed."""
+    """About how many bytes its records take decompressed."""
 
     @property
     def buffer(self) -> memoryview:
-        """The batches."""
+        """Return the batches' bytes."""
         return self.fetched[self.start : self.end]
 
 
 @dataclass(slots=True)
 class TopicPartitionState:
-    """One assigned partition. `position`: the next offset to hand out, None until it is found out."""
+    """An assigned partition. `position` is the offset of the next record to return, None if unknown."""
 
     partition: TopicPartition
     position: int | None = None
@@ -69,21 +69,21 @@ class TopicPartitionState:
     is_fetching: bool = False
     retry_at: float = 0.0
     reset: int | None = None
-    """To be looked up with ListOffsets: `EARLIEST`, `LATEST`, or a time in ms."""
+    """The timestamp to look up with ListOffsets: `EARLIEST`, `LATEST`, or a time in ms."""
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     error: OdradekError | None = None
-    """To be raised by the next poll, once."""
+    """An error for the next poll to raise once."""
     buffers: deque[deque[RawBatch]] = field(default_factory=deque)
     pending: list[ConsumerRecord] = field(default_factory=list)
     taken: int = 0
-    """How many of `pending` were handed out."""
+    """Number of records of `pending` that were returned."""
     batch: RawBatch | None = None
-    """Where `pending` is from."""
+    """The batch of the records in `pending`."""
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether a fetch should ask for it now."""
+        """Return whether a fetch should include the partition now."""
         return (
             self.position is not None
             and not self.is_paused
@@ -93,20 +93,20 @@ class TopicPartitionState:
         )
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
-        """Go on from `offset`, and forget what was fetched."""
+        """Set the position and discard buffered records."""
         self._forget()
         self.position = self.fetch_position = offset
         self.leader_epoch = leader_epoch
         self.reset = None
 
     def request_offset_reset(self, timestamp: int) -> None:
-        """Have no position until an offset was found for `timestamp` (or `EARLIEST`, `LATEST`)."""
+        """Clear the position until an offset is found for `timestamp` (or `EARLIEST`, `LATEST`)."""
         self._forget()
         self.position = None
         self.reset = timestamp
 
     def fetched(self, answer: FetchedPartition, *, check_crcs: bool) -> None:
-        """Keep what a fetch from `fetch_position` brought."""
+        """Buffer the records of a fetch from `fetch_position`."""
         self.high_watermark = answer.high_watermark
         self.last_stable_offset = answer.last_stable_offset if answer.last_stable_offset >= 0 else None
         if not answer.records:
@@ -118,23 +118,23 @@ class TopicPartitionState:
             return
         if next_offset == self.fetch_position:
             self.error = KafkaError(
-                ErrorCode.corrupt_message, f"partition {self.partition}: no whole batch came at offset {next_offset}"
+                ErrorCode.corrupt_message, f"partition {self.partition}: no complete batch at offset {next_offset}"
             )
             return
         self.fetch_position = next_offset
         if raw:
             self.buffers.append(deque(raw))
         elif not any(self.buffers) and not self.has_pending:
-            # Markers and aborted transactions only: nothing to hand out, but not to be fetched again.
+            # Only markers and aborted transactions: no record to return, but the position moves past them.
             self.position = next_offset
 
     @property
     def has_pending(self) -> bool:
-        """Whether a record is decoded and not handed out."""
+        """Return whether decoded records are left to return."""
         return self.taken < len(self.pending)
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """At most `limit` records, decoded a batch at a time; moves the position past them."""
+        """Return at most `limit` records, decoding one batch at a time, and move the position."""
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and (self.has_pending or self._decode_next()):
             some = self.pending[self.taken : self.taken + limit - len(taken)]
@@ -143,15 +143,15 @@ class TopicPartitionState:
         return taken
 
     def take_one(self) -> ConsumerRecord:
-        """The next record that is decoded already (`has_pending`); moves the position past it."""
+        """Return the next decoded record (`has_pending`) and move the position."""
         record = self.pending[self.taken]
         self._hand_out(self.taken + 1)
         return record
 
     def take_raw(self) -> RawBatch | None:
-        """The next batches undecoded, those that lie together up to about 8 MiB; moves the position past them."""
+        """Return adjacent undecoded batches of about 8 MiB at most, and move the position."""
         if self.has_pending:
-            # A poll stopped in the middle of this batch.
+            # An earlier poll returned some records of this batch.
             assert self.batch is not None
             raw = self.batch._replace(from_offset=self.pending[self.taken].offset)
             self._hand_out(len(self.pending))
@@ -175,7 +175,7 @@ class TopicPartitionState:
         return raw
 
     def _hand_out(self, count: int) -> None:
-        """The first `count` of `pending` are taken."""
+        """Mark the first `count` records of `pending` as returned."""
         self.taken = count
         if self.has_pending:
             self.position = self.pending[count].offset
@@ -184,11 +184,11 @@ class TopicPartitionState:
             self.pending, self.taken, self.batch = [], 0, None
 
     def _position_after(self, raw: RawBatch) -> int:
-        """Where to go on when `raw` is handed out: behind what is not handed out, too, if nothing else was fetched."""
+        """Return the position after `raw`; with an empty buffer, skipped batches behind it count too."""
         return raw.next_offset if any(self.buffers) else self.fetch_position
 
     def _decode_next(self) -> bool:
-        """Decode the next batch into `pending`. A corrupt one stays where it is, as an error."""
+        """Decode the next batch into `pending`; a corrupt batch sets `error`."""
         raw = self._next_batch()
         if raw is None:
             return False
@@ -206,7 +206,7 @@ class TopicPartitionState:
             if offset >= start
         ]
         self.batch, self.leader_epoch = raw, epoch
-        # Compaction may have left nothing of a batch.
+        # Compaction may have removed all records of a batch.
         self._hand_out(0)
         return True
 
@@ -218,7 +218,7 @@ class TopicPartitionState:
         return None
 
     def _split(self, records: memoryview, answer: FetchedPartition, *, check_crcs: bool) -> tuple[list[RawBatch], int]:
-        """The batches that may be read, and the offset after all."""
+        """Return the readable batches and the offset after all batches."""
         next_offset = self.fetch_position
         raw: list[RawBatch] = []
         for position, header, readable in readable_batches(records, answer.aborted_transactions, check_crcs=check_crcs):
@@ -247,7 +247,7 @@ class TopicPartitionState:
 
 
 class SubscriptionState:
-    """The assigned partitions. Iterates over their states; who was served last comes last."""
+    """The states of assigned partitions; iteration starts with those that returned records least recently."""
 
     def __init__(self) -> None:
         self._states: dict[TopicPartition, TopicPartitionState] = {}
@@ -260,28 +260,28 @@ class SubscriptionState:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """What is assigned."""
+        """Return the assigned partitions."""
         return frozenset(self._states)
 
     def get(self, partition: TopicPartition) -> TopicPartitionState | None:
-        """The state of an assigned partition, None for others."""
+        """Return the state of a partition; None if it is not assigned."""
         return self._states.get(partition)
 
     def __getitem__(self, partition: TopicPartition) -> TopicPartitionState:
-        """The state of an assigned partition. Raises `KafkaError` for another."""
+        """Return the state of a partition. Raises `KafkaError` if it is not assigned."""
         state = self._states.get(partition)
         if state is None:
             raise KafkaError(ErrorCode.invalid_request, f"partition {partition} is not assigned to this consumer")
         return state
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these; those that were read before go on where they are."""
+        """Assign exactly these partitions; those assigned before keep their state."""
         wanted = sorted(partitions)
         self._states = {
             partition: self._states.get(partition) or TopicPartitionState(partition) for partition in wanted
         }
 
     def move_to_end(self, state: TopicPartitionState) -> None:
-        """Let the others be served first next time."""
+        """Move a partition to the end of the iteration order."""
         if self._states.pop(state.partition, None) is not None:
             self._states[state.partition] = state

@@ -1,4 +1,4 @@
-"""The producer: records gather in batches per partition (accumulator), and a sender takes those to the leaders."""
+"""The producer: an accumulator of batches per partition, and a sender to the leaders."""
 
 from odradek.clients.producer.producer import Producer
 from odradek.clients.producer.record_accumulator import RecordMetadata

@@ -1,4 +1,4 @@
-"""`Producer`: the face of this room."""
+"""`Producer`, the public interface of this package."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -16,15 +16,15 @@ from odradek.runtime import Runtime, system_runtime
 
 
 class Producer:
-    """Writes records to any Kafka cluster.
+    """A producer of records to any Kafka cluster.
 
         async with Producer("localhost:9092", linger_ms=20) as producer:
             delivered = await producer.send("flights", b"{}", key=b"N14228")
             print((await delivered).offset)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.producer.settings`). `partitioner` is a name, an import
-    path or an object of one's own (`odradek.partitioners`). Batches are idempotent and in order by default.
-    Raises `ConfigurationError` for a setting that does not exist, or cannot be.
+    path or an object (`odradek.partitioners`). By default batches are idempotent and in order. Raises
+    `ConfigurationError` for unknown settings and wrong values.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Producer:
         self._flushes = 0
 
     async def start(self) -> Self:
-        """Reach the cluster; `async with` calls it. Raises `UnavailableError` if no broker answers in time."""
+        """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
         if self._sender is None:
             try:
                 await self._cluster.start(timeout_ms=self._settings.max_block_ms)
@@ -77,12 +77,12 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | Mapping[str, bytes | None] = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Put a record into its partition's batch; a future of where it went, or of the error.
+        """Append a record to its partition's batch; return a future of its offset or its error.
 
-        Waits, up to `max_block_ms`, only for a topic that is not known yet or for room in `buffer_memory`: that is the
-        back-pressure. The future need not be awaited: `flush` is enough, and failures are logged. `timestamp_ms` is
-        now by default. Raises `KafkaError` for a topic or partition that does not exist and for a record over
-        `max_request_size`, `UnavailableError` when the wait was in vain.
+        Waits up to `max_block_ms` for metadata of a new topic or for memory in `buffer_memory` (back-pressure). The
+        future need not be awaited: `flush` suffices, and failures are logged. `timestamp_ms` is now by default. Raises
+        `KafkaError` for an unknown topic or partition and for a record over `max_request_size`, `UnavailableError`
+        after `max_block_ms`.
         """
         sender = self._sender
         if sender is None:
@@ -103,12 +103,13 @@ class Producer:
         if batch.count == 1 or batch.size >= self._settings.batch_size:
             sender.wake()
             if self._accumulator.is_full(self._accumulator.queues[batch.partition]):
-                # A caller that never waits would fill the whole buffer before the first batch leaves.
+                # Without this turn of the event loop, a caller that never waits fills the buffer before the first batch
+                # is sent.
                 await asyncio.sleep(0)
         return future
 
     async def flush(self) -> None:
-        """Return when every record that was sent so far has its answer, good or bad."""
+        """Wait until every record sent so far is delivered or has failed."""
         if self._sender is None:
             return
         self._flushes += 1
@@ -124,7 +125,7 @@ class Producer:
             self._sender.flushing = self._flushes > 0
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
-        """Flush, for `timeout_ms` at most, and close the connections. Records that are left over fail."""
+        """Flush for at most `timeout_ms` and close all connections. Undelivered records fail."""
         if self._sender is None:
             return
         sender = self._sender
@@ -139,7 +140,7 @@ class Producer:
             await self._cluster.close()
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
-        """The topic's partitions. Raises `KafkaError` if there is no such topic."""
+        """Return the topic's partitions. Raises `KafkaError` if it does not exist."""
         return (await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)).numbers
 
     async def __aenter__(self) -> Self:
@@ -148,10 +149,10 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """After an error in the block, what is not delivered yet is given up rather than waited for."""
+        """Close without waiting for undelivered records if the block raised an error."""
         await self.close(timeout_ms=None if kind is None else 0)
 
-    # ---- placing a record ---------------------------------------------------------------------------------------
+    # ---- append -------------------------------------------------------------------------------------------------
 
     def _append(
         self,
@@ -163,7 +164,7 @@ class Producer:
         headers: Headers,
         future: asyncio.Future[RecordMetadata],
     ) -> ProducerBatch:
-        """Choose the partition if nobody has, and append. Nothing is awaited between the two."""
+        """Choose the partition unless it is given, and append, without an await in between."""
         metadata, accumulator, now = self._cluster.metadata, self._accumulator, self._runtime.clock.monotonic()
         if partition is not None:
             placed = TopicPartition(topic, partition)
@@ -174,7 +175,7 @@ class Producer:
             batch = accumulator.append(placed, timestamp, key, value, headers, future, now, allow_new_batch=False)
             if batch is not None:
                 return batch
-            # A new batch is due: a sticky partitioner changes partitions now (KIP-480).
+            # The batch is full: sticky partitioners choose another partition now (KIP-480).
             self._batch_aware.on_new_batch(topic, metadata, placed.partition)
             placed = TopicPartition(topic, partitioner.partition(topic, key, value, metadata))
         before = accumulator.used_bytes
@@ -205,7 +206,7 @@ class Producer:
         return size
 
     async def _wait_on_metadata(self, topic: str, partition: int | None) -> None:
-        """Learn of the topic, and of a partition that may have been added since."""
+        """Look up the topic, and a partition that may have been added since."""
         validate_topic_name(topic)
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition is None or partition in found.partitions:

@@ -1,10 +1,10 @@
-"""Records wait here, in batches per partition, until the sender takes them. Values and `now` in; nothing is sent.
+"""Batches of records per partition, until the sender has delivered them; no clock and no I/O.
 
 ```
-append → open batch ─ full, or linger over, or flush ─→ taken (in flight) ─→ done
-                                                            └─ retriable ─→ retrying, by sequence ─→ taken again
+append → open batch ─ full, linger over, or flush ─→ drained (in flight) ─→ done
+                                                          └─ retriable ─→ retrying, by sequence ─→ drained again
 ```
-A partition that has batches to retry sends nothing else, and one batch at a time: that is what keeps the order.
+A partition with batches to retry sends nothing else, and one batch at a time, which keeps the order.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from odradek.protocol.record_batch import read_header, write_header
 from odradek.protocol.records import BatchBuilder, Headers
 
 TIMER_SLACK_S: Final = 0.001
-"""Loops' timers are that coarse (uvloop's): what is due within it is due."""
+"""Resolution of the event loop's timers (uvloop): batches due within it are sent."""
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went. `offset` is -1 if the broker did not say (`acks=0`); `timestamp` is in ms."""
+    """The partition and offset of a record. `offset` is -1 if unknown (`acks=0`); `timestamp` is in ms."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records for one partition, and the futures of those who sent them.
+    """Records of one partition with the futures of their `send` calls.
 
     `number` counts a producer's batches; `created_at` and `retry_at` are monotonic seconds.
     """
@@ -58,11 +58,11 @@ class ProducerBatch:
 
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """Return the number of records."""
         return len(self.futures)
 
     def encode(self, codec: Codec) -> bytearray:
-        """The batch as it travels, with the sequence that it has now."""
+        """Return the encoded batch with its current sequence."""
         if self.records is None:
             self.records = self.builder.build(
                 codec,
@@ -73,7 +73,7 @@ class ProducerBatch:
         return self.records
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Take other numbers, also in bytes that are encoded already."""
+        """Change producer id, epoch and sequence, also of an encoded batch."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         if self.records is not None:
             header = read_header(self.records)._replace(
@@ -82,7 +82,7 @@ class ProducerBatch:
             write_header(self.records, header)
 
     def complete(self, base_offset: int, log_append_time: int) -> None:
-        """Tell everybody where their record is. `log_append_time` is -1 if records keep their own timestamps."""
+        """Complete all futures with offsets. `log_append_time` is -1 if records keep their own timestamps."""
         topic, partition = self.partition
         for index, future in enumerate(self.futures):
             if not future.done():
@@ -92,11 +92,11 @@ class ProducerBatch:
         self._finish()
 
     def complete_exceptionally(self, error: OdradekError) -> None:
-        """Tell everybody that their record was given up."""
+        """Fail all futures."""
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                # Looked at on behalf of callers who only flush: the sender logs it once per batch, not once per record.
+                # Marked as retrieved, for callers that only flush: the sender logs one line per batch.
                 future.exception()
         self._finish()
 
@@ -128,17 +128,17 @@ class PartitionQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing was sent that is not answered for good."""
+        """Return whether no batch is in flight or to be retried."""
         return not self.in_flight and not self.retrying
 
     def reenqueue(self, batch: ProducerBatch) -> None:
-        """Put a batch back that was in flight, where its sequence belongs."""
+        """Queue a batch for a retry, ordered by sequence."""
         self.retrying.append(batch)
         self.retrying.sort(key=lambda each: each.number)
 
 
 class RecordAccumulator:
-    """All queues, and how many bytes they hold."""
+    """The queues of all partitions and the memory that they use."""
 
     def __init__(self, *, batch_size: int, linger_ms: int, buffer_memory: int) -> None:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
@@ -150,19 +150,19 @@ class RecordAccumulator:
         self._buffer_memory = buffer_memory
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    # ---- records in ---------------------------------------------------------------------------------------------
+    # ---- append -------------------------------------------------------------------------------------------------
 
     def has_memory(self, size: int) -> bool:
-        """Whether `size` bytes more fit; a record larger than the whole buffer fits when it is empty."""
+        """Return whether `size` more bytes fit; a record larger than the buffer fits when the buffer is empty."""
         return not self._waiters and self._fits(size)
 
     def wait_for_memory(self, size: int, waiter: asyncio.Future[None]) -> None:
-        """Set `waiter`'s result when `size` bytes have room; who waits longer comes first."""
+        """Set `waiter`'s result once `size` bytes fit, in order of the calls."""
         self._waiters.append((size, waiter))
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether somebody waits for room: then batches are sent before they are full."""
+        """Return whether a `send` waits for memory, so that batches are sent before they are full."""
         return bool(self._waiters)
 
     def append(
@@ -177,9 +177,9 @@ class RecordAccumulator:
         *,
         allow_new_batch: bool = True,
     ) -> ProducerBatch | None:
-        """Put a record into the partition's open batch, or into a new one if `allow_new_batch`. None if it did not fit.
+        """Append a record to the partition's open batch, or to a new one if `allow_new_batch`.
 
-        A batch of one record is a new one.
+        Return None if it did not fit. A returned batch with one record is a new one.
         """
         queue = self.queues.get(partition)
         if queue is None:
@@ -200,16 +200,16 @@ class RecordAccumulator:
         self.used_bytes += grown
         return batch
 
-    # ---- batches out --------------------------------------------------------------------------------------------
+    # ---- drain --------------------------------------------------------------------------------------------------
 
     def is_full(self, queue: PartitionQueue) -> bool:
-        """Whether the first waiting batch takes no more records."""
+        """Return whether the first waiting batch is full."""
         return len(queue.waiting) > 1 or queue.waiting[0].size >= self._batch_size
 
     def due_at(self, queue: PartitionQueue, *, immediate: bool) -> float:
-        """The monotonic second when the queue has a batch to take; infinite if it has to wait for an answer.
+        """Return the monotonic second when the queue has a batch to drain; infinite while it waits for a response.
 
-        `immediate`: do not wait for more records (a flush, or no memory left).
+        `immediate`: do not wait for `linger.ms` (during a flush, or without memory).
         """
         if queue.retrying:
             return float("inf") if queue.in_flight else queue.retrying[0].retry_at
@@ -219,7 +219,7 @@ class RecordAccumulator:
         return first.created_at if immediate or self.is_full(queue) else first.created_at + self._linger_s
 
     def drain(self, queue: PartitionQueue, connection: object = None) -> ProducerBatch:
-        """Move the first batch that is due into flight, by a connection that it may go."""
+        """Move the first batch that is due into flight, on a connection that `can_send_on` allows."""
         assert queue.can_send_on(connection)
         queue.connection = connection
         batch = queue.retrying.pop(0) if queue.retrying else queue.waiting.popleft()
@@ -227,7 +227,7 @@ class RecordAccumulator:
         return batch
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Forget a batch that succeeded or failed, and let those in who wait for its memory."""
+        """Free the memory of a completed batch and wake the `send` calls that now have enough."""
         assert batch.is_done
         if batch not in self.incomplete:
             return
@@ -243,14 +243,14 @@ class RecordAccumulator:
                 break
             self._waiters.popleft()
             waiter.set_result(None)
-            # Those let in append in the next turn; their bytes count from now on.
+            # They append in the next turn of the event loop; their memory counts from now on.
             room += size
 
     def expired_batches(self, now: float, delivery_timeout_s: float) -> list[ProducerBatch]:
-        """Batches whose records must have had their answer by now, out of every queue but not out of flight."""
+        """Remove and return batches older than the delivery timeout; those in flight stay in `in_flight`."""
         late: list[ProducerBatch] = []
         for batch in self.incomplete:
-            # In the order of creation, so the first that is not late ends it.
+            # Batches are in order of creation.
             if batch.created_at + delivery_timeout_s > now + TIMER_SLACK_S:
                 break
             late.append(batch)

@@ -1,8 +1,8 @@
-"""Takes batches that are due to the leaders of their partitions, and sees to it that each has an end.
+"""Sends batches to the leaders of their partitions and handles the responses.
 
-No task waits here: `wake` schedules one pass over the queues, replies and timers do the same. A pass sends everything
-that is due and for which there is a connection with room; what stands in the way (no leader, no connection, no producer
-id) is seen to in the background, which wakes the sender again.
+There is no task: `wake`, timers and responses schedule `_run_once`, which sends all batches that are due and have a
+connection with capacity. Missing leaders, connections and producer ids are requested in the background, which wakes
+the sender again.
 """
 
 import asyncio
@@ -32,18 +32,18 @@ from odradek.wire.outgoing import Connection, Reply
 
 _log = logging.getLogger("odradek.clients")
 _UNKNOWN_PRODUCER_ERRORS = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}
-"""The broker does not know our numbers any more: nothing was taken, and it can be sent again under new ones."""
+"""Errors of a broker that lost the producer's state: nothing was appended, so batches are sent with new sequences."""
 
 
 class Sender:
-    """See the module. `flushing` makes everything due at once."""
+    """The sender of one producer. While `flushing`, all batches are due at once."""
 
     def __init__(
         self, cluster: Cluster, settings: ProducerSettings, accumulator: RecordAccumulator, partitioner: Partitioner
     ) -> None:
         self.flushing = False
         self.fatal: OdradekError | None = None
-        """Why nothing will ever be sent again."""
+        """The error that makes all further sends fail."""
         self._cluster = cluster
         self._clock = cluster.runtime.clock
         self._settings = settings
@@ -60,19 +60,19 @@ class Sender:
         cluster.on_metadata.append(self.wake)
 
     def wake(self) -> None:
-        """Look at the queues in the next turn of the loop."""
+        """Schedule a run in the next turn of the event loop."""
         if self._scheduled is None and not self._closed:
             self._scheduled = self.loop.call_soon(self._run_once)
 
     def close(self, error: OdradekError) -> None:
-        """Stop, and fail what is not finished."""
+        """Stop, and fail all batches."""
         self._closed = True
         for handle in (self._scheduled, self._timer):
             if handle is not None:
                 handle.cancel()
         self._abort_batches(error)
 
-    # ---- one pass -----------------------------------------------------------------------------------------------
+    # ---- send ---------------------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
         self._scheduled = None
@@ -87,7 +87,7 @@ class Sender:
             self._update_partition_load_stats(self._load_aware)
 
     def _send_producer_data(self, now: float) -> float:
-        """Send what can be sent; when the next batch is due."""
+        """Send what can be sent; return when the next batch is due."""
         immediate = self.flushing or self._accumulator.is_exhausted
         next_at = inf
         by_leader: dict[int, list[PartitionQueue]] = {}
@@ -112,7 +112,7 @@ class Sender:
         return next_at
 
     def _send_to(self, connection: Connection, queues: list[PartitionQueue], now: float, *, immediate: bool) -> float:
-        """Fill the connection with requests, a batch per partition in each; when one of `queues` is due again."""
+        """Send requests with one batch per partition; return when one of `queues` is due again."""
         connection.on_writable = self.wake
         queues = [queue for queue in queues if queue.can_send_on(connection)]
         while connection.writable and connection.in_flight < self._settings.max_in_flight_requests_per_connection:
@@ -127,7 +127,7 @@ class Sender:
                 batches.append(self._drain(queue, connection))
             if not batches:
                 break
-            # Who was served goes to the end of the line.
+            # Partitions just sent are last in the next request.
             for batch in batches:
                 self._accumulator.queues[batch.partition] = self._accumulator.queues.pop(batch.partition)
             self._send_produce_request(connection, batches)
@@ -135,7 +135,7 @@ class Sender:
         return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
 
     def _has_usable_sequences(self, queue: PartitionQueue) -> bool:
-        """Whether the partition's sequences are whole; those with a hole start over as soon as nothing is in flight."""
+        """Return whether the partition can be sent; after a sequence gap it restarts when nothing is in flight."""
         transaction_manager = self._transaction_manager
         if transaction_manager is None or not transaction_manager.needs_new_sequences(queue.partition):
             return True
@@ -156,7 +156,6 @@ class Sender:
         return batch
 
     def _send_produce_request(self, connection: Connection, batches: list[ProducerBatch]) -> None:
-        """One Produce request."""
         acks = self._settings.required_acks
         topic_ids = {
             batch.partition.topic: self._cluster.metadata.topics[batch.partition.topic].topic_id for batch in batches
@@ -185,7 +184,7 @@ class Sender:
         future = connection.exchange(ApiKey.PRODUCE, version, body)
         future.add_done_callback(partial(self._handle_produce_response, connection, answers, names))
 
-    # ---- answers ------------------------------------------------------------------------------------------------
+    # ---- responses ----------------------------------------------------------------------------------------------
 
     def _handle_produce_response(
         self,
@@ -195,7 +194,7 @@ class Sender:
         future: asyncio.Future[Reply],
     ) -> None:
         self.wake()
-        error: OdradekError = KafkaError(ErrorCode.unknown_server_error, "the broker's answer leaves the partition out")
+        error: OdradekError = KafkaError(ErrorCode.unknown_server_error, "the response does not contain the partition")
         try:
             reply = future.result()
             response = decode_produce_response(reply.version, reply.frame, reply.offset)
@@ -215,12 +214,12 @@ class Sender:
             self._retry_or_fail_batch(batch, error)
 
     def _complete_batch(self, batch: ProducerBatch, answer: PartitionResponse) -> None:
-        """What becomes of a batch, by what the broker says of it."""
+        """Complete or retry a batch, by the response's error code."""
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.none:
             self._batch_succeeded(batch, answer.base_offset, answer.log_append_time)
         elif code == ErrorCode.duplicate_sequence_number:
-            # It was taken before, too long ago for the broker to know where.
+            # Appended before, too long ago for the broker to know the offset.
             self._batch_succeeded(batch, -1, -1)
         else:
             if code in INVALID_METADATA_ERRORS:
@@ -236,7 +235,7 @@ class Sender:
         self._accumulator.deallocate(batch)
 
     def _retry_or_fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
-        """Send a batch again, or give it up."""
+        """Queue a batch for a retry if the error and its limits allow, else fail it."""
         queue = self._accumulator.queues[batch.partition]
         queue.in_flight.remove(batch)
         if batch.is_done:
@@ -245,7 +244,7 @@ class Sender:
         if not self._can_retry(batch, error) or batch.attempts > self._settings.retries:
             self._fail_batch(batch, error)
             return
-        _log.debug("%s: sending %d records again: %s", batch.partition, batch.count, error)
+        _log.debug("Retrying %d records of partition %s: %s", batch.count, batch.partition, error)
         batch.backoff = batch.backoff or self._cluster.backoff()
         batch.retry_at = self._clock.monotonic() + batch.backoff.failed()
         queue.reenqueue(batch)
@@ -255,8 +254,8 @@ class Sender:
         if self._transaction_manager is None or code is None:
             return error.retriable
         if code == ErrorCode.out_of_order_sequence_number:
-            # Either an earlier batch is to be sent again first, or the broker has lost what it acknowledged. In both
-            # cases it did not take this one.
+            # Either an earlier batch must be retried first, or the broker lost acknowledged records. In both cases it
+            # did not append this batch.
             if self._transaction_manager.is_next_sequence(batch.partition, batch.base_sequence):
                 self._transaction_manager.request_epoch_bump(batch.partition)
             return True
@@ -266,7 +265,7 @@ class Sender:
         return error.retriable
 
     def _fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
-        _log.warning("%s: %d records were not delivered: %s", batch.partition, batch.count, error)
+        _log.warning("Failed to deliver %d records to partition %s: %s", batch.count, batch.partition, error)
         if self._transaction_manager is not None and batch.base_sequence >= 0:
             self._transaction_manager.request_epoch_bump(batch.partition)
         batch.complete_exceptionally(error)
@@ -287,10 +286,10 @@ class Sender:
             ErrorCode.request_timed_out, f"partition {batch.partition}: not delivered within {limit_ms:,} ms{why}"
         )
 
-    # ---- what stands in the way ---------------------------------------------------------------------------------
+    # ---- producer id, connections, timer ------------------------------------------------------------------------
 
     def _has_producer_id(self) -> bool:
-        """Whether there is a producer id, if one is needed; asks for one."""
+        """Return whether a producer id is known or not needed; request one if necessary."""
         if self._transaction_manager is None or self._transaction_manager.producer_id_and_epoch is not None:
             return True
         if not self._init_producer_id_in_flight and self._accumulator.incomplete:
@@ -337,7 +336,7 @@ class Sender:
             self.wake()
 
     def _set_timer(self, now: float, due_at: float) -> None:
-        """One timer for the next batch that is due, or too late."""
+        """Set the timer to the next batch that is due or expires."""
         first = next(iter(self._accumulator.incomplete), None)
         if first is not None:
             due_at = min(due_at, first.created_at + self._delivery_timeout_s)
@@ -348,7 +347,7 @@ class Sender:
             self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
 
     def _update_partition_load_stats(self, partitioner: LoadAware) -> None:
-        """How many batches wait for each partition, by topic, to whoever shares the load out by it."""
+        """Pass the number of waiting batches per partition to the partitioner."""
         queues = self._accumulator.queues
         for topic in {partition.topic for partition in queues}:
             available: Sequence[int] = self._cluster.metadata.available_partitions_for_topic(topic)

@@ -1,4 +1,4 @@
-"""The producer's keys, Kafka's names and defaults (those of Kafka 4), and what follows when only some are given."""
+"""The producer's configuration: the keys and defaults of Kafka 4, and checks across keys."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,53 +10,60 @@ from odradek.model.values import dataclass
 from odradek.protocol.compression import Codec
 
 _MAX_IN_FLIGHT = 5
-"""A broker remembers the last five batches of an idempotent producer per partition: a sixth could be taken twice."""
+"""Brokers remember the last five batches of an idempotent producer per partition; a sixth could be duplicated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """See the module."""
+    """The producer's keys, besides those of all clients."""
 
-    acks: str = text("acks", "all", "Who must have a record before it counts as sent.", choices=("all", "-1", "0", "1"))
+    acks: str = text(
+        "acks",
+        "all",
+        "Which replicas must have a record before it counts as delivered.",
+        choices=("all", "-1", "0", "1"),
+    )
     linger_ms: int = integer("linger.ms", 5, "How long a batch waits for more records.", minimum=0)
     batch_size: int = integer("batch.size", 16_384, "Bytes of a batch; a larger record is a batch alone.", minimum=1)
-    buffer_memory: int = integer("buffer.memory", 32 << 20, "Bytes of records that wait, all in all.", minimum=1)
+    buffer_memory: int = integer("buffer.memory", 32 << 20, "Bytes of memory for undelivered records.", minimum=1)
     compression_type: str = text(
         "compression.type", "none", "How batches are compressed.", choices=("none", "gzip", "snappy", "lz4", "zstd")
     )
-    enable_idempotence: bool = boolean("enable.idempotence", True, "Whether a retry can neither double nor reorder.")
+    enable_idempotence: bool = boolean(
+        "enable.idempotence", True, "Whether retries neither duplicate nor reorder records."
+    )
     max_in_flight_requests_per_connection: int = integer(
         "max.in.flight.requests.per.connection", 5, "Requests to a broker that may be unanswered.", minimum=1
     )
     retries: int = integer(
-        "retries", INT_MAX, "How often a batch is sent again; the delivery time-out ends it too.", minimum=0
+        "retries", INT_MAX, "How often a batch is retried; delivery.timeout.ms limits it too.", minimum=0
     )
     delivery_timeout_ms: int = integer(
-        "delivery.timeout.ms", 120_000, "How long after `send` a record's fate is known at the latest.", minimum=1
+        "delivery.timeout.ms", 120_000, "The time after `send` within which a record is delivered or fails.", minimum=1
     )
-    max_block_ms: int = integer("max.block.ms", 60_000, "How long `send` waits for room, or for a topic.", minimum=0)
+    max_block_ms: int = integer("max.block.ms", 60_000, "How long `send` waits for memory or for metadata.", minimum=0)
     max_request_size: int = integer("max.request.size", 1 << 20, "Bytes of a request, and of a record.", minimum=1)
-    partitioner_ignore_keys: bool = boolean("partitioner.ignore.keys", False, "Whether `adaptive` looks at keys.")
+    partitioner_ignore_keys: bool = boolean("partitioner.ignore.keys", False, "Whether `adaptive` ignores keys.")
     partitioner_adaptive_partitioning_enable: bool = boolean(
         "partitioner.adaptive.partitioning.enable", True, "Whether `adaptive` gives slow brokers less."
     )
 
     @property
     def required_acks(self) -> int:
-        """`acks` as the wire has it: -1 is all."""
+        """Return `acks` as in the Produce request: -1 is all."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def codec(self) -> Codec:
-        """`compression_type` as batches have it."""
+        """Return the codec of `compression_type`."""
         return Codec[self.compression_type.upper()]
 
 
 def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
-    """Settings out of keywords. Raises `ConfigurationError`, also for two that exclude each other.
+    """Create settings from keywords. Raises `ConfigurationError`, also for contradictory values.
 
-    As in Kafka, idempotence is given up without a word if another key excludes it and it was not asked for by name, and
-    a delivery time-out that nobody set is made long enough for the others.
+    As in Kafka, idempotence is disabled if another key excludes it and `enable_idempotence` is not given, and a
+    `delivery_timeout_ms` that is not given is raised to its minimum.
     """
     settings = make_settings(ProducerSettings, values)
     if settings.enable_idempotence:
@@ -77,7 +84,7 @@ def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
 
 
 def _idempotence_conflict(settings: ProducerSettings) -> str | None:
-    """What would have to change for idempotence."""
+    """Return what must change to enable idempotence."""
     if settings.required_acks != -1:
         return f"acks=all, not {settings.acks}"
     if settings.max_in_flight_requests_per_connection > _MAX_IN_FLIGHT:

@@ -1,8 +1,8 @@
-"""By what a broker knows what it has already: a producer id, an epoch, a sequence per partition (KIP-98, KIP-360).
+"""Producer id, epoch and sequences of an idempotent producer (KIP-98, KIP-360).
 
-Sequences count records and must not have a hole. Whatever leaves one (a batch given up, a broker that forgot us) makes
-that partition start over from 0 in the next epoch, once nothing of it is in flight. Other partitions change to that
-epoch when nothing of theirs is unanswered, so that their own retries keep the numbers by which they are recognised.
+Sequences count records without gaps. After a gap (a failed batch, a broker that lost its state) the partition restarts
+from 0 in the next epoch, once nothing of it is in flight. Other partitions change to the new epoch when nothing of
+theirs is in flight, so that brokers still recognise their retries.
 """
 
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ _MAX_EPOCH: Final = 0x7FFF
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a broker knows us as."""
+    """A producer id and its epoch."""
 
     producer_id: int
     epoch: int
@@ -39,16 +39,16 @@ class TransactionManager:
         self._sequences: dict[TopicPartition, _PartitionSequence] = {}
 
     def set_producer_id_and_epoch(self, producer_id_and_epoch: ProducerIdAndEpoch) -> None:
-        """A broker gave us an id."""
+        """Set the producer id after InitProducerId."""
         self.producer_id_and_epoch = producer_id_and_epoch
 
     def needs_new_sequences(self, partition: TopicPartition) -> bool:
-        """Whether the partition must start over before anything is sent to it."""
+        """Return whether the partition must restart its sequences before it can be sent."""
         sequence = self._sequences.get(partition)
         return sequence is not None and sequence.needs_new_epoch
 
     def request_epoch_bump(self, partition: TopicPartition) -> None:
-        """There is a hole in the partition's numbers, or the broker does not know them."""
+        """Restart the partition's sequences in the next epoch, after a gap or an unknown producer id."""
         sequence = self._sequences.get(partition)
         if sequence is None or sequence.needs_new_epoch:
             return
@@ -57,13 +57,16 @@ class TransactionManager:
             self._bump_epoch()
 
     def start_sequences_at_beginning(self, partition: TopicPartition) -> None:
-        """Count from 0 under the current producer_id_and_epoch. Only while nothing of the partition is in flight."""
+        """Restart the sequences from 0 in the current epoch; nothing of the partition may be in flight."""
         self._sequences.pop(partition, None)
 
     def assign_sequence(
         self, partition: TopicPartition, count: int, *, is_idle: bool
     ) -> tuple[ProducerIdAndEpoch, int]:
-        """Identity and base sequence of the next `count` records. `is_idle`: nothing of the partition is unanswered."""
+        """Return producer id, epoch and base sequence of the next `count` records.
+
+        `is_idle`: no batch awaits a response.
+        """
         assert self.producer_id_and_epoch is not None
         sequence = self._sequences.get(partition)
         if sequence is None or (is_idle and sequence.producer_id_and_epoch != self.producer_id_and_epoch):
@@ -74,7 +77,7 @@ class TransactionManager:
         return sequence.producer_id_and_epoch, base
 
     def update_last_acked_sequence(self, partition: TopicPartition, base_sequence: int, count: int) -> None:
-        """The broker has these records. An older batch may be answered later; that takes nothing back."""
+        """Record acknowledged sequences; late responses to earlier batches change nothing."""
         sequence = self._sequences.get(partition)
         if sequence is None:
             return
@@ -83,12 +86,12 @@ class TransactionManager:
             sequence.last_acked = last
 
     def is_next_sequence(self, partition: TopicPartition, base_sequence: int) -> bool:
-        """Whether all before `base_sequence` are last_acked: then a broker has no reason to call it out of order."""
+        """Return whether all earlier sequences are acknowledged: then an out of order error means lost records."""
         sequence = self._sequences.get(partition)
         return sequence is not None and base_sequence == (sequence.last_acked + 1) & _SEQUENCE_MASK
 
     def _bump_epoch(self) -> None:
-        """Without transactions a producer raises its epoch itself, and needs a new id after the last one."""
+        """Bump the epoch locally (no transactions); after the last epoch a new producer id is needed."""
         current = self.producer_id_and_epoch
         if current is None:
             return

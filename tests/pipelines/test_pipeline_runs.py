@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -237,6 +238,7 @@ def test_files_of_a_killed_attempt_are_removed_at_the_next_start(
     # As kill -9 leaves it: one file empty, one with the rows of a batch that is not in the sink's commit log.
     done = next((tmp_path / "archive" / "partition=0").glob("part-*.parquet"))
     name = re.sub("[0-9a-f]{12}([.-]c000)", r"000000000000\1", done.name)
+    shutil.copyfile(tmp_path / "archive.state" / "offsets" / "0", tmp_path / "archive.state" / "offsets" / "1")
     empty, whole = done.with_name(name), done.parent.with_name("partition=1") / name.replace("part-00000", "part-00009")
     empty.touch()
     whole.write_bytes(done.read_bytes())

@@ -3,11 +3,13 @@
 import json
 import random
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from odradek.model import ConfigurationError, StorageError
 from odradek.pipelines.sink_files import lock_checkpoint, prepare_directory
+from odradek.runtime import SystemDisk
 from odradek.testing.disk import MemoryDisk
 
 
@@ -22,7 +24,7 @@ class Place:
     def __init__(self) -> None:
         self.disk = MemoryDisk()
         self.entropy = random.Random(1)
-        for folder in ("state/commits", "out/_spark_metadata", "out/day=1"):
+        for folder in ("state/commits", "state/offsets", "out/_spark_metadata", "out/day=1"):
             self.disk.make_directories(folder)
 
     def write(self, path: str, text: str = "") -> None:
@@ -32,6 +34,10 @@ class Place:
         entries = [json.dumps({"path": f"file:///anywhere/out/{file}", "action": "add"}) for file in files]
         self.write(f"out/_spark_metadata/{name or batch}", "\n".join([version, *entries]))
         self.write(f"state/commits/{batch}", "v1\n{}")
+
+    def begin(self, batch: int) -> None:
+        """Spark begins a batch."""
+        self.write(f"state/offsets/{batch}", "v1")
 
     def start(self, checkpoint: str = "state", options: Mapping[str, str] = {}) -> list[str]:
         """Prepare the directory; the files that are in it then."""
@@ -48,8 +54,10 @@ def place() -> Place:
     """A pipeline that was started once, and has committed one batch."""
     place = Place()
     place.start()
+    place.begin(0)
     place.write(f"out/{data_file(1)}", "rows")
     place.commit(0, data_file(1))
+    place.begin(1)
     return place
 
 
@@ -73,6 +81,7 @@ def test_after_an_orderly_end_nothing_is_removed_or_logged(place: Place, caplog:
 def test_files_of_a_first_batch_that_never_ended_are_removed() -> None:
     place = Place()
     place.start()
+    place.begin(0)
     place.write(f"out/{data_file(1)}")
     assert place.start() == []
 
@@ -89,6 +98,7 @@ def test_files_that_were_there_before_the_pipeline_are_kept(caplog: pytest.LogCa
     place.write(f"out/{data_file(7)}", "of a batch job")
     assert place.start() == [data_file(7)]
     assert caplog.messages == ["job: 1 files in out were there first, and are kept"]
+    place.begin(0)
     place.write(f"out/{data_file(8)}")
     assert place.start() == [data_file(7)]
 
@@ -106,11 +116,14 @@ def test_a_compacted_commit_log_lists_all_before_it(place: Place) -> None:
     place.commit(9, data_file(1), data_file(2), name="9.compact")
     place.commit(10, data_file(3))
     place.disk.remove("out/_spark_metadata/0")
+    place.begin(11)
     place.write(f"out/{data_file(4)}")
     assert place.start() == [data_file(1), data_file(2), data_file(3)]
 
 
-@pytest.mark.parametrize("fault", ["no log", "end missing", "middle missing", "version", "retention"])
+@pytest.mark.parametrize(
+    "fault", ["no log", "end missing", "middle missing", "version", "retention", "empty", "torn", "not text"]
+)
 def test_where_the_commit_log_cannot_tell_nothing_is_removed(place: Place, fault: str) -> None:
     for batch in (1, 2):
         place.write(f"out/{data_file(batch + 1)}", "rows")
@@ -121,9 +134,89 @@ def test_where_the_commit_log_cannot_tell_nothing_is_removed(place: Place, fault
         place.disk.remove(f"out/_spark_metadata/{batch}")
     if fault == "version":
         place.commit(2, data_file(3), version="v2")
+    contents = {"empty": b"", "torn": b'v1\n{"path":"file', "not text": b"v1\n\xff"}
+    if fault in contents:
+        place.disk.replace_file("out/_spark_metadata/1", contents[fault])
+    place.begin(3)
     if fault == "retention":
         place.commit(1, name="1.compact")
     assert place.start(options={"Retention": "1d"} if fault == "retention" else {}) == before
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        "report/",  # a folder that is no partition
+        "report/_spark_metadata/0",  # the sink of another query
+        "kind=a/_spark_metadata/0",
+        "kind=a/_SUCCESS",
+        "kind=a/_odradek",
+        "_SUCCESS",  # a batch job that wrote into the directory itself
+        "_delta_log/0",
+    ],
+)
+def test_files_of_other_jobs_are_kept(place: Place, others: str, caplog: pytest.LogCaptureFixture) -> None:
+    first = others.partition("/")[0]
+    folder = f"out/{first}" if not first.startswith("_") else "out"
+    place.disk.make_directories(f"out/{others}".rpartition("/")[0])
+    if not others.endswith("/"):
+        place.write(f"out/{others}")
+    place.write(f"{folder}/{data_file(2)}", "rows of another job")
+    place.start()
+    place.start()
+    assert data_file(2) in place.disk.list(folder)
+    left = "job: left 1 files in out that no batch of this pipeline lists, and that another job may have written: "
+    assert caplog.messages == ([left + data_file(2)] if folder == "out" else [])
+
+
+def test_files_that_came_while_no_batch_was_in_progress_are_kept(place: Place) -> None:
+    place.disk.remove("state/offsets/1")
+    place.write(f"out/{data_file(2)}", "rows of another job")
+    assert place.start() == [data_file(1), data_file(2)]
+    place.begin(1)
+    place.write(f"out/{data_file(3)}")
+    assert place.start() == [data_file(1), data_file(2)]
+
+
+def test_files_that_are_older_than_the_batch_in_progress_are_kept(place: Place) -> None:
+    place.write(f"out/{data_file(2)}", "rows of another job")
+    place.begin(1)
+    place.write(f"out/{data_file(3)}")
+    assert place.start() == [data_file(1), data_file(2)]
+
+
+def test_files_behind_links_are_kept(tmp_path: Path) -> None:
+    lake, out, state = tmp_path / "lake", tmp_path / "out", tmp_path / "state"
+    for folder in (lake, out, state / "offsets"):
+        folder.mkdir(parents=True)
+
+    def start() -> None:
+        prepare_directory(SystemDisk(), random.Random(1), str(state), str(out), {}, name="job")
+
+    start()
+    (state / "offsets" / "0").touch()
+    (lake / data_file(1)).touch()
+    (out / "day=1").symlink_to(lake)
+    (out / data_file(2)).symlink_to(lake / data_file(1))
+    (out / data_file(3)).touch()
+    start()
+    assert [path.name for path in lake.iterdir()] == [data_file(1)]
+    assert {path.name for path in out.iterdir()} == {"_odradek", "day=1", data_file(2)}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"checkpoint": "x"}', b"\xff"])
+def test_an_unreadable_claim_is_refused_with_what_to_do(place: Place, content: bytes) -> None:
+    place.disk.replace_file("out/_odradek", content)
+    with pytest.raises(StorageError, match=r"^out/_odradek is not a claim .*: remove this file if out has the results"):
+        place.start()
+    place.disk.remove("out/_odradek")
+    assert place.start() == [data_file(1)]
+
+
+def test_an_empty_id_of_the_checkpoint_is_refused_with_what_to_do(place: Place) -> None:
+    place.write("state/odradek_sink")
+    with pytest.raises(StorageError, match=r'^state/odradek_sink is empty: write the id "checkpoint"'):
+        place.start()
 
 
 def test_a_directory_of_another_checkpoint_is_refused(place: Place) -> None:
@@ -144,6 +237,7 @@ def test_a_first_start_that_died_between_its_two_notes_is_begun_again() -> None:
     place.start()
     place.disk.remove("out/_odradek")
     assert place.start() == []
+    place.begin(0)
     place.write(f"out/{data_file(1)}")
     assert place.start() == []
 

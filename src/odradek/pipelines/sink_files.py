@@ -1,24 +1,29 @@
-"""The directory of a sink of files: which checkpoint it belongs to, and files in it that no batch has committed.
+"""The directory of a sink of files: its claim by one checkpoint, and the removal of files that no batch committed.
 
-Spark writes the files of a batch first, and then lists them in `_spark_metadata`, the sink's commit log. A process that
-is killed in between leaves files that are not listed. Spark passes over them; every other reader reads them, although
-some are empty, and the records of the others come again with the next attempt. They are removed before a query starts.
+Spark writes the files of a batch first and lists them in `_spark_metadata`, the sink's commit log, afterwards. A killed
+process leaves files that are not listed. Spark ignores these files; other readers do not, although some are empty and
+the records of the others are written again by the next attempt. They are removed before the query starts.
 
     CHECKPOINT/.odradek.lock                  held while the pipeline runs
     CHECKPOINT/odradek_sink                   an id, made at the first start
+    CHECKPOINT/offsets/N                      written by Spark before it runs batch N
     DIRECTORY/_odradek                        {"checkpoint": that id, "kept": [file names]}
     DIRECTORY/_spark_metadata/N, N.compact    "v1", then a line of JSON for each file: of batch N, or of all up to N
 
-A file is removed only if all of this holds: its name is one that Spark gives; no batch lists it; it came after the
-first start of the pipeline ("kept" has what was there before); and the commit log is whole, and as long as the
-checkpoint's.
+A file is removed only if all of this holds; otherwise it stays, and is logged once:
+
+- it lies in the directory or in its partition folders (`name=value`), in none that is a link or has a `_` file of
+  another job (`_SUCCESS`, `_delta_log`, `_spark_metadata`, ...), and it has a name that Spark gives;
+- no batch lists it, and the commit log is whole and as long as the checkpoint's;
+- it was not there at the last start ("kept" has the unlisted files of that moment);
+- a batch was in progress, and the file was last written after that batch's offsets.
 """
 
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from odradek.model import ConfigurationError, StorageError
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
@@ -32,6 +37,20 @@ _BATCH: Final = re.compile(r"(\d+)(\.compact)?")
 _MOST_NAMES_SHOWN: Final = 5
 
 _log = logging.getLogger("odradek.pipelines")
+
+
+class _Claim(NamedTuple):
+    """The content of a claim file: the checkpoint's id, and the unlisted files at the last start."""
+
+    checkpoint: str
+    kept: frozenset[str]
+
+
+class _CommitLog(NamedTuple):
+    """The names of all committed files, and the last batch, -1 if there is none."""
+
+    files: frozenset[str]
+    last_batch: int
 
 
 def lock_checkpoint(disk: Disk, checkpoint: str) -> DiskLock:
@@ -63,59 +82,118 @@ def _prepare(
     disk: Disk, entropy: Entropy, checkpoint: str, directory: str, options: Mapping[str, str], name: str
 ) -> None:
     disk.make_directories(directory)
-    own_id = _read(disk, f"{checkpoint}/{_ID}")
-    claim = _read(disk, f"{directory}/{_CLAIM}")
-    listed = _listed(disk, checkpoint, directory)
+    own_id = _own_id(disk, f"{checkpoint}/{_ID}")
+    claim = _read_claim(disk, directory, checkpoint)
+    log = _read_commit_log(disk, checkpoint, directory)
     if claim is None:
         if own_id is None:
             own_id = str(new_id(entropy))
             disk.replace_file(f"{checkpoint}/{_ID}", own_id.encode())
-        kept = sorted(file for _, file in _data_files(disk, directory) if file not in (listed or ()))
-        disk.replace_file(f"{directory}/{_CLAIM}", json.dumps({"checkpoint": own_id, "kept": kept}).encode())
+        kept = {file for _, file in _data_files(disk, directory) if log is None or file not in log.files}
+        _write_claim(disk, directory, _Claim(own_id, frozenset(kept)))
         if kept:
             _log.warning("%s: %d files in %s were there first, and are kept", name, len(kept), directory)
         return
-    claimed = json.loads(claim)
-    if claimed["checkpoint"] != own_id:
+    if claim.checkpoint != own_id:
         raise ConfigurationError(
             f"sink.path {directory} has the results of another checkpoint than {checkpoint}: "
             "give it a new path, or the checkpoint that belongs to it"
         )
     # With a retention, committed files leave the commit log, and stay.
-    if listed is None or any(key.lower() == "retention" for key in options):
+    if log is None or any(key.lower() == "retention" for key in options):
         return
-    kept_names = listed.union(claimed["kept"])
-    removed = [found for found in _data_files(disk, directory) if found[1] not in kept_names]
+    unlisted = [found for found in _data_files(disk, directory) if found[1] not in log.files]
+    new = [found for found in unlisted if found[1] not in claim.kept]
+    removed = _of_killed_attempt(disk, f"{checkpoint}/offsets/{log.last_batch + 1}", directory, new)
     for folder, file in removed:
         disk.remove(f"{folder}/{file}")
         if disk.exists(f"{folder}/.{file}.crc"):
             disk.remove(f"{folder}/.{file}.crc")
     if removed:
-        shown = ", ".join(file for _, file in removed[:_MOST_NAMES_SHOWN])
-        more = f" and {len(removed) - _MOST_NAMES_SHOWN} more" if len(removed) > _MOST_NAMES_SHOWN else ""
-        _log.warning("%s: removed %d uncommitted files from %s: %s%s", name, len(removed), directory, shown, more)
+        _log.warning("%s: removed %d uncommitted files from %s: %s", name, len(removed), directory, _shown(removed))
+    left = [found for found in new if found not in removed]
+    if left:
+        _log.warning(
+            "%s: left %d files in %s that no batch of this pipeline lists, and that another job may have written: %s",
+            name,
+            len(left),
+            directory,
+            _shown(left),
+        )
+    kept = {file for _, file in unlisted} - {file for _, file in removed}
+    if kept != claim.kept:
+        _write_claim(disk, directory, _Claim(claim.checkpoint, frozenset(kept)))
 
 
-def _read(disk: Disk, path: str) -> str | None:
-    return disk.read_file(path).decode() if disk.exists(path) else None
+def _of_killed_attempt(
+    disk: Disk, offsets: str, directory: str, files: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Return the `files` that only a killed attempt of the batch of the file `offsets` can have written."""
+    if _has_other_job(disk.list(directory), {_CLAIM, f"{_CLAIM}.tmp", _COMMIT_LOG}) or not disk.exists(offsets):
+        return []
+    began_at = disk.modified_at(offsets)
+    return [(folder, file) for folder, file in files if disk.modified_at(f"{folder}/{file}") >= began_at]
+
+
+def _shown(files: Sequence[tuple[str, str]]) -> str:
+    shown = ", ".join(file for _, file in files[:_MOST_NAMES_SHOWN])
+    more = f" and {len(files) - _MOST_NAMES_SHOWN} more" if len(files) > _MOST_NAMES_SHOWN else ""
+    return shown + more
+
+
+def _own_id(disk: Disk, path: str) -> str | None:
+    if not disk.exists(path):
+        return None
+    if own_id := disk.read_file(path).decode(errors="replace").strip():
+        return own_id
+    raise StorageError(f'{path} is empty: write the id "checkpoint" of the sink\'s file {_CLAIM} into it')
+
+
+def _read_claim(disk: Disk, directory: str, checkpoint: str) -> _Claim | None:
+    path = f"{directory}/{_CLAIM}"
+    if not disk.exists(path):
+        return None
+    try:
+        claim = json.loads(disk.read_file(path))
+        return _Claim(str(claim["checkpoint"]), frozenset(map(str, claim["kept"])))
+    except (ValueError, KeyError, TypeError):
+        raise StorageError(
+            f"{path} is not a claim of an Odradek pipeline: remove this file if {directory} has the results of the "
+            f"checkpoint {checkpoint}, and give the pipeline a new sink.path if not"
+        ) from None
+
+
+def _write_claim(disk: Disk, directory: str, claim: _Claim) -> None:
+    text = json.dumps({"checkpoint": claim.checkpoint, "kept": sorted(claim.kept)})
+    disk.replace_file(f"{directory}/{_CLAIM}", text.encode())
 
 
 def _data_files(disk: Disk, directory: str) -> Iterator[tuple[str, str]]:
-    """The files that have a name as Spark gives them to data, each with its folder; folders of partitions included."""
+    """Yield folder and name of each file that has a name as Spark gives them, also of those in partition folders."""
     pending = [directory]
     while pending:
         folder = pending.pop()
-        for name in disk.list(folder):
-            if name.startswith(("_", ".")):
+        names = disk.list(folder)
+        if folder != directory and _has_other_job(names):
+            continue
+        for name in names:
+            path = f"{folder}/{name}"
+            if name.startswith(".") or disk.is_link(path):
                 continue
-            if disk.is_directory(f"{folder}/{name}"):
-                pending.append(f"{folder}/{name}")
+            if disk.is_directory(path):
+                if "=" in name:
+                    pending.append(path)
             elif _DATA_FILE.fullmatch(name):
                 yield folder, name
 
 
-def _listed(disk: Disk, checkpoint: str, directory: str) -> frozenset[str] | None:
-    """The names of all committed files; None if the commit log cannot tell, because a part of it is missing."""
+def _has_other_job(names: Iterable[str], own: Collection[str] = ()) -> bool:
+    """Return whether a folder has a `_` file that is not in `own`; a partition's name may begin with `_` too."""
+    return any(name.startswith("_") and "=" not in name and name not in own for name in names)
+
+
+def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog | None:
+    """Return the sink's commit log; None if it is not whole."""
     log = f"{directory}/{_COMMIT_LOG}"
     batches: dict[int, str] = {}
     compacted = -1
@@ -133,12 +211,22 @@ def _listed(disk: Disk, checkpoint: str, directory: str) -> frozenset[str] | Non
         return None
     names: set[str] = set()
     for batch in range(first, last + 1):
-        version, *entries = disk.read_file(f"{log}/{batches[batch]}").decode().splitlines()
-        if version != "v1":
-            _log.warning("The commit log %s has version %s, not v1: uncommitted files are not removed", log, version)
+        try:
+            version, *entries = disk.read_file(f"{log}/{batches[batch]}").decode().splitlines()
+            if version != "v1":
+                _log.warning(
+                    "The commit log %s has version %s, not v1: uncommitted files are not removed", log, version
+                )
+                return None
+            names.update(json.loads(entry)["path"].rpartition("/")[2] for entry in entries)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            _log.warning(
+                "The commit log %s is not whole, %s cannot be read: uncommitted files are not removed",
+                log,
+                batches[batch],
+            )
             return None
-        names.update(json.loads(entry)["path"].rpartition("/")[2] for entry in entries)
-    return frozenset(names)
+    return _CommitLog(frozenset(names), last)
 
 
 def _last_commit(disk: Disk, checkpoint: str) -> int:

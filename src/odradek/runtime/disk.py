@@ -95,6 +95,12 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool:
         """Return whether `path` is a directory."""
 
+    def is_link(self, path: str) -> bool:
+        """Return whether `path` is a symbolic link."""
+
+    def modified_at(self, path: str) -> float:
+        """Return when a file was last written, in seconds since the epoch. Raises `FileNotFoundError`."""
+
     def size(self, path: str) -> int:
         """Return a file's size in bytes without opening it. Raises `FileNotFoundError`."""
 
@@ -186,6 +192,12 @@ class SystemDisk:
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
+    def modified_at(self, path: str) -> float:
+        return os.stat(path).st_mtime
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

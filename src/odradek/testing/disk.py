@@ -117,6 +117,7 @@ class MemoryDisk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             node = Content()
             self._change("create", path, partial(directory.put, name, node))
+            node.modified_at = self.operations
         return _MemoryFile(self, path, node, self._generation)
 
     def exists(self, path: str) -> bool:
@@ -126,6 +127,15 @@ class MemoryDisk:
     def is_directory(self, path: str) -> bool:
         """See `Disk`."""
         return isinstance(self._find(path), Directory)
+
+    def is_link(self, path: str) -> bool:
+        """See `Disk`; there are no links."""
+        del path
+        return False
+
+    def modified_at(self, path: str) -> float:
+        """See `Disk`; the clock is `operations`."""
+        return self._content(path).modified_at
 
     def size(self, path: str) -> int:
         """See `Disk`."""
@@ -350,6 +360,7 @@ class MemoryDisk:
         if self._is_due("append", path):
             content.data += data[: self._entropy.randint(0, len(data))]
             raise PowerCutError
+        content.modified_at = self.operations
         room = len(data) if self.capacity_bytes is None else max(0, self.capacity_bytes - self.used_bytes())
         content.data += data[:room]
         if room < len(data):

@@ -32,6 +32,7 @@ class Content:
         self.stable = 0
         self.old_tail = b""
         self.is_forgotten = False
+        self.modified_at = 0.0
 
     def truncate(self, size: int) -> None:
         """Cut or lengthen the file."""

@@ -23,7 +23,12 @@ def written() -> tuple[MemoryDisk, Log, list[Segment]]:
     for _ in range(50):
         append(log, NOW)
     suspected: list[Segment] = []
-    log.when_suspected = suspected.append
+
+    def suspect(segment: Segment) -> bool:
+        suspected.append(segment)
+        return True
+
+    log.when_suspected = suspect
     return disk, log, suspected
 
 
@@ -93,6 +98,49 @@ def test_damage_in_a_segment_that_is_gone_by_now_is_none_of_the_log() -> None:
     assert damage is not None
     assert not log.checked(suspicion.segment, suspicion.size, damage)
     assert log.damage is None
+
+
+def test_a_file_that_cannot_be_opened_is_neither_whole_nor_damaged_and_is_suspected_again() -> None:
+    disk, log, suspected = written()
+    flip(disk, FIRST, 65)
+    log.close_files()
+    log.suspect(FIRST)
+    disk.most_open_files = disk.open_files
+    with pytest.raises(OSError, match="Too many open files"):
+        Suspicion.of(log.segments[0]).run()
+    log.not_checked(log.segments[0])
+    assert not log.may_be_damaged
+    disk.most_open_files = None
+    with pytest.raises(DamagedSegmentError):
+        log.read(0, 1000)
+    assert len(suspected) == 2
+    assert log.may_be_damaged
+
+
+def test_a_segment_that_was_found_whole_is_suspected_again() -> None:
+    disk, log, suspected = written()
+    log.suspect(FIRST)
+    log.checked(log.segments[0], log.segments[0].written_size, None)
+    flip(disk, FIRST, 65)
+    with pytest.raises(DamagedSegmentError):
+        log.read(0, 1000)
+    assert len(suspected) == 2
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["damaged", "suspected"])
+def test_damage_is_forgotten_when_its_segment_leaves_the_log(is_known: bool) -> None:
+    disk, log, _ = written()
+    flip(disk, FIRST, 65)
+    log.suspect(FIRST)
+    if is_known:
+        suspicion = Suspicion.of(log.segments[0])
+        assert log.checked(suspicion.segment, suspicion.size, suspicion.run())
+        assert log.damage is not None
+    log.advance_log_start_offset(log.segments[1].base_offset)
+    assert log.may_be_damaged, "its file is there still"
+    assert log.delete_old_segments(NOW) == 1
+    assert log.damage is None
+    assert not log.may_be_damaged
 
 
 def test_a_follower_takes_what_is_before_a_damaged_batch_and_refuses_that_one() -> None:

@@ -9,7 +9,8 @@ from world import World, until
 
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
-from odradek.log.errors import DamagedSegmentError
+from odradek.log.damage import Suspicion
+from odradek.log.errors import DamagedFileError, DamagedSegmentError
 from odradek.model import ErrorCode, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -96,6 +97,53 @@ def test_damage_behind_the_first_batch_of_an_answer_stops_nobody_who_checks() ->
         assert await world.read("t", 1) == {0: [b"%d" % value for value in range(10)]}
         assert leader_of(world)[0] != damaged
 
+    World(1, CONFIG, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("shortage", ["threads", "descriptors"])
+def test_a_check_that_a_shortage_prevents_is_made_when_the_shortage_is_over(shortage: str) -> None:
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 100)
+        damaged, _ = leader_of(world)
+        damage(world, damaged)
+        disk = world.simulation.disk(world.hosts[damaged])
+        disk.has_threads = shortage != "threads"
+        disk.most_open_files = disk.open_files if shortage == "descriptors" else None
+        reading = asyncio.create_task(world.read("t", 1))
+        await asyncio.sleep(3)
+        assert leader_of(world)[0] == damaged
+        disk.has_threads, disk.most_open_files = True, None
+        assert await reading == {0: [b"%d" % value for value in range(100)]}
+        assert leader_of(world)[0] != damaged
+
+    World(1, CONFIG, brokers=3).play(scene)
+
+
+def test_a_segment_that_was_found_whole_is_checked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks: list[str] = []
+    run = Suspicion.run
+
+    def count(suspicion: Suspicion) -> DamagedFileError | None:
+        checks.append(suspicion.segment.log.path)
+        return run(suspicion)
+
+    async def scene(world: World) -> None:
+        await create(world)
+        await fill(world, 100)
+        damaged, partition = leader_of(world)
+        path = partition.log.segments[0].log.path
+        for _ in range(50):
+            partition.log.suspect(path)
+            await asyncio.sleep(1)
+        assert checks == [path], "once, however often a reader asks"
+        damage(world, damaged)
+        assert leader_of(world)[0] == damaged
+        await asyncio.sleep(15)
+        assert await world.read("t", 1) == {0: [b"%d" % value for value in range(100)]}
+        assert leader_of(world)[0] != damaged
+
+    monkeypatch.setattr(Suspicion, "run", count)
     World(1, CONFIG, brokers=3).play(scene)
 
 

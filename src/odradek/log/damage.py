@@ -1,8 +1,8 @@
 """Damage in a segment that was whole: suspected by a reader, confirmed off the event loop.
 
 A reader meets a batch that cannot be what was written. That may be the file, or an index that misled, or messages of
-the formats 0 and 1, which are not read. `find_damage` walks the file and tells. A segment is walked once only: a
-reader asks for the same place again and again.
+the formats 0 and 1, which are not read. `Suspicion.run` walks the file and tells: it is damaged, it is whole, or, with
+an error, that is not known.
 """
 
 from odradek.log.errors import DamagedFileError
@@ -36,13 +36,7 @@ class Suspicion:
         )
 
     def run(self) -> DamagedFileError | None:
-        """Return the first damage in the file; None if it is whole, or cannot be read at all."""
-        try:
-            return self._find_damage()
-        except OSError:
-            return None  # retention may have taken it; a disk that fails is noticed elsewhere
-
-    def _find_damage(self) -> DamagedFileError | None:
+        """Return the first damage in the file, or None if it is whole. Raises `OSError` if it cannot be read."""
         segment, path = self.segment, self.segment.log.path
         file = self.disk.open(path, read_only=True)
         lowest = segment.base_offset

@@ -59,7 +59,7 @@ class LogDirectories:
         note: str = "odradek serve",
         when_log_stopped: Callable[[], None] | None = None,
         when_directory_failed: Callable[[Set[TopicPartition], StorageError], None] | None = None,
-        when_segment_suspected: Callable[[TopicPartition, Log, Segment], None] | None = None,
+        when_segment_suspected: Callable[[TopicPartition, Log, Segment], bool] | None = None,
     ) -> None:
         """`config_for` tells a topic's configuration; `note` is what a second broker is told about this one.
 

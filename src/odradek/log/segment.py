@@ -79,8 +79,8 @@ class Segment:
         self.is_created = False
         self.is_cut = False
         """Whether the file lost its end after it was synced: there is more than gaps between offsets then."""
-        self.was_suspected = False
-        """Whether it was checked for damage."""
+        self.checked_at_s: float | None = None
+        """When it was last found whole by a check for damage, in monotonic time."""
         self.end_batch: tuple[int, int] | None = None
         """`(last offset, leader epoch)` of the last batch, if `load_end` found one."""
         self._suffix = suffix

@@ -52,11 +52,13 @@ class LogView:
         """Whether the books still have what is lost."""
         self.when_failed: Callable[[Exception], None] | None = None
         """Called when the log has stopped, once, and with what says that the disk has failed where it goes on."""
-        self.when_suspected: Callable[[Segment], None] | None = None
-        """Called when a reader, or compaction, did not find in a segment what should be there; once for each."""
+        self.when_suspected: Callable[[Segment], bool] | None = None
+        """Called when a reader, or compaction, did not find in a segment what should be there.
+
+        It returns whether the segment is being checked; `checked` or `not_checked` is called when that has ended.
+        """
         self._suspected: set[Segment] = set()
-        self.damage: DamagedFileError | None = None
-        """What is wrong with a file of the log, once that is known (see `damage`): it cannot be copied from here."""
+        self._damaged: tuple[Segment, DamagedFileError] | None = None
         self._trash = Trash()
 
     @property
@@ -201,25 +203,39 @@ class LogView:
             raise
 
     def suspect(self, path: str) -> None:
-        """Have the segment whose `.log` file is at `path` checked for damage, if it was not yet."""
+        """Have the segment whose `.log` file is at `path` checked for damage, unless one is known to be damaged."""
+        if self.when_suspected is None or self.damage is not None:
+            return
         for segment in self._segments:
-            if segment.log.path == path and not segment.was_suspected and self.when_suspected is not None:
-                segment.was_suspected = True
+            if segment.log.path == path and segment not in self._suspected and self.when_suspected(segment):
                 self._suspected.add(segment)
-                self.when_suspected(segment)
 
     def checked(self, segment: Segment, size: int, damage: DamagedFileError | None) -> bool:
         """Know what is wrong with `segment`, as it was when it had `size` bytes; return whether that is news."""
         self._suspected.discard(segment)
         if damage is None or self.damage is not None or segment not in self._segments or segment.written_size < size:
             return False
-        self.damage = damage
+        self._damaged = segment, damage
         return True
+
+    def not_checked(self, segment: Segment) -> None:
+        """Nothing is known of `segment`: the next reader that suspects it has it checked again."""
+        self._suspected.discard(segment)
+
+    @property
+    def damage(self) -> DamagedFileError | None:
+        """What is wrong with a file of the log, as far as that is known (see `damage`): it cannot be copied from here.
+
+        It is forgotten when its segment leaves the log, by retention for instance.
+        """
+        if self._damaged is not None and self._damaged[0] not in self._segments:
+            self._damaged = None
+        return None if self._damaged is None else self._damaged[1]
 
     @property
     def may_be_damaged(self) -> bool:
         """Whether a file of the log is damaged, or is being checked."""
-        return self.damage is not None or bool(self._suspected)
+        return self.damage is not None or any(segment in self._segments for segment in self._suspected)
 
     def _unreadable(self, error: OSError) -> LogStorageError:
         if is_disk_failure(error) and self.when_failed is not None:

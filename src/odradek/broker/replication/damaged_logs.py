@@ -14,17 +14,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from odradek.log.damage import Suspicion
-from odradek.log.errors import DamagedFileError, LogStorageError
+from odradek.log.errors import DamagedFileError, LogStorageError, is_passing, told
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.segment import Segment
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import TopicPartition
-from odradek.runtime import Disk
+from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
+_TRUST_S: Final = 60.0
+"""For how long a segment that was found whole is not checked again, however often a reader suspects it."""
 
 
 class DamagedLogs:
@@ -32,13 +35,14 @@ class DamagedLogs:
 
     def __init__(
         self,
-        disk: Disk,
+        runtime: Runtime,
         logs: LogManager,
         broker_id: int,
         image: Callable[[], ClusterImage],
         when_found: Callable[[], None],
     ) -> None:
-        self._disk = disk
+        self._disk = runtime.disk
+        self._clock = runtime.clock
         self._logs = logs
         self._broker_id = broker_id
         self._image = image
@@ -48,21 +52,31 @@ class DamagedLogs:
         self._put_aside: set[TopicPartition] = set()
         self._has_stopped = False
 
-    def suspect(self, key: TopicPartition, log: Log, segment: Segment) -> None:
-        """Check a segment of a log on the background thread."""
-        if self._has_stopped:
-            return
+    def suspect(self, key: TopicPartition, log: Log, segment: Segment) -> bool:
+        """Check a segment of a log on the background thread; return False if it was found whole just now."""
+        checked_at_s = segment.checked_at_s
+        if self._has_stopped or (checked_at_s is not None and self._clock.monotonic() < checked_at_s + _TRUST_S):
+            return False
         suspicion = Suspicion.of(segment)
         check = self._disk.submit(suspicion.run, background=True)
         check.add_done_callback(partial(self._checked, key, log, suspicion))
+        return True
 
     def _checked(
         self, key: TopicPartition, log: Log, suspicion: Suspicion, check: "asyncio.Future[DamagedFileError | None]"
     ) -> None:
+        segment = suspicion.segment
         if self._has_stopped or check.cancelled():
             return
+        if (error := check.exception()) is not None:
+            log.not_checked(segment)
+            if not is_passing(error):
+                _log.warning("%s cannot be checked for damage: %s", segment.log.path, told(error))
+            return
         damage = check.result()
-        if log.checked(suspicion.segment, suspicion.size, damage) and self._logs.get(key) is log:
+        if damage is None:
+            segment.checked_at_s = self._clock.monotonic()
+        if log.checked(segment, suspicion.size, damage) and self._logs.get(key) is log:
             partition = self._image().partition(key)
             self._epochs[key] = -1 if partition is None else partition.leader_epoch
             self._report(key, log)

@@ -1,4 +1,4 @@
-"""Brokers that answer what a test tells them to, on the simulated network: for what a real broker rarely says."""
+"""Scripted brokers on the simulated network, for responses that a real broker rarely sends."""
 
 import asyncio
 import inspect
@@ -25,7 +25,7 @@ from odradek.testing import Simulation
 
 
 class Close(NamedTuple):
-    """An answer: none, and the connection is closed."""
+    """A scripted response: close the connection without one."""
 
 
 class Request(NamedTuple):
@@ -209,7 +209,7 @@ class _Connection(asyncio.Protocol):
             self._frames.put_nowait(frame)
 
     async def _answer_all(self) -> None:
-        """In order, as brokers do."""
+        """Answer requests in order, as brokers do."""
         while True:
             await self._answer(await self._frames.get())
 
@@ -259,7 +259,7 @@ def new_log() -> type[Log]:
 
 @pytest.fixture
 def close() -> Close:
-    """The answer that is none."""
+    """The scripted response that closes the connection."""
     return Close()
 
 

@@ -39,7 +39,7 @@ def test_topics_are_created_listed_described_and_deleted(seed: int) -> None:
     play(seed, scene)
 
 
-def test_what_cannot_be_done_with_a_topic_is_said_with_its_name(seed: int) -> None:
+def test_errors_about_topics_contain_the_topics_name(seed: int) -> None:
     async def scene(admin: Admin, world: World) -> None:
         await admin.create_topic("t")
         with pytest.raises(KafkaError, match="'t'") as exists:
@@ -51,7 +51,7 @@ def test_what_cannot_be_done_with_a_topic_is_said_with_its_name(seed: int) -> No
         with pytest.raises(KafkaError, match="'u'") as invalid:
             await admin.create_topic("u", configs={"retention.mss": "1"})
         assert invalid.value.code == ErrorCode.invalid_config
-        # None of these passes, so none is tried for a minute.
+        # These errors are not retriable, so they are not retried for a minute.
         assert world.now_s < 5
 
     play(seed, scene)
@@ -104,7 +104,7 @@ def test_a_group_is_described_with_its_members_and_its_lag(seed: int) -> None:
     play(seed, scene)
 
 
-def test_a_group_whose_topic_is_gone_is_described_without_an_end(seed: int) -> None:
+def test_a_group_with_a_deleted_topic_is_described_without_end_offsets(seed: int) -> None:
     async def scene(admin: Admin, world: World) -> None:
         await admin.create_topic("kept")
         await admin.create_topic("gone")
@@ -124,7 +124,7 @@ def test_a_group_whose_topic_is_gone_is_described_without_an_end(seed: int) -> N
     play(seed, scene)
 
 
-def test_a_group_that_never_was_is_an_error(seed: int) -> None:
+def test_describing_an_unknown_group_is_an_error(seed: int) -> None:
     async def scene(admin: Admin, _: World) -> None:
         with pytest.raises(KafkaError, match="there is no group 'nope'") as caught:
             await admin.describe_group("nope")

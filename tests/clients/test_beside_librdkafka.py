@@ -109,7 +109,7 @@ def test_what_librdkafka_writes_our_consumer_reads(mock: Any, addresses: str, co
     assert offsets == list(range(COUNT // 4))
 
 
-def test_keys_fall_on_the_partitions_where_librdkafkas_murmur2_puts_them(addresses: str) -> None:
+def test_keys_have_the_same_partitions_as_with_librdkafkas_murmur2(addresses: str) -> None:
     """M2: `(murmur2(key) & 0x7fffffff) % partitions` in every client."""
     keys = [b"", b"a", b"abc", b"key-7", bytes(range(256))]
 

@@ -84,7 +84,7 @@ def test_the_highest_version_that_both_sides_know_is_chosen(simulation: Simulati
     simulation.run(main())
 
 
-def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(simulation: Simulation) -> None:
+def test_an_unsupported_api_versions_request_is_repeated_in_the_brokers_version(simulation: Simulation) -> None:
     """KIP-511: the refusal comes in version 0, with the versions that the broker knows."""
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own(simula
     simulation.run(main())
 
 
-def test_a_refusal_that_nobody_can_read_leads_to_version_0(simulation: Simulation) -> None:
+def test_an_unreadable_refusal_of_api_versions_leads_to_version_0(simulation: Simulation) -> None:
     async def main() -> None:
         peer = Peer()
         opening = asyncio.ensure_future(connect(simulation, peer))
@@ -133,7 +133,7 @@ def test_answers_of_any_size_arrive_whole_and_in_order(simulation: Simulation, s
     simulation.run(main())
 
 
-def test_a_silent_broker_costs_the_connection_and_everything_in_flight(simulation: Simulation) -> None:
+def test_a_request_timeout_closes_the_connection_and_fails_all_requests_in_flight(simulation: Simulation) -> None:
     async def main() -> None:
         peer = Peer()
         connection = await connected(simulation, peer)
@@ -153,7 +153,7 @@ def test_a_silent_broker_costs_the_connection_and_everything_in_flight(simulatio
 
 
 @pytest.mark.parametrize("bytes_sent", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x00\x00\x04\x00\x00\x03\xe7"])
-def test_what_is_no_answer_closes_the_connection(simulation: Simulation, bytes_sent: bytes) -> None:
+def test_an_invalid_frame_closes_the_connection(simulation: Simulation, bytes_sent: bytes) -> None:
     """2 GiB, a negative size, and a correlation id of no request."""
 
     async def main() -> None:
@@ -168,7 +168,7 @@ def test_what_is_no_answer_closes_the_connection(simulation: Simulation, bytes_s
     simulation.run(main())
 
 
-def test_a_malformed_answer_is_an_unavailable_broker(simulation: Simulation) -> None:
+def test_a_malformed_response_raises_unavailable_error(simulation: Simulation) -> None:
     async def main() -> None:
         peer = Peer()
         connection = await connected(simulation, peer)
@@ -181,7 +181,7 @@ def test_a_malformed_answer_is_an_unavailable_broker(simulation: Simulation) -> 
     simulation.run(main())
 
 
-def test_a_caller_that_gives_up_does_not_disturb_the_others(simulation: Simulation) -> None:
+def test_a_cancelled_request_does_not_disturb_the_others(simulation: Simulation) -> None:
     async def main() -> None:
         peer = Peer()
         connection = await connected(simulation, peer)
@@ -197,7 +197,7 @@ def test_a_caller_that_gives_up_does_not_disturb_the_others(simulation: Simulati
     simulation.run(main())
 
 
-def test_a_port_where_nobody_listens_is_said_so(simulation: Simulation) -> None:
+def test_a_refused_connection_is_an_error_with_the_address(simulation: Simulation) -> None:
     async def main() -> None:
         with pytest.raises(UnavailableError, match="broker nowhere:1: connection refused"):
             await open_connection(
@@ -213,7 +213,7 @@ def test_a_port_where_nobody_listens_is_said_so(simulation: Simulation) -> None:
     simulation.run(main())
 
 
-def test_a_port_that_never_answers_is_given_up(simulation: Simulation) -> None:
+def test_connecting_times_out(simulation: Simulation) -> None:
     async def main() -> None:
         with pytest.raises(UnavailableError, match="no connection within 1000 ms"):
             await connect(simulation, Peer())

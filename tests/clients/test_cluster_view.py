@@ -18,7 +18,7 @@ from odradek.testing import Simulation
 T0 = TopicPartition("t", 0)
 
 
-def test_one_address_that_answers_is_enough(simulation: Simulation, broker: Any) -> None:
+def test_one_reachable_bootstrap_server_suffices(simulation: Simulation, broker: Any) -> None:
     async def scene(cluster: Cluster) -> None:
         assert cluster.metadata.cluster_id == "scripted"
         assert list(cluster.metadata.nodes) == [0]
@@ -31,7 +31,7 @@ def test_one_address_that_answers_is_enough(simulation: Simulation, broker: Any)
     simulation.run(main())
 
 
-def test_where_nobody_answers_every_address_is_named(simulation: Simulation) -> None:
+def test_the_error_names_every_address_if_none_answers(simulation: Simulation) -> None:
     async def main() -> None:
         async with open_cluster(["nowhere:1", "nowhere:2"], runtime=simulation.runtime("client")):
             pytest.fail("there is no broker")
@@ -64,7 +64,7 @@ def test_a_client_that_starts_before_its_cluster_waits_for_it(simulation: Simula
         ("producer", {"max_block_ms": 7_000}),
     ],
 )
-def test_a_client_without_a_cluster_gives_up_after_its_time_out(
+def test_a_client_without_a_cluster_fails_after_its_timeout(
     simulation: Simulation, caplog: pytest.LogCaptureFixture, kind: str, timeouts: dict[str, int]
 ) -> None:
     with pytest.raises(NoBrokerError, match="no broker answers: broker broker:9092: connection refused"):
@@ -89,7 +89,7 @@ async def start(simulation: Simulation, kind: str, **settings: object) -> Cluste
     return await clients[kind](bootstrap_servers="broker:9092", runtime=runtime, **settings).start()
 
 
-def test_an_error_that_waiting_does_not_mend_ends_a_start_at_once(simulation: Simulation, broker: Any) -> None:
+def test_an_error_that_is_not_retriable_fails_a_start_at_once(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         broker.versions[ApiKey.METADATA] = (99, 99)
         await broker.start()
@@ -100,7 +100,7 @@ def test_an_error_that_waiting_does_not_mend_ends_a_start_at_once(simulation: Si
     simulation.run(main())
 
 
-def test_a_topic_is_asked_for_until_a_broker_answers(simulation: Simulation, broker: Any) -> None:
+def test_metadata_of_a_topic_is_requested_until_a_broker_answers(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         await broker.start()
         broker.topics["t"] = {0: 0}
@@ -115,7 +115,7 @@ def test_a_topic_is_asked_for_until_a_broker_answers(simulation: Simulation, bro
     simulation.run(main())
 
 
-def test_the_connection_that_found_the_cluster_is_kept_for_its_broker(simulation: Simulation, broker: Any) -> None:
+def test_the_bootstrap_connection_becomes_that_of_its_broker(simulation: Simulation, broker: Any) -> None:
     async def scene(cluster: Cluster) -> None:
         await cluster.connection(0)
         assert len(broker.connections) == 1
@@ -130,7 +130,7 @@ def test_the_connection_that_found_the_cluster_is_kept_for_its_broker(simulation
     simulation.run(main())
 
 
-def test_two_who_need_a_connection_at_once_share_it(simulation: Simulation, broker: Any) -> None:
+def test_concurrent_callers_share_a_new_connection(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         await broker.start()
         async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
@@ -142,7 +142,7 @@ def test_two_who_need_a_connection_at_once_share_it(simulation: Simulation, brok
     simulation.run(main())
 
 
-def test_a_topic_is_asked_for_until_it_has_partitions(simulation: Simulation, broker: Any) -> None:
+def test_metadata_of_a_topic_is_requested_until_it_has_partitions(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         await broker.start()
         broker.topic_errors["t"] = ErrorCode.leader_not_available
@@ -165,7 +165,7 @@ def test_a_topic_is_asked_for_until_it_has_partitions(simulation: Simulation, br
     simulation.run(main())
 
 
-def test_an_error_that_does_not_pass_is_raised_at_once(simulation: Simulation, broker: Any) -> None:
+def test_an_error_that_is_not_retriable_is_raised_at_once(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         await broker.start()
         broker.topics["t"] = {}
@@ -178,7 +178,7 @@ def test_an_error_that_does_not_pass_is_raised_at_once(simulation: Simulation, b
     simulation.run(main())
 
 
-def test_an_older_leader_epoch_does_not_take_a_leader_back(simulation: Simulation, broker: Any) -> None:
+def test_metadata_with_an_older_leader_epoch_does_not_replace_the_leader(simulation: Simulation, broker: Any) -> None:
     """KIP-320: brokers learn of a new leader at different times."""
 
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_a_broker_that_moved_is_connected_to_at_its_new_address(simulation: Simu
     simulation.run(main())
 
 
-def test_a_broker_that_refuses_is_not_asked_again_at_once(simulation: Simulation, broker: Any) -> None:
+def test_a_refused_connection_is_retried_after_a_backoff(simulation: Simulation, broker: Any) -> None:
     """The pauses double, up to a second, each a fifth shorter or longer by chance."""
 
     async def main() -> None:
@@ -231,7 +231,7 @@ def test_a_broker_that_refuses_is_not_asked_again_at_once(simulation: Simulation
     simulation.run(main())
 
 
-def test_a_cluster_that_comes_back_is_found_without_anybody_asking(simulation: Simulation, broker: Any) -> None:
+def test_a_cluster_that_is_available_again_is_found_in_the_background(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         await broker.start()
         broker.topics["t"] = {0: 0}
@@ -247,8 +247,8 @@ def test_a_cluster_that_comes_back_is_found_without_anybody_asking(simulation: S
     simulation.run(main())
 
 
-def test_a_cluster_is_found_again_after_somebody_else_had_its_address(simulation: Simulation, broker: Any) -> None:
-    """One who does not speak our language: it is an error that does not pass, and passes when he goes."""
+def test_a_cluster_is_found_again_after_another_server_had_its_address(simulation: Simulation, broker: Any) -> None:
+    """A server of another protocol is an error that is not retriable, until that server is gone."""
 
     async def main() -> None:
         await broker.start()
@@ -270,7 +270,7 @@ def test_a_cluster_is_found_again_after_somebody_else_had_its_address(simulation
     simulation.run(main())
 
 
-def test_a_request_outlives_a_cluster_that_is_away_for_a_while(simulation: Simulation, broker: Any) -> None:
+def test_a_request_is_retried_while_the_cluster_is_unavailable(simulation: Simulation, broker: Any) -> None:
     async def main() -> None:
         await broker.start()
         broker.topics["t"] = {0: 0}
@@ -292,7 +292,7 @@ def test_a_request_outlives_a_cluster_that_is_away_for_a_while(simulation: Simul
     simulation.run(main())
 
 
-def test_pauses_never_grow_past_their_limit(simulation: Simulation) -> None:
+def test_backoff_never_exceeds_its_maximum(simulation: Simulation) -> None:
     backoff = Backoff(100, 1_000, simulation.entropy("backoff"))
     pauses = [backoff.failed() for _ in range(2_000)]
     assert all(0.08 <= pause <= 1.2 for pause in pauses)
@@ -301,7 +301,7 @@ def test_pauses_never_grow_past_their_limit(simulation: Simulation) -> None:
     assert backoff.failed() <= 0.12
 
 
-def test_settings_are_the_same_as_keywords_and_as_texts() -> None:
+def test_settings_may_be_values_or_strings() -> None:
     keywords = make_settings(ClientSettings, {"bootstrap_servers": ["a:1", "b:2"], "request_timeout_ms": 5})
     texts = make_settings(ClientSettings, {"bootstrap_servers": "a:1, b:2", "request_timeout_ms": "5"})
     assert keywords == texts
@@ -318,12 +318,12 @@ def test_settings_are_the_same_as_keywords_and_as_texts() -> None:
         ({"bootstrap_servers": "a"}, "HOST:PORT"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(values: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_refused(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         make_settings(ClientSettings, values)
 
 
-def test_a_properties_file_may_serve_several_clients_but_not_hide_a_slip() -> None:
+def test_a_properties_file_may_serve_several_clients_but_unknown_keys_are_refused() -> None:
     from odradek.clients.producer.settings import ProducerSettings
 
     properties = {"bootstrap.servers": "a:1", "linger.ms": "7"}

@@ -29,7 +29,7 @@ def test_iterating_gives_every_record_in_the_order_of_its_partition(world: World
     play(world, scene, partitions=3, count=1_500)
 
 
-def test_a_loop_that_breaks_commits_exactly_what_it_was_given(world: World) -> None:
+def test_a_loop_that_breaks_commits_exactly_the_records_it_got(world: World) -> None:
     """Records that were fetched and decoded, but not given out, are read again."""
 
     async def scene() -> None:
@@ -47,7 +47,7 @@ def test_a_loop_that_breaks_commits_exactly_what_it_was_given(world: World) -> N
     play(world, scene, count=1_000)
 
 
-def test_what_a_poll_returned_is_committed_by_a_later_one(world: World) -> None:
+def test_records_of_a_poll_are_committed_by_a_later_poll(world: World) -> None:
     """At least once: while the application works on a poll's records, they are not committed."""
 
     async def scene() -> None:
@@ -64,7 +64,7 @@ def test_what_a_poll_returned_is_committed_by_a_later_one(world: World) -> None:
     play(world, scene, count=100)
 
 
-def test_what_was_handed_out_is_committed_even_if_nothing_more_comes(world: World) -> None:
+def test_returned_records_are_committed_even_if_no_more_arrive(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader", "t", group_id="g", auto_commit_interval_ms=1_000) as consumer:
             await poll_all(consumer, 100)
@@ -76,7 +76,7 @@ def test_what_was_handed_out_is_committed_even_if_nothing_more_comes(world: Worl
     play(world, scene, count=100)
 
 
-def test_without_automatic_commits_only_what_is_committed_by_hand_counts(world: World) -> None:
+def test_without_automatic_commits_only_explicit_commits_are_stored(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader", "t", group_id="g", enable_auto_commit=False) as consumer:
             await poll_all(consumer, 100)
@@ -90,7 +90,7 @@ def test_without_automatic_commits_only_what_is_committed_by_hand_counts(world: 
     play(world, scene, count=100)
 
 
-def test_seeking_goes_on_from_there(world: World) -> None:
+def test_a_seek_sets_the_position(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader") as consumer:
             consumer.assign([T0, T1])
@@ -109,7 +109,7 @@ def test_seeking_goes_on_from_there(world: World) -> None:
     play(world, scene, partitions=2, count=100)
 
 
-def test_a_paused_partition_waits(world: World) -> None:
+def test_a_paused_partition_returns_no_records(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader") as consumer:
             consumer.assign([T0, T1])
@@ -123,7 +123,7 @@ def test_a_paused_partition_waits(world: World) -> None:
     play(world, scene, partitions=2, count=100)
 
 
-def test_a_poll_returns_at_most_what_was_asked_for_and_waits_no_longer_than_told(world: World) -> None:
+def test_a_poll_respects_its_maximum_of_records_and_its_timeout(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader", max_poll_records=7) as consumer:
             consumer.assign([T0])
@@ -155,7 +155,7 @@ def test_a_poll_that_is_cancelled_loses_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_arrow_has_what_records_have(world: World, codec: str) -> None:
+def test_arrow_columns_equal_the_records(world: World, codec: str) -> None:
     pytest.importorskip("pyarrow")
 
     async def scene() -> None:
@@ -179,7 +179,7 @@ def test_arrow_has_what_records_have(world: World, codec: str) -> None:
     play(world, scene)
 
 
-def test_records_that_could_not_be_made_columns_are_not_skipped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_failed_to_become_columns_are_not_skipped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
@@ -201,7 +201,7 @@ def test_records_that_could_not_be_made_columns_are_not_skipped(world: World, mo
 
 
 @pytest.mark.parametrize(("reset", "found"), [("earliest", [0, 1]), ("latest", [2])])
-def test_without_a_committed_offset_the_reset_policy_says_where_to_start(
+def test_without_a_committed_offset_auto_offset_reset_sets_the_position(
     world: World, reset: str, found: list[int]
 ) -> None:
     async def scene() -> None:
@@ -229,7 +229,7 @@ def test_without_an_offset_and_a_policy_polling_fails(world: World) -> None:
     play(world, scene, count=2)
 
 
-def test_an_offset_that_is_gone_is_reset(world: World) -> None:
+def test_an_offset_out_of_range_is_reset(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader") as consumer:
             consumer.assign([T0])
@@ -264,7 +264,7 @@ def test_without_a_group_a_subscription_is_every_partition(world: World) -> None
     play(world, scene, partitions=3, count=30)
 
 
-def test_a_broker_that_restarts_is_read_on(world: World) -> None:
+def test_a_consumer_continues_after_a_broker_restart(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader", "t", group_id="g") as consumer:
             found = await poll_all(consumer, 10, max_records=10)

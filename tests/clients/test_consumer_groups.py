@@ -39,7 +39,7 @@ def test_members_share_the_partitions_and_take_over_from_each_other(world: World
     play(world, scene, partitions=4, count=4_000)
 
 
-def test_callbacks_are_told_in_order_and_may_wait(world: World) -> None:
+def test_callbacks_run_in_order_and_may_be_coroutines(world: World) -> None:
     """A revoked callback can still commit; that is where per-partition state is saved."""
 
     async def scene() -> None:
@@ -87,7 +87,7 @@ def test_a_callback_that_fails_is_raised_and_the_group_goes_on(world: World) -> 
     play(world, scene, count=10)
 
 
-def test_an_application_that_is_too_slow_loses_its_partitions_and_is_told(world: World) -> None:
+def test_an_application_that_exceeds_max_poll_interval_loses_its_partitions(world: World) -> None:
     """KIP-62: `max.poll.interval.ms`; what it read since is read again."""
 
     async def scene() -> None:
@@ -107,7 +107,7 @@ def test_an_application_that_is_too_slow_loses_its_partitions_and_is_told(world:
     play(world, scene, count=10)
 
 
-def test_a_static_member_that_restarts_is_not_noticed(world: World) -> None:
+def test_a_static_member_restarts_without_a_rebalance(world: World) -> None:
     """KIP-345: it finds its partition again, and the other member is not disturbed."""
 
     async def scene() -> None:
@@ -129,7 +129,7 @@ def test_a_static_member_that_restarts_is_not_noticed(world: World) -> None:
     play(world, scene, partitions=2, count=10)
 
 
-def test_a_pattern_takes_in_topics_that_are_created_later(world: World) -> None:
+def test_a_pattern_includes_topics_created_later(world: World) -> None:
     """SPEC 6: a rebalance is also triggered by a topic created after it was subscribed."""
 
     async def scene() -> None:
@@ -146,7 +146,7 @@ def test_a_pattern_takes_in_topics_that_are_created_later(world: World) -> None:
     play(world, scene, count=5)
 
 
-def test_a_topic_that_does_not_exist_yet_is_read_once_it_does(world: World) -> None:
+def test_a_subscribed_topic_is_read_once_it_is_created(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader", "late", group_id="g", allow_auto_create_topics=False) as consumer:
             assert await consumer.poll(5_000) == []
@@ -222,7 +222,7 @@ def test_an_assignor_that_fails_is_an_error_of_the_poll(world: World, caplog: py
     play(world, scene)
 
 
-def test_members_without_a_strategy_in_common_are_told(world: World) -> None:
+def test_members_without_a_common_assignor_get_an_error(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("one", "t", group_id="g") as one:
             await poll_all(one, 1)

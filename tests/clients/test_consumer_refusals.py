@@ -1,4 +1,4 @@
-"""What a consumer refuses, and the sentence that it does so with."""
+"""Calls that a consumer refuses, with their error texts."""
 
 import pytest
 from world import World
@@ -8,7 +8,7 @@ from odradek.model import ConfigurationError, InvalidTopicError, KafkaError, Top
 T0 = TopicPartition("t", 0)
 
 
-def test_what_cannot_be_done_is_said(seed: int) -> None:
+def test_refused_calls_explain_themselves(seed: int) -> None:
     world = World(seed)
     consumer = world.consumer("reader", "t")
     with pytest.raises(ConfigurationError, match="unsubscribe before"):

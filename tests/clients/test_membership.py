@@ -1,4 +1,4 @@
-"""A group's member, played without a wire: inputs and moments go in, requests and work come out (M6, M12)."""
+"""`MembershipManager` without a network: inputs and times in, requests and callbacks out (M6, M12)."""
 
 from collections.abc import Iterable
 
@@ -38,7 +38,7 @@ def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> Syn
 
 
 def join_in(member: MembershipManager, partitions: Iterable[TopicPartition], now: float = 0.0) -> None:
-    """From nothing to a member that reads `partitions`."""
+    """Join a group and take over `partitions`."""
     member.subscribe(["t"], now)
     member.coordinator_found(now)
     member.join_group_answered(joined(), now)
@@ -54,11 +54,11 @@ def take(member: MembershipManager, now: float) -> list[Action]:
     return member.callback_completed(work, now)
 
 
-def test_a_first_member_joins_leads_and_reads() -> None:
+def test_the_first_member_joins_as_leader_and_is_assigned_partitions() -> None:
     member = MembershipManager(TIMING)
     assert member.subscribe(["t"], 0.0) == [FindCoordinator()]
     assert member.coordinator_found(0.1) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
-    # KIP-394: a broker gives an id first, and wants to hear it.
+    # KIP-394: the broker hands out a member id first.
     named = JoinGroupResponse(error_code=ErrorCode.member_id_required, member_id="me")
     assert member.join_group_answered(named, 0.2) == [JoinGroup(member_id="me", generation_id=-1, owned=frozenset())]
     leading = JoinGroupResponse(
@@ -88,7 +88,7 @@ def test_a_follower_syncs_without_assignments() -> None:
 
 
 def test_a_static_leader_that_comes_back_skips_the_assignment() -> None:
-    """KIP-814: the group is as it was, and what its leader would compute is not wanted."""
+    """KIP-814: the group is unchanged, so its leader need not compute an assignment."""
     member = MembershipManager(TIMING, group_instance_id="i")
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
@@ -109,13 +109,13 @@ def test_heartbeats_are_due_after_their_interval_one_at_a_time() -> None:
     assert member.tick(6.1) == [Heartbeat(member_id="me", generation_id=1)]
 
 
-def test_a_member_told_of_a_rebalance_stops_and_joins_when_its_application_has_released() -> None:
+def test_a_member_joins_a_rebalance_after_its_revoked_callback() -> None:
     member = MembershipManager(TIMING)
     join_in(member, [T0])
     assert member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0) == []
     work = member.pending_callback
     assert work == PartitionsRevoked(partitions={T0}, lost=False)
-    # It still shows that it lives while the application commits what it has read.
+    # Heartbeats continue while the application commits.
     assert member.tick(7.0) == [Heartbeat(member_id="me", generation_id=1)]
     assert member.callback_completed(work, 7.5) == [JoinGroup(member_id="me", generation_id=1, owned=frozenset())]
     assert member.owned == frozenset()
@@ -128,8 +128,8 @@ def test_a_member_without_partitions_joins_again_at_once() -> None:
     assert isinstance(action, JoinGroup)
 
 
-def test_a_cooperative_member_keeps_reading_and_gives_up_only_what_it_must() -> None:
-    """KIP-429: what changes hands is revoked, and a second round gives it away."""
+def test_a_cooperative_member_revokes_only_partitions_that_move() -> None:
+    """KIP-429: moving partitions are revoked and assigned by a second rebalance."""
     member = MembershipManager(TIMING, is_cooperative=True)
     join_in(member, [T0, T1])
     assert member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0) == [
@@ -153,7 +153,7 @@ def test_a_fenced_member_has_lost_its_partitions(code: ErrorCode, member_id: str
     assert member.callback_completed(work, 4.1) == [JoinGroup(member_id=member_id, generation_id=-1, owned=frozenset())]
 
 
-def test_a_member_that_is_fenced_while_its_application_takes_over_releases_what_was_taken() -> None:
+def test_a_member_fenced_during_its_assigned_callback_loses_the_assigned_partitions() -> None:
     member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
@@ -168,7 +168,7 @@ def test_a_member_that_is_fenced_while_its_application_takes_over_releases_what_
     assert member.pending_callback == PartitionsRevoked(partitions={T0}, lost=True)
 
 
-def test_a_member_that_hears_nothing_keeps_reading_and_looks_for_its_coordinator() -> None:
+def test_a_member_without_heartbeat_responses_keeps_reading_and_finds_its_coordinator() -> None:
     """SPEC 6: a lost connection or a silent coordinator starts re-discovery; only the group takes partitions away."""
     member = MembershipManager(TIMING)
     join_in(member, [T0])
@@ -189,7 +189,7 @@ def test_a_member_whose_coordinator_moves_finds_the_new_one_and_stays() -> None:
     assert member.state is MemberState.COORDINATOR_UNKNOWN
 
 
-def test_a_member_whose_application_does_not_poll_leaves_and_comes_back_with_the_next_poll() -> None:
+def test_a_member_leaves_after_max_poll_interval_and_rejoins_with_the_next_poll() -> None:
     """KIP-62: `max.poll.interval.ms`."""
     member = MembershipManager(TIMING)
     join_in(member, [T0])
@@ -209,7 +209,7 @@ def test_a_member_whose_application_does_not_poll_leaves_and_comes_back_with_the
     assert member.callback_completed(work, 200.0) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
 
 
-def test_an_application_that_waits_in_its_poll_is_not_late() -> None:
+def test_waiting_in_poll_does_not_exceed_max_poll_interval() -> None:
     member = MembershipManager(TIMING)
     join_in(member, [T0])
     member.poll_finished(1.0)
@@ -219,7 +219,7 @@ def test_an_application_that_waits_in_its_poll_is_not_late() -> None:
     assert not any(isinstance(action, LeaveGroup) for action in member.tick(100.0))
 
 
-def test_a_subscription_that_changes_while_joining_is_joined_with_afterwards() -> None:
+def test_a_subscription_changed_during_a_join_causes_another_join() -> None:
     member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
@@ -230,21 +230,21 @@ def test_a_subscription_that_changes_while_joining_is_joined_with_afterwards() -
     assert member.pending_callback == PartitionsRevoked(partitions={T0}, lost=False)
 
 
-def test_the_same_subscription_twice_is_no_rebalance() -> None:
+def test_an_unchanged_subscription_causes_no_rebalance() -> None:
     member = MembershipManager(TIMING)
     join_in(member, [T0])
     assert member.subscribe(["t"], 1.0) == []
     assert member.state is MemberState.STABLE
 
 
-def test_what_a_heartbeat_of_an_older_generation_is_answered_says_nothing() -> None:
+def test_heartbeat_responses_of_an_older_generation_are_ignored() -> None:
     member = MembershipManager(TIMING)
     join_in(member, [T0])
     assert member.heartbeat_answered(ErrorCode.unknown_member_id, 0, 1.0) == []
     assert member.state is MemberState.STABLE
 
 
-def test_a_coordinator_that_is_still_loading_is_asked_again_after_a_pause() -> None:
+def test_a_join_is_retried_after_a_backoff_while_the_coordinator_loads() -> None:
     member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
@@ -253,7 +253,7 @@ def test_a_coordinator_that_is_still_loading_is_asked_again_after_a_pause() -> N
     assert member.tick(1.1) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
 
 
-def test_a_round_that_begins_while_syncing_is_joined_at_once() -> None:
+def test_a_rebalance_that_starts_during_a_sync_is_joined_at_once() -> None:
     member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
@@ -263,7 +263,7 @@ def test_a_round_that_begins_while_syncing_is_joined_at_once() -> None:
     ]
 
 
-def test_an_error_that_does_not_pass_is_kept_for_the_application() -> None:
+def test_an_error_that_is_not_retriable_is_kept_for_the_application() -> None:
     member = MembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
@@ -272,7 +272,7 @@ def test_an_error_that_does_not_pass_is_kept_for_the_application() -> None:
     assert member.error.code == ErrorCode.inconsistent_group_protocol
 
 
-def test_a_dynamic_member_says_good_bye_and_a_static_one_does_not() -> None:
+def test_a_dynamic_member_sends_leave_group_and_a_static_one_does_not() -> None:
     """KIP-345: a static member that restarts finds its partitions again."""
     dynamic, static = MembershipManager(TIMING), MembershipManager(TIMING, group_instance_id="i")
     for member in (dynamic, static):
@@ -282,7 +282,7 @@ def test_a_dynamic_member_says_good_bye_and_a_static_one_does_not() -> None:
     assert dynamic.state is static.state is MemberState.UNSUBSCRIBED
 
 
-def test_a_member_id_that_comes_after_the_member_left_is_given_back() -> None:
+def test_a_member_id_that_arrives_after_leaving_is_removed_from_the_group() -> None:
     """KIP-394: the group would wait for it."""
     member, static = MembershipManager(TIMING), MembershipManager(TIMING, group_instance_id="i")
     named = JoinGroupResponse(error_code=ErrorCode.member_id_required, member_id="late")
@@ -370,10 +370,10 @@ def feed(
     is_cooperative=st.booleans(),
     steps=st.lists(st.tuples(inputs, codes, st.sets(st.sampled_from([T0, T1, T2]))), max_size=60),
 )
-def test_whatever_happens_an_eager_member_never_joins_while_it_reads(
+def test_an_eager_member_never_joins_before_revoking_its_partitions(
     is_cooperative: bool, steps: list[tuple[str, ErrorCode, set[TopicPartition]]]
 ) -> None:
-    """And no order of events leads out of the table of states."""
+    """No order of events leaves the table of transitions."""
     member, now, begun = MembershipManager(TIMING, is_cooperative=is_cooperative), 0.0, None
     member.subscribe(["t"], now)
     for step, code, partitions in steps:

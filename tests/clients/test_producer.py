@@ -1,4 +1,4 @@
-"""The producer against brokers that say what a test tells them: retries in order, limits, ends (M2)."""
+"""The producer with scripted brokers: ordered retries, limits, close (M2)."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ async def send_batches(producer: Producer, count: int) -> list[asyncio.Future[Re
     return [await producer.send("t", b"%d" % number, partition=0) for number in range(count)]
 
 
-def test_records_of_one_linger_travel_in_one_batch(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_records_within_linger_ms_are_sent_in_one_batch(simulation: Simulation, broker: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -80,7 +80,7 @@ def test_keys_headers_and_timestamps_arrive_as_they_were_given(
     assert record.headers == (("a", b"1"), ("nothing", None))
 
 
-def test_a_timestamp_that_nobody_gives_is_the_clocks(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_the_default_timestamp_is_the_clocks(simulation: Simulation, broker: Any, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         delivered = await producer.send("t", b"v", partition=0)
         now_ms = simulation.clock.now_ms()
@@ -91,7 +91,7 @@ def test_a_timestamp_that_nobody_gives_is_the_clocks(simulation: Simulation, bro
 
 @pytest.mark.parametrize("code", [ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas])
 @pytest.mark.parametrize("refused", [0, 1, 3])
-def test_batches_that_fail_for_a_reason_that_passes_are_sent_again_in_order(
+def test_batches_with_retriable_errors_are_retried_in_order(
     simulation: Simulation, broker: Any, new_log: Any, code: ErrorCode, refused: int
 ) -> None:
     """Five in flight: what comes after a refused one is out of order to the broker, and is sent again after it."""
@@ -105,7 +105,7 @@ def test_batches_that_fail_for_a_reason_that_passes_are_sent_again_in_order(
     assert sequences(log) == [(0, number) for number in range(12)]
 
 
-def test_a_broker_that_forgot_its_producer_gets_the_batch_in_a_new_epoch(
+def test_after_unknown_producer_id_the_batch_is_sent_in_a_new_epoch(
     simulation: Simulation, broker: Any, new_log: Any
 ) -> None:
     log = new_log(ErrorCode.none, ErrorCode.unknown_producer_id)
@@ -119,7 +119,7 @@ def test_a_broker_that_forgot_its_producer_gets_the_batch_in_a_new_epoch(
     assert sequences(log) == [(0, 0), (1, 0), (1, 1)]
 
 
-def test_a_broker_that_lost_what_it_acknowledged_gets_the_rest_in_a_new_epoch(
+def test_after_lost_acknowledged_records_the_rest_is_sent_in_a_new_epoch(
     simulation: Simulation, broker: Any, new_log: Any
 ) -> None:
     log = new_log(ErrorCode.none, ErrorCode.out_of_order_sequence_number)
@@ -132,9 +132,7 @@ def test_a_broker_that_lost_what_it_acknowledged_gets_the_rest_in_a_new_epoch(
     assert sequences(log) == [(0, 0), (1, 0), (1, 1)]
 
 
-def test_a_batch_that_a_broker_refuses_for_good_leaves_no_hole(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_a_failed_batch_leaves_no_sequence_gap(simulation: Simulation, broker: Any, new_log: Any) -> None:
     log = new_log(ErrorCode.none, ErrorCode.invalid_record)
 
     async def scene(producer: Producer) -> None:
@@ -149,7 +147,7 @@ def test_a_batch_that_a_broker_refuses_for_good_leaves_no_hole(
     assert sequences(log) == [(0, 0), (1, 0)]
 
 
-def test_a_batch_that_was_taken_before_counts_as_delivered(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_a_duplicate_batch_counts_as_delivered(simulation: Simulation, broker: Any, new_log: Any) -> None:
     log = new_log(ErrorCode.duplicate_sequence_number)
 
     async def scene(producer: Producer) -> None:
@@ -159,7 +157,7 @@ def test_a_batch_that_was_taken_before_counts_as_delivered(simulation: Simulatio
     play(simulation, broker, log, scene)
 
 
-def test_a_lost_connection_loses_no_record_and_doubles_none(
+def test_a_lost_connection_neither_loses_nor_duplicates_records(
     simulation: Simulation, broker: Any, new_log: Any, close: Any
 ) -> None:
     """The broker takes the first batch and dies before it says so: the same numbers come again."""
@@ -179,7 +177,7 @@ def test_a_lost_connection_loses_no_record_and_doubles_none(
     assert values(log) == [b"v"]
 
 
-def test_what_cannot_be_delivered_in_time_fails_with_the_reason(
+def test_records_fail_after_the_delivery_timeout_with_the_last_error(
     simulation: Simulation, broker: Any, new_log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = new_log(*[ErrorCode.not_enough_replicas] * 1_000)
@@ -196,9 +194,7 @@ def test_what_cannot_be_delivered_in_time_fails_with_the_reason(
     play(simulation, broker, log, scene, delivery_timeout_ms=3_000, request_timeout_ms=1_000)
 
 
-def test_after_a_batch_that_came_too_late_the_next_ones_are_taken(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_batches_after_an_expired_one_are_delivered(simulation: Simulation, broker: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -213,7 +209,7 @@ def test_after_a_batch_that_came_too_late_the_next_ones_are_taken(
     assert sequences(log) == [(1, 0)]
 
 
-def test_a_broker_that_is_away_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_batches_wait_for_an_unavailable_broker(simulation: Simulation, broker: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -229,7 +225,7 @@ def test_a_broker_that_is_away_is_waited_for(simulation: Simulation, broker: Any
     assert values(log) == [b"before", b"after"]
 
 
-def test_a_record_for_a_partition_without_a_leader_leaves_soon_after_it_has_one(
+def test_a_record_is_sent_soon_after_its_partition_gets_a_leader(
     simulation: Simulation, broker: Any, new_log: Any
 ) -> None:
     """Nothing else happens that would let the producer look again: no other record, no answer, no time-out."""
@@ -249,7 +245,7 @@ def test_a_record_for_a_partition_without_a_leader_leaves_soon_after_it_has_one(
     assert values(log) == [b"1"]
 
 
-def test_a_leader_that_moves_is_followed(simulation: Simulation, broker: Any, other_broker: Any, new_log: Any) -> None:
+def test_batches_follow_a_leader_change(simulation: Simulation, broker: Any, other_broker: Any, new_log: Any) -> None:
     log, other_log = new_log(ErrorCode.not_leader_or_follower), new_log()
 
     async def scene(producer: Producer) -> None:
@@ -264,9 +260,7 @@ def test_a_leader_that_moves_is_followed(simulation: Simulation, broker: Any, ot
     assert (values(log), values(other_log)) == ([], [b"v"])
 
 
-def test_a_full_buffer_holds_the_sender_back_until_there_is_room(
-    simulation: Simulation, broker: Any, new_log: Any
-) -> None:
+def test_send_waits_for_buffer_memory(simulation: Simulation, broker: Any, new_log: Any) -> None:
     log = new_log()
     blocked: list[float] = []
 
@@ -286,7 +280,7 @@ def test_a_full_buffer_holds_the_sender_back_until_there_is_room(
     assert len(values(log)) == 10
 
 
-def test_a_buffer_that_stays_full_is_an_error_that_says_so(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_send_fails_if_no_buffer_memory_is_freed_in_time(simulation: Simulation, broker: Any, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda _: None
         await producer.send("t", b"x" * 900, partition=0)
@@ -297,7 +291,7 @@ def test_a_buffer_that_stays_full_is_an_error_that_says_so(simulation: Simulatio
     play(simulation, broker, new_log(), scene, buffer_memory=1_000, max_block_ms=500)
 
 
-def test_without_acks_nothing_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_with_acks_0_send_does_not_wait_for_a_response(simulation: Simulation, broker: Any, new_log: Any) -> None:
     log = new_log()
 
     async def scene(producer: Producer) -> None:
@@ -325,7 +319,7 @@ def test_flush_waits_for_everything_that_was_sent_so_far(simulation: Simulation,
     play(simulation, broker, log, scene, linger_ms=60_000, delivery_timeout_ms=200_000)
 
 
-def test_after_an_error_in_its_block_a_producer_gives_up_rather_than_waits(
+def test_after_an_error_in_its_block_a_producer_closes_without_waiting(
     simulation: Simulation, broker: Any, new_log: Any
 ) -> None:
     async def main() -> None:
@@ -341,7 +335,7 @@ def test_after_an_error_in_its_block_a_producer_gives_up_rather_than_waits(
     assert simulation.clock.elapsed_s < 5.0
 
 
-def test_a_topic_that_does_not_come_into_being_is_an_error(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_a_topic_that_is_not_created_in_time_is_an_error(simulation: Simulation, broker: Any, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         with pytest.raises(KafkaError, match="there is no topic 'nope'"):
             await producer.send("nope", b"v")
@@ -353,7 +347,7 @@ def test_a_topic_that_does_not_come_into_being_is_an_error(simulation: Simulatio
     play(simulation, broker, new_log(), scene, max_block_ms=1_000)
 
 
-def test_a_topic_that_is_being_created_is_waited_for(simulation: Simulation, broker: Any, new_log: Any) -> None:
+def test_send_waits_for_a_topic_that_is_being_created(simulation: Simulation, broker: Any, new_log: Any) -> None:
     """What auto-creation looks like: LEADER_NOT_AVAILABLE at first."""
     log = new_log()
 
@@ -372,7 +366,7 @@ def test_a_topic_that_is_being_created_is_waited_for(simulation: Simulation, bro
     assert values(log) == [b"v"]
 
 
-def test_a_producer_that_lives_on_does_not_bring_back_a_deleted_topic(
+def test_a_running_producer_does_not_recreate_a_deleted_topic(
     simulation: Simulation, broker: Any, new_log: Any
 ) -> None:
     """Only sending may create a topic; looking after known ones may not."""
@@ -396,7 +390,7 @@ def test_a_producer_that_lives_on_does_not_bring_back_a_deleted_topic(
 
 
 @pytest.mark.parametrize(("value", "error"), [("text", TypeError), (5, TypeError), (b"x" * 2_000_000, KafkaError)])
-def test_what_is_no_record_is_refused_at_once(
+def test_an_invalid_record_is_refused_at_once(
     simulation: Simulation, broker: Any, new_log: Any, value: Any, error: type[Exception]
 ) -> None:
     async def scene(producer: Producer) -> None:
@@ -458,6 +452,6 @@ def test_a_sticky_partitioner_fills_a_batch_before_it_moves_on(
         ({"bootstrap_servers": "nowhere"}, "HOST:PORT"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
+def test_contradictory_settings_are_refused_with_an_explanation(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         Producer(**settings)

@@ -61,14 +61,14 @@ def test_a_range_is_in_whole_batches_that_cover_it(world: World, max_bytes: int)
     play(world, scene, count=100)
 
 
-def test_an_empty_range_asks_nobody(world: World) -> None:
+def test_an_empty_range_sends_no_request(world: World) -> None:
     async def scene(cluster: Cluster) -> None:
         assert await read(PartitionReader(cluster, T0, 5, 5)) == []
 
     play(world, scene)
 
 
-def test_a_range_beyond_the_log_is_an_error_that_says_where_the_log_is(world: World) -> None:
+def test_a_range_beyond_the_log_is_an_error_with_the_logs_offsets(world: World) -> None:
     async def scene(cluster: Cluster) -> None:
         with pytest.raises(KafkaError, match=r"t-0: the log does not hold offset 50") as caught:
             await read(PartitionReader(cluster, T0, 50, 60))
@@ -83,7 +83,7 @@ def test_a_range_beyond_the_log_is_an_error_that_says_where_the_log_is(world: Wo
     play(world, scene, count=20)
 
 
-def test_a_reader_that_is_left_early_leaves_nothing_behind(world: World) -> None:
+def test_a_reader_left_early_cancels_its_fetch(world: World) -> None:
     """The next fetch is under way already; the simulation would say who is left."""
 
     async def scene(cluster: Cluster) -> None:
@@ -95,7 +95,7 @@ def test_a_reader_that_is_left_early_leaves_nothing_behind(world: World) -> None
     play(world, scene, count=100)
 
 
-def test_a_range_may_end_in_what_is_written_only_later(world: World) -> None:
+def test_a_range_may_end_in_records_written_later(world: World) -> None:
     async def scene(cluster: Cluster) -> None:
         reading = asyncio.ensure_future(read(PartitionReader(cluster, T0, 0, 11)))
         await asyncio.sleep(2)
@@ -126,7 +126,7 @@ def batch(base_offset: int, count: int, **options: Any) -> bytes:
     return bytes(encode_batch([(0, None, b"v", ())] * count, base_offset=base_offset, **options))
 
 
-def test_transactions_that_were_aborted_are_left_out(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
+def test_aborted_transactions_are_skipped(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
     pieces = [
         batch(0, 2),
         batch(2, 2, producer_id=9, is_transactional=True),
@@ -146,9 +146,7 @@ def test_transactions_that_were_aborted_are_left_out(simulation: Simulation, bro
     scripted(simulation, broker, [lambda request: answer_fetch(request, [fetched])], scene)
 
 
-def test_a_leader_that_moved_is_asked_for_and_the_range_goes_on(
-    simulation: Simulation, broker: Any, answer_fetch: Any, close: Any
-) -> None:
+def test_a_reader_follows_a_leader_change(simulation: Simulation, broker: Any, answer_fetch: Any, close: Any) -> None:
     refused = FetchedPartition(0, error_code=ErrorCode.not_leader_or_follower.value)
     answers = [
         lambda request: answer_fetch(request, [refused]),
@@ -162,7 +160,7 @@ def test_a_leader_that_moved_is_asked_for_and_the_range_goes_on(
     scripted(simulation, broker, answers, scene)
 
 
-def test_a_damaged_batch_is_not_handed_on(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
+def test_a_damaged_batch_is_not_returned(simulation: Simulation, broker: Any, answer_fetch: Any) -> None:
     damaged = bytearray(batch(0, 3))
     damaged[-1] ^= 1
     fetched = FetchedPartition(0, high_watermark=3, records=bytes(damaged))
@@ -190,7 +188,7 @@ def test_offsets_are_found_by_end_and_by_time(world: World) -> None:
     play(world, scene, count=30)
 
 
-def test_whoever_keeps_offsets_in_a_group_need_not_be_its_member(seed: int) -> None:
+def test_offsets_are_committed_without_membership(seed: int) -> None:
     """M11: a pipeline commits its progress; a group that has live members refuses."""
     world = World(seed, {"num.partitions": "2"})
 

@@ -1,4 +1,4 @@
-"""Batches per partition: when they are due, who waits for memory, and the order of those that failed."""
+"""Batches per partition: when they are due, waiting for memory, the order of retries."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def play(simulation: Simulation, scene: object) -> None:
     simulation.run(main())
 
 
-def test_a_batch_is_due_when_it_is_full_when_its_linger_is_over_or_in_a_hurry(simulation: Simulation) -> None:
+def test_a_batch_is_due_when_it_is_full_after_linger_ms_or_immediately(simulation: Simulation) -> None:
     def scene() -> None:
         gathered = accumulator()
         append(gathered, now=1.0)
@@ -56,7 +56,7 @@ def test_a_record_larger_than_a_batch_is_a_batch_alone(simulation: Simulation) -
     play(simulation, scene)
 
 
-def test_a_record_that_may_not_open_a_batch_waits_for_another_partition(simulation: Simulation) -> None:
+def test_a_record_is_not_appended_if_it_needs_a_new_batch_and_none_is_allowed(simulation: Simulation) -> None:
     """KIP-480: a sticky partitioner is asked again when a new batch is due."""
 
     def scene() -> None:
@@ -69,7 +69,7 @@ def test_a_record_that_may_not_open_a_batch_waits_for_another_partition(simulati
     play(simulation, scene)
 
 
-def test_batches_that_failed_are_taken_again_in_the_order_in_which_they_were_made(simulation: Simulation) -> None:
+def test_failed_batches_are_drained_again_in_order_of_creation(simulation: Simulation) -> None:
     def scene() -> None:
         gathered = accumulator()
         batches = []
@@ -93,7 +93,7 @@ def test_batches_that_failed_are_taken_again_in_the_order_in_which_they_were_mad
     play(simulation, scene)
 
 
-def test_memory_is_given_to_who_waits_longest(simulation: Simulation) -> None:
+def test_memory_is_given_to_waiters_in_order(simulation: Simulation) -> None:
     def scene() -> None:
         gathered = accumulator(batch_size=100, buffer_memory=1_000)
         for _ in range(2):
@@ -114,7 +114,7 @@ def test_memory_is_given_to_who_waits_longest(simulation: Simulation) -> None:
     play(simulation, scene)
 
 
-def test_a_record_larger_than_all_memory_has_room_when_it_is_empty(simulation: Simulation) -> None:
+def test_a_record_larger_than_the_buffer_fits_when_it_is_empty(simulation: Simulation) -> None:
     def scene() -> None:
         gathered = accumulator(buffer_memory=100)
         assert gathered.has_memory(1_000)
@@ -124,7 +124,7 @@ def test_a_record_larger_than_all_memory_has_room_when_it_is_empty(simulation: S
     play(simulation, scene)
 
 
-def test_batches_that_are_too_late_leave_every_queue(simulation: Simulation) -> None:
+def test_expired_batches_are_removed_from_every_queue(simulation: Simulation) -> None:
     def scene() -> None:
         gathered = accumulator()
         queue_of = [append(gathered, b"x" * 300, now=now) for now in (0.0, 1.0, 2.0, 3.0)]
@@ -142,7 +142,7 @@ def test_batches_that_are_too_late_leave_every_queue(simulation: Simulation) -> 
     play(simulation, scene)
 
 
-def test_everybody_is_told_where_their_record_is(simulation: Simulation) -> None:
+def test_every_future_gets_its_records_offset(simulation: Simulation) -> None:
     def scene() -> None:
         gathered = accumulator()
         batch = append(gathered)
@@ -157,7 +157,7 @@ def test_everybody_is_told_where_their_record_is(simulation: Simulation) -> None
     play(simulation, scene)
 
 
-def test_the_brokers_time_is_the_records_where_the_topic_says_so(simulation: Simulation) -> None:
+def test_records_get_the_brokers_timestamp_with_log_append_time(simulation: Simulation) -> None:
     def scene() -> None:
         batch = append(accumulator())
         assert batch is not None
@@ -167,7 +167,7 @@ def test_the_brokers_time_is_the_records_where_the_topic_says_so(simulation: Sim
     play(simulation, scene)
 
 
-def test_a_failure_that_nobody_asks_for_is_not_reported_a_second_time(simulation: Simulation) -> None:
+def test_an_unretrieved_failure_is_not_reported_by_asyncio(simulation: Simulation) -> None:
     """The sender logs it once a batch; the simulation would raise what asyncio reports."""
 
     def scene() -> None:
@@ -180,7 +180,7 @@ def test_a_failure_that_nobody_asks_for_is_not_reported_a_second_time(simulation
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_that_gets_other_numbers_is_whole(simulation: Simulation, codec: Codec) -> None:
+def test_a_batch_with_a_new_sequence_has_a_valid_checksum(simulation: Simulation, codec: Codec) -> None:
     """A retry under a new epoch changes bytes that are encoded already, checksum and all."""
 
     def scene() -> None:

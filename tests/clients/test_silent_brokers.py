@@ -36,7 +36,7 @@ def cut_off(world: World, silent: int) -> None:
 
 
 def fall_silent(world: World, silent: int) -> None:
-    """The same, and the tree ends its session when that is over."""
+    """Silence a broker until its session in the metadata store expires."""
     cut_off(world, silent)
     store = world.store(silent)
     store.disconnect()
@@ -44,7 +44,7 @@ def fall_silent(world: World, silent: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_producer_and_a_consumer_get_on_when_the_cluster_does(seed: int) -> None:
+def test_clients_recover_from_a_silent_broker_as_soon_as_the_cluster(seed: int) -> None:
     async def scene(world: World) -> None:
         leader = await create(world)
         async with world.producer("writer") as producer, world.consumer("reader") as consumer:
@@ -65,7 +65,7 @@ def test_a_producer_and_a_consumer_get_on_when_the_cluster_does(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_another_broker_is_asked_for_the_metadata_when_one_is_late(seed: int) -> None:
+def test_metadata_is_requested_from_another_broker_when_one_is_late(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world)
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
@@ -79,7 +79,9 @@ def test_another_broker_is_asked_for_the_metadata_when_one_is_late(seed: int) ->
     World(seed, brokers=3).play(scene)
 
 
-def test_a_third_broker_is_asked_where_one_has_gone_and_one_is_late(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_is_requested_from_a_third_broker_when_one_is_gone_and_one_is_late(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scene(world: World) -> None:
         await create(world)
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
@@ -124,7 +126,7 @@ def test_a_broker_that_is_late_and_still_there_is_waited_for(seed: int) -> None:
 
 
 async def hand_over(world: World, old: Broker) -> None:
-    """Have another broker lead, by its place among the replicas."""
+    """Elect another replica, by its position."""
     key = TopicPartition("t", 0)
     replicas = [number for number in world.running if number != old.broker_id]
     async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
@@ -134,7 +136,7 @@ async def hand_over(world: World, old: Broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_comes_after_records_that_the_old_leader_took_silently_waits_for_them(seed: int) -> None:
+def test_batches_wait_for_those_sent_to_the_old_leader_without_response(seed: int) -> None:
     """The new leader has them, and would not know them for duplicates any more when they are sent again."""
     values = [b"%d" % number for number in range(12)]
 

@@ -37,19 +37,19 @@ def offsets(records: Sequence[ConsumerRecord]) -> list[int]:
     return [record.offset for record in records]
 
 
-def test_records_carry_where_they_are() -> None:
+def test_records_have_their_partition_and_offset() -> None:
     state = state_at(0, fetched(batch(0, 1)))
     (record,) = state.take(10)
     assert record == ConsumerRecord("t", 3, 0, 1_000, None, b"v0", (), 4)
 
 
-def test_a_position_in_the_middle_of_a_batch_begins_there() -> None:
+def test_a_position_inside_a_batch_skips_earlier_records() -> None:
     state = state_at(7, fetched(batch(5, 5), batch(10, 2)))
     assert offsets(state.take(100)) == [7, 8, 9, 10, 11]
     assert state.position == 12
 
 
-def test_the_position_is_after_the_last_record_that_was_handed_out() -> None:
+def test_the_position_is_after_the_last_returned_record() -> None:
     state = state_at(0, fetched(batch(0, 5)))
     assert offsets(state.take(2)) == [0, 1]
     assert state.position == 2
@@ -60,7 +60,7 @@ def test_the_position_is_after_the_last_record_that_was_handed_out() -> None:
     assert state.leader_epoch == 4
 
 
-def test_offsets_that_compaction_took_are_passed_over() -> None:
+def test_compacted_offsets_are_skipped() -> None:
     holes = bytearray(batch(0, 0))
     # A batch of which nothing is left still says where it ended: offsets 0 to 9.
     holes[23:27] = (9).to_bytes(4, "big")
@@ -71,7 +71,7 @@ def test_offsets_that_compaction_took_are_passed_over() -> None:
     assert state.position == 17
 
 
-def test_markers_and_aborted_transactions_are_not_handed_out() -> None:
+def test_markers_and_aborted_transactions_are_not_returned() -> None:
     """`read_committed`: producer 9's transaction from offset 2 on was aborted, up to its marker at 6."""
     state = state_at(
         0,
@@ -92,7 +92,7 @@ MARKER = batch(2, 1, producer_id=9, is_transactional=True, is_control=True)
 
 @pytest.mark.parametrize("answers", [(batch(0, 2) + MARKER,), (batch(0, 2), MARKER)])
 @pytest.mark.parametrize("way", ["take", "take exactly", "take one", "take raw"])
-def test_a_marker_behind_the_last_record_does_not_hold_the_position_up(way: str, answers: Sequence[bytes]) -> None:
+def test_the_position_moves_past_a_marker_after_the_last_record(way: str, answers: Sequence[bytes]) -> None:
     """Whoever reads up to the end of a partition would wait for ever for a record that is not there."""
     state = state_at(0, *map(fetched, answers))
     if way == "take one":
@@ -105,7 +105,7 @@ def test_a_marker_behind_the_last_record_does_not_hold_the_position_up(way: str,
     assert state.position == state.fetch_position == 3
 
 
-def test_a_marker_that_comes_when_all_records_are_handed_out_moves_the_position() -> None:
+def test_a_later_marker_moves_the_position_when_all_records_were_returned() -> None:
     state = state_at(0, fetched(batch(0, 2)))
     assert offsets(state.take(2)) == [0, 1]
     assert state.position == 2
@@ -113,14 +113,14 @@ def test_a_marker_that_comes_when_all_records_are_handed_out_moves_the_position(
     assert state.position == 3
 
 
-def test_an_answer_of_markers_only_moves_the_position() -> None:
+def test_a_response_with_markers_only_moves_the_position() -> None:
     state = state_at(5, fetched(batch(5, 1, producer_id=9, is_transactional=True, is_control=True)))
     assert state.take(10) == []
     assert state.position == 6
     assert state.fetch_position == 6
 
 
-def test_two_fetches_are_kept_and_a_third_is_not_asked_for() -> None:
+def test_two_fetches_are_buffered_and_a_third_is_not_sent() -> None:
     state = state_at(0, fetched(batch(0, 2)))
     assert state.is_fetchable
     state.fetched(fetched(batch(2, 2)), check_crcs=True)
@@ -129,7 +129,7 @@ def test_two_fetches_are_kept_and_a_third_is_not_asked_for() -> None:
     assert state.is_fetchable
 
 
-def test_a_seek_forgets_what_was_fetched_and_changes_the_version() -> None:
+def test_a_seek_discards_buffered_records_and_changes_the_version() -> None:
     state = state_at(0, fetched(batch(0, 5)))
     state.take(2)
     version = state.version
@@ -139,7 +139,7 @@ def test_a_seek_forgets_what_was_fetched_and_changes_the_version() -> None:
     assert state.version > version
 
 
-def test_a_wrong_checksum_is_an_error_and_nothing_of_that_batch_is_handed_out() -> None:
+def test_a_batch_with_a_wrong_checksum_is_an_error_and_not_returned() -> None:
     damaged = bytearray(batch(2, 2))
     damaged[-1] ^= 1
     state = state_at(0, fetched(batch(0, 2), bytes(damaged), batch(4, 1)))
@@ -152,12 +152,12 @@ def test_a_wrong_checksum_is_an_error_and_nothing_of_that_batch_is_handed_out() 
     assert state.position == 2
 
 
-def test_an_answer_without_one_whole_batch_is_an_error_rather_than_an_endless_loop() -> None:
+def test_a_response_without_a_complete_batch_is_an_error() -> None:
     state = state_at(0, fetched(batch(0, 2)[:-1]))
     assert state.error is not None
 
 
-def test_raw_batches_go_on_where_records_stopped() -> None:
+def test_raw_batches_continue_after_returned_records() -> None:
     state = state_at(0, fetched(batch(0, 3), batch(3, 2), batch(5, 1)))
     assert offsets(state.take(1)) == [0]
     raw = state.take_raw()
@@ -173,9 +173,7 @@ def test_raw_batches_go_on_where_records_stopped() -> None:
 
 
 @pytest.mark.parametrize(("codec", "mib"), [(Codec.NONE, 3), (Codec.ZSTD, 24)])
-def test_raw_batches_come_in_pieces_whose_records_fit_the_memory_that_a_reader_means_to_use(
-    codec: Codec, mib: int
-) -> None:
+def test_raw_batches_are_split_by_decompressed_size(codec: Codec, mib: int) -> None:
     """Eight MiB of records at once, or a batch if that has more, whatever one fetch brought."""
     contents = Random(1).randbytes(mib << 17) * 8
     batches = [
@@ -196,7 +194,7 @@ def test_raw_batches_come_in_pieces_whose_records_fit_the_memory_that_a_reader_m
     limits=st.lists(st.integers(1, 7), min_size=1, max_size=40),
     codec=st.sampled_from(list(Codec)),
 )
-def test_every_record_from_the_position_on_comes_once_and_in_order(
+def test_every_record_from_the_position_on_is_returned_once_in_order(
     counts: list[int], start: int, limits: list[int], codec: Codec
 ) -> None:
     total = sum(counts)
@@ -232,7 +230,7 @@ def test_partitions_that_stay_assigned_keep_their_positions() -> None:
         positions[TopicPartition("t", 0)]
 
 
-def test_who_was_served_is_served_last_the_next_time() -> None:
+def test_partitions_that_returned_records_come_last_in_the_next_poll() -> None:
     positions = SubscriptionState()
     positions.assign([TopicPartition("t", number) for number in range(3)])
     positions.move_to_end(positions[TopicPartition("t", 0)])

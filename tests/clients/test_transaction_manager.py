@@ -1,4 +1,4 @@
-"""Producer ids, epochs and sequences: no hole, and a new epoch where there was one (KIP-98, KIP-360)."""
+"""Producer ids, epochs and sequences: a gap starts a new epoch (KIP-98, KIP-360)."""
 
 from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
 from odradek.model import TopicPartition
@@ -40,7 +40,7 @@ def test_a_batch_is_next_when_all_before_it_are_acknowledged() -> None:
     assert manager.is_next_sequence(T0, 6)
 
 
-def test_a_hole_starts_that_partition_over_in_the_next_epoch() -> None:
+def test_a_sequence_gap_restarts_the_partition_in_the_next_epoch() -> None:
     manager = identified()
     manager.assign_sequence(T0, 3, is_idle=True)
     manager.assign_sequence(T1, 3, is_idle=True)
@@ -53,7 +53,7 @@ def test_a_hole_starts_that_partition_over_in_the_next_epoch() -> None:
     assert manager.assign_sequence(T0, 1, is_idle=True) == (ProducerIdAndEpoch(7, 1), 0)
 
 
-def test_another_partition_changes_to_the_new_epoch_only_when_it_waits_for_nothing() -> None:
+def test_other_partitions_change_to_the_new_epoch_when_nothing_is_in_flight() -> None:
     manager = identified()
     manager.assign_sequence(T0, 3, is_idle=True)
     manager.assign_sequence(T1, 3, is_idle=True)
@@ -62,7 +62,7 @@ def test_another_partition_changes_to_the_new_epoch_only_when_it_waits_for_nothi
     assert manager.assign_sequence(T1, 1, is_idle=True) == (ProducerIdAndEpoch(7, 1), 0)
 
 
-def test_two_holes_of_one_epoch_cost_one_epoch() -> None:
+def test_two_sequence_gaps_in_one_epoch_bump_it_once() -> None:
     manager = identified()
     for partition in (T0, T1):
         manager.assign_sequence(partition, 1, is_idle=True)

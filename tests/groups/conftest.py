@@ -1,4 +1,4 @@
-"""A broker on virtual time, and clients that say what a test tells them to, in the version that it tells them to."""
+"""A broker in virtual time, and clients that send the requests of a test in the versions it chooses."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -37,7 +37,7 @@ class Stage:
         await self.broker.start()
 
     async def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the broker as kill -9 does."""
         self.broker.kill()
         self.simulation.kill("broker")
         self.store.abandon()

@@ -1,4 +1,4 @@
-"""What holds for a group whatever happens to it, in any order: found by letting anything happen."""
+"""Invariants of a classic group under random events."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ NAMES = ("a", "b", "c", "d")
 
 @dataclass
 class World:
-    """A group, its log, clients that remember what they were told, and a ledger of what was asked and answered."""
+    """A group, its log, its clients, and a record of all requests and replies."""
 
     settings: GroupSettings
     group: ClassicGroup = field(init=False)
@@ -164,7 +164,7 @@ def name_of(reply: JoinReply | SyncReply) -> str:
 
 
 class Client:
-    """One that does what it is told: joins, syncs, and then beats until it is told to join again."""
+    """A client that joins, syncs, and sends heartbeats until a rebalance starts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -203,10 +203,10 @@ steps = st.one_of(
 
 @hypothesis.settings(max_examples=300)
 @hypothesis.given(st.lists(steps, max_size=80), st.sampled_from((0, 300)), st.sampled_from((2, 100)))
-def test_whatever_happens_each_request_is_answered_once_and_each_generation_is_told_once(
+def test_every_request_is_answered_once_and_every_generation_is_announced_once(
     script: list[tuple[object, ...]], delay_ms: int, max_size: int
 ) -> None:
-    """M6. A generation is told after it is committed, with one leader; what a member syncs is what was recorded."""
+    """M6. A generation is announced after its commit, with one leader; members get the recorded assignment."""
     world = World(GroupSettings(initial_rebalance_delay_ms=delay_ms, max_size=max_size))
     for verb, *rest in script:
         if verb == "join":
@@ -222,8 +222,8 @@ def test_whatever_happens_each_request_is_answered_once_and_each_generation_is_t
 
 @hypothesis.settings(max_examples=100)
 @hypothesis.given(st.lists(steps, max_size=40))
-def test_after_any_trouble_a_group_of_living_members_becomes_stable(script: list[tuple[object, ...]]) -> None:
-    """M6. Once the log commits and members do what they are told, all end with assignments of one generation."""
+def test_a_group_of_live_members_becomes_stable_after_any_faults(script: list[tuple[object, ...]]) -> None:
+    """M6. Once appends commit and clients follow the protocol, all have assignments of one generation."""
     world = World(GroupSettings(initial_rebalance_delay_ms=0))
     for verb, *rest in script:
         if verb == "join":
@@ -243,7 +243,7 @@ def test_after_any_trouble_a_group_of_living_members_becomes_stable(script: list
     assert all(member.assignment for member in world.group.members)
 
 
-def test_every_state_but_the_last_can_end_and_every_event_leads_somewhere() -> None:
+def test_every_state_but_dead_has_a_transition_and_every_event_is_used() -> None:
     assert set(TRANSITIONS) == set(State)
     assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
     for state, row in TRANSITIONS.items():
@@ -253,7 +253,7 @@ def test_every_state_but_the_last_can_end_and_every_event_leads_somewhere() -> N
 
 
 @hypothesis.given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 30)), st.integers(0, 3))))
-def test_deadlines_come_due_when_they_were_last_set_and_not_twice(moves: list[tuple[int, int | None, int]]) -> None:
+def test_a_deadline_is_due_once_at_the_time_last_set(moves: list[tuple[int, int | None, int]]) -> None:
     deadlines: Deadlines[int] = Deadlines()
     plain: dict[int, int] = {}
     now_ms = 0

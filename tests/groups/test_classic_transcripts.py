@@ -1,4 +1,4 @@
-"""Plays of a classic group, one file each: who says what, and, indented, what comes back.
+"""Transcripts of a classic group, one file each: requests, and, indented, the replies.
 
 `ODRADEK_REWRITE_TRANSCRIPTS=1` writes what came back into the files; read the difference before you keep it.
 
@@ -37,7 +37,7 @@ PLAYS = sorted(FOLDER.glob("*.txt"))
 
 
 class Actor:
-    """A member as it knows itself."""
+    """A member as its client knows it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class Play:
         return f"{self.group.state.shown}, generation {self.group.generation}"
 
     def line(self, text: str) -> None:
-        """One line of the play: a direction makes the group speak."""
+        """Run one line of a transcript and collect the effects."""
         words = shlex.split(text, comments=True)
         if not words:
             return
@@ -207,7 +207,7 @@ def pairs(words: list[str]) -> dict[str, str]:
 
 
 def told(effect: Effect) -> str:
-    """What the audience sees of an effect."""
+    """Return an effect as a line of the transcript."""
     if isinstance(effect, Append):
         metadata = effect.metadata
         members = ", ".join(f"{m.member_id}={m.assignment.decode() or '-'}" for m in metadata.members) or "nobody"
@@ -238,7 +238,7 @@ def told(effect: Effect) -> str:
 
 
 def performed(text: str) -> str:
-    """The play with what came back this time."""
+    """Return the transcript with the actual replies."""
     play = Play()
     for line in text.splitlines():
         if not line.startswith("    "):
@@ -248,7 +248,7 @@ def performed(text: str) -> str:
 
 
 @pytest.mark.parametrize("path", PLAYS, ids=lambda path: path.stem)
-def test_a_group_plays_its_part(path: Path) -> None:
+def test_a_group_answers_as_its_transcript_says(path: Path) -> None:
     """M6."""
     expected = path.read_text()
     if os.environ.get("ODRADEK_REWRITE_TRANSCRIPTS"):
@@ -257,5 +257,5 @@ def test_a_group_plays_its_part(path: Path) -> None:
     assert performed(expected) == expected
 
 
-def test_there_are_plays() -> None:
+def test_there_are_transcripts() -> None:
     assert len(PLAYS) >= 10

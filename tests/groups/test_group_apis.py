@@ -65,7 +65,7 @@ def sync_message(joined: Any, assignments: dict[str, bytes], instance_id: str | 
 
 
 async def member(client: Any, version: int | None = None, **more: Any) -> Any:
-    """Join an empty group, and assign oneself something."""
+    """Join an empty group and sync an assignment."""
     await find(client)
     joined = await join(client, version, **more)
     assert joined.error_code == ErrorCode.none
@@ -85,7 +85,7 @@ def heartbeat_message(joined: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(max(schema_versions(api)[-1] for api in GROUP_APIS) + 1))
-def test_a_members_life_in_every_version(play: Play, version: int) -> None:
+def test_a_member_joins_syncs_heartbeats_and_leaves_in_every_version(play: Play, version: int) -> None:
     """M6. Versions beyond an API's own are its newest or oldest one."""
 
     async def scenario(stage: Any) -> None:
@@ -135,7 +135,7 @@ def test_a_members_life_in_every_version(play: Play, version: int) -> None:
     play(scenario)
 
 
-def test_a_second_member_starts_a_round_of_which_the_first_hears_by_heartbeat(play: Play) -> None:
+def test_a_second_member_starts_a_rebalance_that_the_first_learns_of_by_heartbeat(play: Play) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -164,7 +164,7 @@ def test_a_second_member_starts_a_round_of_which_the_first_hears_by_heartbeat(pl
     play(scenario)
 
 
-def test_a_silent_member_is_out_after_its_session_timeout(play: Play) -> None:
+def test_a_member_without_heartbeats_is_removed_after_its_session_timeout(play: Play) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -183,7 +183,7 @@ def test_a_silent_member_is_out_after_its_session_timeout(play: Play) -> None:
     play(scenario)
 
 
-def test_a_static_member_that_restarts_in_time_keeps_its_assignment_and_fences_itself(play: Play) -> None:
+def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_member_id(play: Play) -> None:
     """M6. KIP-345."""
 
     async def scenario(stage: Any) -> None:
@@ -233,7 +233,7 @@ def test_an_empty_group_waits_for_more_members_before_its_first_generation(play:
     ],
 )
 @pytest.mark.parametrize("version", [0, 6, 9])
-def test_a_join_that_cannot_be_is_refused(play: Play, change: dict[str, Any], error: ErrorCode, version: int) -> None:
+def test_an_invalid_join_is_refused(play: Play, change: dict[str, Any], error: ErrorCode, version: int) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -248,7 +248,7 @@ def test_a_join_that_cannot_be_is_refused(play: Play, change: dict[str, Any], er
     play(scenario)
 
 
-def test_without_a_group_or_with_the_wrong_words_a_member_is_told_so(play: Play) -> None:
+def test_requests_without_a_group_or_with_another_protocol_are_refused(play: Play) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -316,7 +316,7 @@ def test_groups_are_listed_by_state_and_type(play: Play) -> None:
     play(scenario)
 
 
-def test_a_group_that_is_not_there_is_dead(play: Play) -> None:
+def test_an_unknown_group_is_described_as_dead(play: Play) -> None:
     """M6. KIP-1043."""
 
     async def scenario(stage: Any) -> None:
@@ -349,7 +349,7 @@ def test_many_clients_find_the_coordinator_at_once_and_the_topic_is_created_once
     play(scenario)
 
 
-def test_transactional_and_share_coordinators_are_refused_for_good(play: Play) -> None:
+def test_transaction_and_share_coordinators_are_refused_with_an_error_that_is_not_retriable(play: Play) -> None:
     async def scenario(stage: Any) -> None:
         client = await stage.client()
         for key_type, error in [(1, ErrorCode.transactional_id_authorization_failed), (2, ErrorCode.invalid_request)]:
@@ -395,7 +395,7 @@ def test_a_broker_that_does_not_lead_a_groups_partition_is_not_its_coordinator(p
     play(scenario)
 
 
-def test_a_client_that_goes_away_while_it_waits_disturbs_nobody(play: Play) -> None:
+def test_a_client_that_disconnects_during_a_join_does_not_disturb_the_group(play: Play) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:

@@ -1,4 +1,4 @@
-"""Groups and offsets that somebody deletes, over the wire and on virtual time."""
+"""Deletion of groups and offsets over the wire, in virtual time."""
 
 import asyncio
 from collections.abc import Callable
@@ -85,7 +85,7 @@ async def join(client: Any, protocol_type: str = "consumer", metadata: bytes | N
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_group_that_nobody_is_in_is_deleted_with_its_offsets_for_good(play: Play, version: int) -> None:
+def test_an_empty_group_is_deleted_with_its_offsets(play: Play, version: int) -> None:
     """M8. KIP-229."""
 
     async def scenario(stage: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_group_that_nobody_is_in_is_deleted_with_its_offsets_for_good(play: Pl
     play(scenario)
 
 
-def test_a_group_that_somebody_is_in_is_not_deleted_until_the_last_one_left(play: Play) -> None:
+def test_a_group_with_members_is_not_deleted(play: Play) -> None:
     """M8."""
 
     async def scenario(stage: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_group_that_somebody_is_in_is_not_deleted_until_the_last_one_left(play
     play(scenario)
 
 
-def test_a_deletion_waits_for_the_record_of_the_last_one_s_leaving(play: Play) -> None:
+def test_a_deletion_waits_for_the_record_of_the_last_member_leaving(play: Play) -> None:
     """M8."""
 
     async def scenario(stage: Any) -> None:
@@ -159,7 +159,7 @@ def test_an_offset_that_is_being_committed_is_deleted_too(play: Play) -> None:
     play(scenario)
 
 
-def test_who_asks_another_broker_or_one_that_stops_is_told_to_look_again(play: Play) -> None:
+def test_deletions_at_a_broker_that_is_not_coordinator_or_stops_get_not_coordinator(play: Play) -> None:
     async def scenario(stage: Any) -> None:
         await stage.create_topic("t")
         client = await stage.client()
@@ -176,7 +176,7 @@ def test_who_asks_another_broker_or_one_that_stops_is_told_to_look_again(play: P
     play(scenario)
 
 
-def test_offsets_of_a_group_that_nobody_is_in_are_deleted_one_by_one(play: Play) -> None:
+def test_single_offsets_of_an_empty_group_are_deleted(play: Play) -> None:
     """M8. KIP-496."""
 
     async def scenario(stage: Any) -> None:
@@ -198,7 +198,7 @@ def test_offsets_of_a_group_that_nobody_is_in_are_deleted_one_by_one(play: Play)
     play(scenario)
 
 
-def test_members_keep_the_offsets_of_what_they_subscribe(play: Play) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(play: Play) -> None:
     """M8."""
 
     async def scenario(stage: Any) -> None:
@@ -221,7 +221,7 @@ def test_members_keep_the_offsets_of_what_they_subscribe(play: Play) -> None:
         ("connect", b"anything", ErrorCode.non_empty_group),
     ],
 )
-def test_what_members_need_that_do_not_say_so_is_kept(
+def test_offsets_are_kept_if_the_subscription_of_members_is_unknown(
     play: Play, protocol_type: str, metadata: bytes, error: Any
 ) -> None:
     async def scenario(stage: Any) -> None:
@@ -235,7 +235,7 @@ def test_what_members_need_that_do_not_say_so_is_kept(
 
 
 @pytest.mark.parametrize(("group", "error"), [("", ErrorCode.invalid_group_id), ("none", ErrorCode.group_id_not_found)])
-def test_offsets_of_no_group_cannot_be_deleted(play: Play, group: str, error: ErrorCode) -> None:
+def test_offsets_of_an_unknown_group_cannot_be_deleted(play: Play, group: str, error: ErrorCode) -> None:
     async def scenario(stage: Any) -> None:
         assert await delete_offsets(await ready(stage), group, ("t", 0)) == error
 

@@ -1,4 +1,4 @@
-"""Groups over the death of their coordinator: what was answered is in the log, and what is in the log is the state."""
+"""Failover of group coordinators: every announced generation is in the log and is restored from it."""
 
 import asyncio
 from collections import Counter
@@ -77,7 +77,7 @@ async def member(stage: Any, client: Any) -> Any:
     return joined
 
 
-def test_a_generation_is_in_the_log_before_it_is_told_and_an_assignment_too(play: Play) -> None:
+def test_generations_and_assignments_are_in_the_log_before_they_are_announced(play: Play) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -101,7 +101,7 @@ def test_a_generation_is_in_the_log_before_it_is_told_and_an_assignment_too(play
     play(scenario)
 
 
-def test_a_member_lives_on_through_a_kill_of_its_coordinator(play: Play) -> None:
+def test_a_member_stays_in_its_group_when_the_coordinator_is_killed(play: Play) -> None:
     """M6. Failover, phases 4 and 5."""
 
     async def scenario(stage: Any) -> None:
@@ -129,7 +129,7 @@ def test_a_member_lives_on_through_a_kill_of_its_coordinator(play: Play) -> None
         ((0, 1, 2, 3), ErrorCode.rebalance_in_progress),
     ],
 )
-def test_a_new_coordinator_starts_a_round_if_the_assignment_is_not_that_of_the_topics(
+def test_a_new_coordinator_rebalances_a_group_whose_topics_have_changed(
     play: Play, assigned: tuple[int, ...], error: ErrorCode
 ) -> None:
     """M6. Failover, phase 1: it was not there when partitions came or went."""
@@ -152,7 +152,7 @@ def test_a_new_coordinator_starts_a_round_if_the_assignment_is_not_that_of_the_t
     play(scenario)
 
 
-def test_a_generation_that_nobody_assigned_is_followed_by_another_one_after_a_kill(play: Play) -> None:
+def test_a_generation_without_assignment_is_followed_by_another_one_after_a_kill(play: Play) -> None:
     """M6. Failover, phase 4: generations never repeat."""
 
     async def scenario(stage: Any) -> None:
@@ -170,7 +170,9 @@ def test_a_generation_that_nobody_assigned_is_followed_by_another_one_after_a_ki
     play(scenario)
 
 
-def test_a_loading_coordinator_says_so_and_lets_hearts_beat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -208,10 +210,10 @@ def test_a_loading_coordinator_says_so_and_lets_hearts_beat(play: Play, monkeypa
     play(scenario)
 
 
-def test_a_log_that_cannot_be_replayed_has_no_coordinator_until_it_can(
+def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_succeeds(
     play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """M6. Better none than one that has forgotten half of what was promised."""
+    """M6. A coordinator with only some of its groups would break promises."""
 
     async def scenario(stage: Any) -> None:
         client = await stage.client()
@@ -246,7 +248,7 @@ def test_a_log_that_cannot_be_replayed_has_no_coordinator_until_it_can(
     play(scenario)
 
 
-def test_those_who_wait_are_sent_away_when_the_broker_stops(play: Play) -> None:
+def test_waiting_requests_get_not_coordinator_when_the_broker_stops(play: Play) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -261,7 +263,7 @@ def test_those_who_wait_are_sent_away_when_the_broker_stops(play: Play) -> None:
     play(scenario)
 
 
-def test_without_enough_replicas_nobody_is_told_of_a_generation(play: Play) -> None:
+def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) -> None:
     """M6."""
 
     async def scenario(stage: Any) -> None:
@@ -280,9 +282,7 @@ def test_without_enough_replicas_nobody_is_told_of_a_generation(play: Play) -> N
     play(scenario, min_insync_replicas="2")
 
 
-def test_a_commit_that_is_not_acknowledged_in_time_is_answered_and_counts_when_it_is(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """M8. `offsets.commit.timeout.ms`."""
 
     async def scenario(stage: Any) -> None:
@@ -306,7 +306,7 @@ def test_a_commit_that_is_not_acknowledged_in_time_is_answered_and_counts_when_i
 @pytest.mark.parametrize(
     ("group_id", "java_hash"), [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31))]
 )
-def test_a_group_lives_in_the_partition_that_javas_hash_says(group_id: str, java_hash: int) -> None:
+def test_a_groups_partition_is_that_of_javas_string_hash(group_id: str, java_hash: int) -> None:
     """M6. The last one's hash has no absolute value among Java's integers; Kafka takes 0."""
     expected = 0 if java_hash == -(2**31) else abs(java_hash)
     assert [partition_for(group_id, count) for count in (1, 16, 50)] == [0, expected % 16, expected % 50]
@@ -326,7 +326,7 @@ def replayed(replay: CoordinatorPlayback, group: str) -> dict[int, int]:
     return {partition.partition: value.offset for partition, value in replay.offsets.of(group).items()}
 
 
-def test_what_a_transaction_commits_counts_from_its_marker_on() -> None:
+def test_offsets_of_a_transaction_are_valid_from_its_marker_on() -> None:
     """M8. Of a transaction's commit and a later plain one, the later stays."""
     replay = CoordinatorPlayback()
     replay.record(*offset_record("g", 1), 0)
@@ -344,7 +344,7 @@ def test_what_a_transaction_commits_counts_from_its_marker_on() -> None:
     assert not replay.offsets.has_open_transactions("g")
 
 
-def test_a_tombstone_takes_an_offset_and_a_group_and_what_is_unknown_is_passed_over() -> None:
+def test_tombstones_remove_offsets_and_groups_and_unknown_records_are_skipped() -> None:
     """M6."""
     from odradek.groups import GroupSettings
 

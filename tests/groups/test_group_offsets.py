@@ -50,7 +50,7 @@ async def ready(stage: Any) -> Any:
     return client
 
 
-def test_a_consumer_in_no_group_commits_as_long_as_nobody_is_in_it(play: Play) -> None:
+def test_a_consumer_without_membership_commits_while_the_group_is_empty(play: Play) -> None:
     """M8."""
 
     async def scenario(stage: Any) -> None:
@@ -88,7 +88,7 @@ def test_a_consumer_in_no_group_commits_as_long_as_nobody_is_in_it(play: Play) -
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.illegal_generation), (9, ErrorCode.group_id_not_found)])
-def test_a_member_of_a_group_that_is_not_there_cannot_commit(play: Play, version: int, error: ErrorCode) -> None:
+def test_a_member_of_an_unknown_group_cannot_commit(play: Play, version: int, error: ErrorCode) -> None:
     """M8."""
 
     async def scenario(stage: Any) -> None:
@@ -99,7 +99,7 @@ def test_a_member_of_a_group_that_is_not_there_cannot_commit(play: Play, version
     play(scenario)
 
 
-def test_what_is_wrong_with_a_partition_is_said_there_and_the_others_are_committed(play: Play) -> None:
+def test_errors_are_per_partition_and_the_other_partitions_are_committed(play: Play) -> None:
     """M8."""
 
     async def scenario(stage: Any) -> None:
@@ -149,7 +149,7 @@ def test_topics_by_id_are_found_or_unknown(play: Play) -> None:
     play(scenario)
 
 
-def test_a_fetch_that_requires_stable_offsets_waits_for_what_is_being_written(play: Play) -> None:
+def test_a_fetch_that_requires_stable_offsets_waits_for_pending_writes(play: Play) -> None:
     """M8. KIP-447."""
 
     async def scenario(stage: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_fetch_that_requires_stable_offsets_waits_for_what_is_being_written(pl
 
 
 @pytest.mark.parametrize("version", [1, 2, 8])
-def test_another_brokers_group_is_not_looked_for_here(play: Play, version: int) -> None:
+def test_offsets_of_another_brokers_group_get_not_coordinator(play: Play, version: int) -> None:
     """M8. Version 1 has a place for the error only at each partition."""
 
     async def scenario(stage: Any) -> None:
@@ -190,7 +190,7 @@ def test_another_brokers_group_is_not_looked_for_here(play: Play, version: int) 
     play(scenario)
 
 
-def test_offsets_of_a_group_that_nobody_uses_are_forgotten_and_then_the_group(play: Play) -> None:
+def test_offsets_of_an_unused_group_expire_and_then_the_group(play: Play) -> None:
     """M8. KIP-211."""
 
     async def scenario(stage: Any) -> None:
@@ -211,7 +211,7 @@ def test_offsets_of_a_group_that_nobody_uses_are_forgotten_and_then_the_group(pl
     play(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
 
 
-def test_offsets_of_a_group_with_members_stay_and_go_a_while_after_the_last_one_left(play: Play) -> None:
+def test_offsets_expire_only_after_the_last_member_has_left(play: Play) -> None:
     """M8. KIP-211."""
 
     async def scenario(stage: Any) -> None:
@@ -244,7 +244,7 @@ def test_offsets_of_a_group_with_members_stay_and_go_a_while_after_the_last_one_
     play(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
 
 
-def test_an_old_client_may_ask_for_a_retention_time_of_its_own(play: Play) -> None:
+def test_an_old_client_may_set_a_retention_time(play: Play) -> None:
     """M8. OffsetCommit 2 to 4."""
 
     async def scenario(stage: Any) -> None:
@@ -259,7 +259,7 @@ def test_an_old_client_may_ask_for_a_retention_time_of_its_own(play: Play) -> No
     play(scenario, offsets_retention_check_interval_ms="1000")
 
 
-def test_a_deleted_topic_takes_its_offsets_along_though_another_has_its_name_at_once(play: Play) -> None:
+def test_offsets_of_a_deleted_topic_are_removed_even_if_it_is_recreated_at_once(play: Play) -> None:
     """M8."""
 
     async def scenario(stage: Any) -> None:

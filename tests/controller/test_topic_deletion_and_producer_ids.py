@@ -1,9 +1,13 @@
 """The order in which a topic goes, and blocks of producer ids."""
 
+from uuid import UUID
+
 import pytest
 
 from odradek.controller import PRODUCER_ID_BLOCK_SIZE, deletion_operations, next_producer_id_block
+from odradek.metadata import paths
 from odradek.metadata.nodes import ProducerIdBlockNode
+from odradek.metadata.store import Create, Delete
 from odradek.model import KafkaError
 
 ROOT = "/brokers/topics/a"
@@ -30,6 +34,13 @@ def test_the_deepest_nodes_go_first_and_the_wish_last() -> None:
 def test_what_is_gone_already_is_not_deleted_again() -> None:
     [[operation]] = deletion_operations("a", {"/admin/delete_topics/a"})
     assert operation.path == "/admin/delete_topics/a"
+
+
+def test_the_note_of_an_earlier_try_stays_and_others_are_added() -> None:
+    topic_id = UUID(int=1)
+    existing = {"/admin/delete_topics/a", paths.deleted_replica(1, topic_id)}
+    groups = list(deletion_operations("a", existing, topic_id=topic_id, away=(1, 2)))
+    assert groups == [[Delete(path="/admin/delete_topics/a"), Create(path=paths.deleted_replica(2, topic_id))]]
 
 
 def test_blocks_of_producer_ids_follow_each_other() -> None:

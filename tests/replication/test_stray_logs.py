@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 from lost_disks import create, fill
@@ -9,6 +10,7 @@ from world import World, until
 
 from odradek.clients import Admin
 from odradek.metadata import paths
+from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
 
@@ -34,6 +36,13 @@ async def delete(world: World, topic: str = "t") -> None:
     async with admin(world) as client:
         await client.delete_topics([topic])
     await until(lambda: all(topic not in broker.image.topics for broker in world.running.values()))
+
+
+async def move_away(world: World) -> None:
+    """The replica of `t` on broker 2, which is away, is removed."""
+    async with admin(world) as client:
+        await client.alter_partition_reassignments({T0: [0, 1]})
+    await until(lambda: set(world.running[0].image.topics["t"].partitions[0].replicas) == {0, 1})
 
 
 async def begin(world: World) -> None:
@@ -70,7 +79,7 @@ def test_the_log_of_a_topic_that_was_deleted_while_its_broker_was_down_goes_afte
     World(seed, brokers=3).play(scene)
 
 
-def test_another_topic_of_the_name_that_has_no_replica_here_does_not_keep_the_log(seed: int) -> None:
+def test_without_a_note_the_log_of_another_topic_of_the_name_is_put_aside_for_good(seed: int) -> None:
     async def scene(world: World) -> None:
         await begin(world)
         await delete(world)
@@ -80,7 +89,11 @@ def test_another_topic_of_the_name_that_has_no_replica_here_does_not_keep_the_lo
             await store.delete(paths.child(paths.DELETED_REPLICAS, each))
         await world.start(2)
         await until(lambda: folders(world) == ["t-0.stray"])
-        await until(lambda: folders(world) == [], within_s=1000)
+        await asyncio.sleep(700)
+        await world.stop(2)
+        await world.start(2)
+        await asyncio.sleep(700)
+        assert folders(world) == ["t-0.stray"]
         assert TopicPartition("u", 0) in world.running[2].logs.logs
 
     World(seed, brokers=3).play(scene)
@@ -89,14 +102,115 @@ def test_another_topic_of_the_name_that_has_no_replica_here_does_not_keep_the_lo
 def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes(seed: int) -> None:
     async def scene(world: World) -> None:
         await begin(world)
-        async with admin(world) as client:
-            await client.alter_partition_reassignments({T0: [0, 1]})
-        await until(lambda: set(world.running[0].image.topics["t"].partitions[0].replicas) == {0, 1})
+        await move_away(world)
         await world.start(2)
         await until(lambda: folders(world) == ["t-0.delete"])
         assert folders(world, topic="u") == ["u-0"]
         await until(lambda: folders(world) == [], within_s=1000)
         assert await world.read("t", 1) == {0: [b"1"]}
+        assert await notes(world) == []
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_replica_that_was_moved_away_stays_until_one_that_is_in_sync_is_alive(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await begin(world)
+        await move_away(world)
+        await world.stop(0)
+        await world.stop(1)
+        await world.start(2)
+        await asyncio.sleep(700)
+        assert folders(world) == ["t-0"]
+        await world.start(0)
+        await world.start(1)
+        await until(lambda: folders(world) == [], within_s=1000)
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_a_replica_that_was_moved_away_stays_if_its_log_is_of_a_newer_leader_than_the_tree_has(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=3)
+        leader = world.running[0].image.topics["t"].partitions[0].leader
+        await world.stop(leader)
+        await world.start(leader)
+        await until(lambda: all(len(b.image.topics["t"].partitions[0].isr) == 3 for b in world.running.values()))
+        await fill(world, "t", 0, b"1")
+        log = world.running[2].logs.get(T0)
+        assert log is not None
+        await until(lambda: log.epochs.latest > 0)
+        await world.stop(2)
+        await move_away(world)
+        path = paths.partition_state(T0)
+        node = await world.store(0).get(path)
+        assert node is not None
+        await world.store(0).set(path, replace(PartitionStateNode.decode(path, node.data), leader_epoch=0).encode())
+        await world.start(2)
+        await asyncio.sleep(700)
+        assert folders(world) == ["t-0"]
+        assert len(await notes(world)) == 1
+
+    with caplog.at_level(logging.WARNING, "odradek"):
+        World(seed, brokers=3).play(scene)
+    assert caplog.text.count("1 logs are left alone") == 1
+
+
+def test_a_replica_stays_that_an_older_tree_has_on_another_broker(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The only log: the other broker deleted its own when the replica was moved."""
+
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=1)
+        await fill(world, "t", 0, b"1")
+        (before,) = world.running[0].image.topics["t"].partitions[0].replicas
+        after = 1 - before
+        nodes = {path: await world.store(0).get(path) for path in (paths.topic("t"), paths.partition_state(T0))}
+        async with admin(world) as client:
+            await client.alter_partition_reassignments({T0: [after]})
+        await until(lambda: folders(world, before) in ([], ["t-0.delete"]))
+        await until(lambda: world.running[0].image.topics["t"].partitions[0].replicas == (after,))
+        await world.stop(0)
+        await world.stop(1)
+        store = MemoryStore(world.tree)
+        for path, node in nodes.items():
+            assert node is not None
+            await store.set(path, node.data)
+        await store.close()
+        await world.start(before)
+        await world.start(after)
+        await asyncio.sleep(700)
+        assert folders(world, after) == ["t-0"]
+
+    with caplog.at_level(logging.WARNING, "odradek"):
+        World(seed, brokers=2).play(scene)
+    assert "restore the newer metadata" in caplog.text
+
+
+def test_a_replica_that_was_moved_away_and_whose_topic_was_then_deleted_goes(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await begin(world)
+        await move_away(world)
+        await delete(world)
+        await world.start(2)
+        await until(lambda: folders(world) == [], within_s=1000)
+        await until(lambda: world.tree.names(paths.DELETED_REPLICAS) == [])
+        assert folders(world, topic="u") == ["u-0"]
+
+    World(seed, brokers=3).play(scene)
+
+
+def test_the_notes_for_a_broker_go_with_its_registration(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await begin(world)
+        await move_away(world)
+        await delete(world, "u")
+        await world.store(0).create(f"{paths.DELETED_REPLICAS}/22-{'a' * 32}")
+        assert len(await notes(world)) == 3
+        async with admin(world) as client:
+            await client.unregister_broker(2)
+        assert await notes(world) == [f"22-{'a' * 32}"]
 
     World(seed, brokers=3).play(scene)
 
@@ -131,7 +245,7 @@ def test_a_log_is_left_alone_of_which_the_tree_says_nothing(
     with caplog.at_level(logging.WARNING, "odradek"):
         World(seed).play(scene)
     if why in ("no node", "no topics"):
-        assert "1 logs are of topics that are not in the metadata, and are left alone: t-0" in caplog.text
+        assert "1 logs are left alone, as the metadata does not have these replicas" in caplog.text
 
 
 def test_a_stray_folder_that_the_tree_does_not_explain_stays(seed: int) -> None:

@@ -22,7 +22,6 @@ BROKERS: Final = range(3)
 TOPICS: Final = ("a", "b", "c")
 KEPT: Final = "kept"
 MOVED: Final = "moved"
-"""Never deleted: nothing tells of a replica that is moved away, and then deleted, without its broker."""
 CONFIG: Final = {"log.segment.delete.delay.ms": "5000", "log.flush.offset.checkpoint.interval.ms": "1000"}
 PATIENCE_S: Final = 300.0
 
@@ -51,13 +50,13 @@ class Administrator:
         await asyncio.sleep(self.chance.choice((0.0, 0.2, 3.0, 20.0)) * self.chance.random())
 
     async def _create(self) -> None:
-        name = self.chance.choice(TOPICS)
+        name = self.chance.choice((*TOPICS, MOVED))
         async with self._admin() as admin:
             await admin.create_topic(name, partitions=2, replication_factor=self.chance.choice((1, 2)))
         self.note(f"created {name}")
 
     async def _delete(self) -> None:
-        name = self.chance.choice(TOPICS)
+        name = self.chance.choice((*TOPICS, MOVED))
         self.note(f"delete {name}")
         async with self._admin() as admin:
             await admin.delete_topics([name])

@@ -31,14 +31,16 @@ def deletion_operations(
 ) -> Iterator[list[Operation]]:
     """Yield the operations that delete the topic, in groups whose operations stay together.
 
-    `existing` are those paths that exist of the topic's node, the nodes below it, its configuration and the request.
-    The brokers in `away` have replicas and are not registered, so they get no StopReplica.
+    `existing` are those paths that exist of the topic's node, the nodes below it, its configuration, the request and
+    the notes, which stay. The brokers in `away` have replicas and are not registered, so they get no StopReplica.
     """
     last = (paths.topic_config(name), paths.topic(name), paths.delete_topic(name))
-    below = sorted((path for path in existing if path not in last), key=lambda path: path.count("/"), reverse=True)
+    notes = [] if topic_id == UNNAMED else [paths.deleted_replica(each, topic_id) for each in sorted(away)]
+    below = sorted(
+        (path for path in existing if path not in (*last, *notes)), key=lambda path: path.count("/"), reverse=True
+    )
     for path in below:
         yield [Delete(path=path)]
-    notes = [] if topic_id == UNNAMED else [paths.deleted_replica(each, topic_id) for each in sorted(away)]
     yield [
         *(Delete(path=path) for path in last if path in existing),
         *(Create(path=path) for path in notes if path not in existing),

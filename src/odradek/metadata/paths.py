@@ -1,7 +1,7 @@
 """The paths of the tree, which are Kafka's (SPEC 8)."""
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.model import TopicPartition
@@ -21,7 +21,7 @@ CONSUMERS: Final = "/consumers"
 ADMIN: Final = "/admin"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 DELETED_REPLICAS: Final = "/admin/deleted_replicas"
-"""Odradek's own: topics that were deleted while a broker was offline, which may still have their logs."""
+"""Odradek's own: replicas that were deleted while their broker was offline, which may still have the logs."""
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 CONFIG: Final = "/config"
@@ -111,15 +111,25 @@ def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
 
 
-def deleted_replica(broker_id: int, topic_id: UUID) -> str:
-    """Return the path of the note that a topic was deleted while a broker was offline."""
-    return f"{DELETED_REPLICAS}/{broker_id}-{topic_id.hex}"
+class DeletedReplica(NamedTuple):
+    """The note that a broker has to delete its replicas of a topic, or that of one partition; it was offline."""
+
+    broker: int
+    topic_id: UUID
+    partition: int | None
 
 
-def deleted_topic(name: str, broker_id: int) -> UUID | None:
-    """Return the topic id in the name of a `deleted_replica` node, None if it is another broker's."""
-    owner, _, text = name.partition("-")
-    return UUID(hex=text) if owner == str(broker_id) and re.fullmatch("[0-9a-f]{32}", text) else None
+def deleted_replica(broker_id: int, topic_id: UUID, partition: int | None = None) -> str:
+    """Return the path of the note that a topic was deleted, or a partition's replica, while a broker was offline."""
+    return f"{DELETED_REPLICAS}/{broker_id}-{topic_id.hex}" + ("" if partition is None else f"-{partition}")
+
+
+def parse_deleted_replica(name: str) -> DeletedReplica | None:
+    """Return what the name of a `deleted_replica` node says, None for another name."""
+    match = re.fullmatch("([0-9]{1,10})-([0-9a-f]{32})(?:-([0-9]{1,10}))?", name)
+    if match is None:
+        return None
+    return DeletedReplica(int(match[1]), UUID(hex=match[2]), None if match[3] is None else int(match[3]))
 
 
 def log_dir_event() -> str:

@@ -58,7 +58,8 @@ async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
 async def unregister(store: Store, broker_id: int) -> None:
     """Remove the registration of a broker that is away: no new replicas are placed on it, and its present ones stay.
 
-    Raises `KafkaError` BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST for a broker that is alive.
+    The notes of replicas that it was to delete (`paths.DELETED_REPLICAS`) go, too: if it comes back, it leaves such
+    logs alone. Raises `KafkaError` BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST for a broker that is alive.
     """
     lasting = paths.broker_registration(broker_id)
     for _ in range(_MOST_ATTEMPTS):
@@ -68,9 +69,16 @@ async def unregister(store: Store, broker_id: int) -> None:
             raise KafkaError(ErrorCode.invalid_request, message)
         if known is None:
             raise KafkaError(ErrorCode.broker_id_not_registered, f"broker {broker_id} is not registered")
+        names = await store.children(paths.DELETED_REPLICAS)
+        found = zip(names, map(paths.parse_deleted_replica, names), strict=True)
+        notes = [
+            Delete(path=paths.child(paths.DELETED_REPLICAS, name))
+            for name, note in found
+            if note and note.broker == broker_id
+        ]
         # A broker that registers meanwhile writes the node, which then has another version.
         with suppress(BadVersion, NoNode):
-            await store.delete(lasting, known.version)
+            await store.multi([Delete(path=lasting, version=known.version), *notes])
             _log.info("broker %d is no longer registered", broker_id)
             return
     raise KafkaError(ErrorCode.request_timed_out, f"broker {broker_id} registers again and again")

@@ -14,7 +14,15 @@ from odradek.broker.cluster.controller_election import ControllerMovedError
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
 from odradek.broker.turns import in_turns
 from odradek.config import BrokerConfig
-from odradek.controller import Replicas, StateChange, TopicPlan, deletion_operations, elections, initial_operations
+from odradek.controller import (
+    Replicas,
+    StateChange,
+    StopReplicas,
+    TopicPlan,
+    deletion_operations,
+    elections,
+    initial_operations,
+)
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import TopicNode
@@ -145,6 +153,18 @@ class ControllerEpoch:
         existing += [path for path, node in zip(others, found, strict=True) if node is not None]
         await self._write_steps(deletion_operations(name, frozenset(existing), topic_id=topic_id, away=away))
         _log.info("deleted the topic %s", name)
+
+    async def missed_deletions(self, topic: TopicImage, stops: Iterable[StopReplicas]) -> list[Operation]:
+        """Return the operations that note which of these brokers are away, and have to delete the replicas later."""
+        if topic.topic_id == UNNAMED:
+            return []
+        notes = [
+            paths.deleted_replica(broker_id, topic.topic_id, each.partition.partition)
+            for each in stops
+            for broker_id in self.channels.unregistered(each.brokers)
+        ]
+        found = await self._store.get_many(notes)
+        return [Create(path=path) for path, node in zip(notes, found, strict=True) if node is None]
 
     async def _set_topic_id(self, name: str, topic_id: UUID) -> None:
         path = paths.topic(name)

@@ -1,24 +1,25 @@
 """Logs of replicas that this broker was to delete while it was away.
 
-A log is stray if the metadata tree says so: an absence in the tree is no reason to delete anything, as a directory may
-come from Kafka, and a tree from a backup.
+A log is deleted only if a note below `/admin/deleted_replicas` says so. What the tree says or lacks otherwise is no
+reason: a directory may come from Kafka, and the tree may be an older one, from a backup.
 
 | the tree | the log |
 |---|---|
-| has a note below `/admin/deleted_replicas` that the topic of this id was deleted while the broker was away | stray |
-| has another topic of the name | stray |
-| has the topic, and this broker is no replica of the partition | deleted, as by the StopReplica that it missed |
-| has nothing of the topic, or a node that cannot be read | left alone, and named in the log |
+| has a note that the topic of this id was deleted while the broker was away | renamed to `-stray`, and removed |
+| has a note that the replica was moved away meanwhile, and the topic is deleted | deleted, as by StopReplica |
+| has that note, a leader epoch that is not older than the log's, and a live in-sync replica | the same |
+| has another topic of the name, and no note | renamed to `-stray` |
 | has a wish to delete the topic | the controller's StopReplica deletes it |
+| anything else | left alone, and named in the log |
 
-A log without a topic id is left alone, too. A stray log is renamed to `-stray`, as in Kafka, and removed after
-`file.delete.delay.ms`; Kafka leaves removing it to the operator. After a restart, the first two rules hold for renamed
-folders, too; others are an operator's, such as logs that were put aside because they are damaged.
+A log without a topic id is left alone, too. Folders are removed after `file.delete.delay.ms`; Kafka leaves removing a
+`-stray` one to the operator. After a restart, the first rule holds for renamed folders, too; others are an operator's,
+such as logs that were put aside because they are damaged.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -34,6 +35,11 @@ from odradek.runtime import Clock
 _log = logging.getLogger("odradek.broker")
 _MOST_NAMED: Final = 10
 """Logs that one line names."""
+_PAUSE_S: Final = 30.0
+"""The time after which a replica that was moved away is looked at again, if it could not be deleted yet."""
+
+Notes = set[tuple[UUID, int | None]]
+"""Topics that were deleted (None), and partitions that were moved away, without this broker."""
 
 
 class StrayLogs:
@@ -50,6 +56,8 @@ class StrayLogs:
         self._looking: asyncio.Task[None] | None = None
         self._removing: set[UUID | None] = set()
         """Topics whose stray logs are on their way out: their notes stay until a start that finds none."""
+        self._named: list[str] = []
+        """The logs that were left alone, and named, at the last look."""
 
     def look(self) -> None:
         """Begin to look for stray logs, unless that is going on."""
@@ -63,52 +71,80 @@ class StrayLogs:
 
     async def _look(self) -> None:
         try:
-            await self._sort_out()
+            waits = await self._sort_out()
+            while waits:
+                await asyncio.sleep(_PAUSE_S)
+                waits = await self._sort_out()
         except OdradekError as error:
             _log.warning("stray logs stay until the next start or session: %s", error)
 
-    async def _sort_out(self) -> None:
+    async def _sort_out(self) -> bool:
+        """Look once, and return whether a replica that was moved away has to wait."""
         suspects = {key: topic_id for key, topic_id in self._logs.topic_ids.items() if not self._is_own(key, topic_id)}
         aside = dict(self._logs.strays)
         notes = await self._read_notes()
         if not suspects and not aside and not notes:
-            return
-        names = {key.topic for key in suspects} | {key.topic for key, _ in aside.values()}
+            return False
         wishes = set(await self._store.children(paths.DELETE_TOPICS))
+        names = {key.topic for key in suspects}
+        names |= {key.topic for key, topic_id in self._logs.topic_ids.items() if (topic_id, key.partition) in notes}
         topics = await read_topics(self._store, sorted(names - wishes), BrokenNodes())
-        left = []
+        left, waits = [], False
         for key, topic_id in suspects.items():
             if self._logs.topic_id(key) != topic_id or self._is_own(key, topic_id):
                 continue  # a command came meanwhile
-            topic = topics.get(key.topic)
-            if topic_id in notes:
+            is_moved = (topic_id, key.partition) in notes
+            if (topic_id, None) in notes:
                 self._removing.add(topic_id)
                 self._delete(key, "its topic was deleted while this broker was away", is_stray=True)
-            elif self._is_another(topic_id, topic):
-                self._delete(key, "its topic was deleted, and there is another one of the name", is_stray=True)
-            elif replicas := self._replicas_elsewhere(key, topic_id, topic):
-                self._delete(key, f"the replicas of the partition are {list(replicas)}", is_stray=False)
+            elif is_moved and self._is_dispensable(key, topic_id, topics):
+                self._delete(key, "it was moved to other brokers while this broker was away", is_stray=False)
+            elif not is_moved and self._is_another(topic_id, topics.get(key.topic)):
+                self._put_aside(key)
             elif key.topic not in wishes:
                 left.append(str(key))
-        for folder, (key, found_id) in aside.items():
-            if found_id in notes or self._is_another(found_id, topics.get(key.topic)):
+            waits = waits or (is_moved and self._logs.topic_id(key) == topic_id)
+        for folder, (_, found_id) in aside.items():
+            if (found_id, None) in notes:
                 self._removing.add(found_id)
                 self._logs.remove_stray(folder, self._clock.now_ms())
-        if left:
-            some = ", ".join(sorted(left)[:_MOST_NAMED])
-            _log.warning("%d logs are of topics that are not in the metadata, and are left alone: %s", len(left), some)
-        here = {*self._logs.topic_ids.values(), *(found_id for _, found_id in aside.values()), *suspects.values()}
-        for topic_id in notes - here - self._removing:
-            with suppress(NoNode):
-                await self._store.delete(paths.deleted_replica(self._broker_id, topic_id))
+        self._name(sorted(left))
+        await self._remove_notes(notes, {*(found_id for _, found_id in aside.values()), *suspects.values()}, topics)
+        return waits
 
-    async def _read_notes(self) -> set[UUID]:
-        """Return the ids of the topics that were deleted without this broker."""
+    async def _remove_notes(
+        self, notes: Notes, found: set[UUID | None], topics: Mapping[str, TopicImage | None]
+    ) -> None:
+        """Remove the notes that are done with; all stay while a directory is offline, which may have such logs."""
+        if self._logs.offline_directories:
+            return
+        topics_here = found | self._removing | set(self._logs.topic_ids.values())
+        here = {(topic_id, key.partition) for key, topic_id in self._logs.topic_ids.items() if self._lacks(key, topics)}
+        for topic_id, partition in notes:
+            if topic_id not in topics_here if partition is None else (topic_id, partition) not in here:
+                with suppress(NoNode):
+                    await self._store.delete(paths.deleted_replica(self._broker_id, topic_id, partition))
+
+    def _name(self, left: list[str]) -> None:
+        if left and left != self._named:
+            _log.warning(
+                "%d logs are left alone, as the metadata does not have these replicas and does not say that they were"
+                " deleted: %s. If the metadata is an older copy, they may be the only ones: restore the newer metadata;"
+                " if they are not needed, stop the broker and delete their folders",
+                len(left),
+                ", ".join(left[:_MOST_NAMED]),
+            )
+        self._named = left
+
+    async def _read_notes(self) -> Notes:
         try:
             names = await self._store.children(paths.DELETED_REPLICAS)
         except NoNode:
             return set()
-        return {topic_id for name in names if (topic_id := paths.deleted_topic(name, self._broker_id)) is not None}
+        found = map(paths.parse_deleted_replica, names)
+        return {
+            (note.topic_id, note.partition) for note in found if note is not None and note.broker == self._broker_id
+        }
 
     def _is_own(self, key: TopicPartition, topic_id: UUID) -> bool:
         """Return whether this broker has a replica of the partition, by the image."""
@@ -117,18 +153,42 @@ class StrayLogs:
             return False
         return topic.topic_id in (UNNAMED, topic_id) and self._broker_id in image.replicas
 
-    def _replicas_elsewhere(self, key: TopicPartition, topic_id: UUID, topic: TopicImage | None) -> tuple[int, ...]:
-        """Return the partition's replicas by the tree, none if this broker is one, or if the tree has no such topic."""
-        image = None if topic is None or topic.topic_id != topic_id else topic.partitions.get(key.partition)
-        return () if image is None or self._broker_id in image.replicas else image.replicas
+    def _lacks(self, key: TopicPartition, topics: Mapping[str, TopicImage | None]) -> bool:
+        """Return whether this broker has no replica of the partition, by the tree as it is after the notes were read.
+
+        If it has, a note is of an earlier replica.
+        """
+        topic = topics.get(key.topic)
+        if topic is None or topic.topic_id != self._logs.topic_id(key) or key.partition not in topic.partitions:
+            return True
+        return self._broker_id not in topic.partitions[key.partition].replicas
+
+    def _is_dispensable(self, key: TopicPartition, topic_id: UUID, topics: Mapping[str, TopicImage | None]) -> bool:
+        """Return whether the topic of a log was deleted, or other brokers have what is in the log."""
+        log = self._logs.get(key)
+        if key.topic not in topics or log is None:
+            return False
+        topic = topics[key.topic]
+        if topic is None or self._is_another(topic_id, topic):
+            return True
+        image = topic.partitions.get(key.partition)
+        if image is None or not image.is_readable or self._broker_id in image.replicas:
+            return False
+        return image.leader_epoch >= log.epochs.latest and not self._image().brokers.keys().isdisjoint(image.isr)
 
     @staticmethod
-    def _is_another(topic_id: UUID | None, topic: TopicImage | None) -> bool:
-        return topic is not None and topic_id is not None and topic.topic_id not in (UNNAMED, topic_id)
+    def _is_another(topic_id: UUID, topic: TopicImage | None) -> bool:
+        return topic is not None and topic.topic_id not in (UNNAMED, topic_id)
 
     def _delete(self, key: TopicPartition, reason: str, *, is_stray: bool) -> None:
         _log.warning("the log of %s is removed: %s", key, reason)
         try:
             self._logs.delete(key, self._clock.now_ms(), is_stray=is_stray)
+        except StorageError as error:
+            _log.error("%s", error)
+
+    def _put_aside(self, key: TopicPartition) -> None:
+        try:
+            self._logs.put_aside(key, "of another topic than the metadata's of the same name")
         except StorageError as error:
             _log.error("%s", error)

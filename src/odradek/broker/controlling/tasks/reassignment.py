@@ -63,9 +63,10 @@ class ReassignmentTask(ControllerTask):
             step = None if topic is None else advance(topic, live, epoch.number)
             if step is not None and not epoch.channels.ensure_stopped(step.stop):
                 continue
-            if step is not None:
+            if topic is not None and step is not None:
                 view.follower.mark(topics=(name,))
-                await epoch.write(step.operations)
+                notes = await epoch.missed_deletions(topic, step.stop)
+                await epoch.write([*step.operations, *notes])
                 is_changed = True
             self._unchecked.discard(name)
         return is_changed

@@ -1,12 +1,13 @@
 """What a local Spark is told, and how Ctrl-C waits for it."""
 
+import asyncio
 import os
 import signal
 import threading
 
 import pytest
 
-from odradek.spark.session import deferred_interrupts
+from odradek.spark.session import deferred_interrupts, run_interruptible
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -21,6 +22,33 @@ def test_an_interrupt_waits_until_it_is_asked_for(number: signal.Signals) -> Non
         steps.append("never")
     assert steps == ["a call into the JVM ends undisturbed"]
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_wait_on_an_event_loop_at_once(number: signal.Signals) -> None:
+    steps = []
+
+    async def wait() -> None:
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("cancelled")
+
+    async def answer() -> str:
+        await asyncio.sleep(0)
+        return "an answer"
+
+    with asyncio.Runner() as runner, deferred_interrupts() as check:
+        with pytest.raises(KeyboardInterrupt):
+            run_interruptible(runner.get_loop(), wait())
+        check()
+        # The queries are stopped after an interrupt, which needs the loop again.
+        assert run_interruptible(runner.get_loop(), answer()) == "an answer"
+        os.kill(os.getpid(), number)
+        with pytest.raises(KeyboardInterrupt):
+            run_interruptible(runner.get_loop(), answer())
+    assert steps == ["cancelled"]
 
 
 def test_other_threads_are_not_asked() -> None:

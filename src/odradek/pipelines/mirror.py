@@ -14,6 +14,7 @@ from odradek.model import ConfigurationError
 from odradek.pipelines.config import MirrorPipeline
 from odradek.spark.lookup import ClusterLookup
 from odradek.spark.options import Strategy, Subscribe, SubscribePattern
+from odradek.spark.session import run_interruptible
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings, shared_keywords
 
 _NOT_COPIED: Final = frozenset(
@@ -54,7 +55,8 @@ class MirrorTopics:
             counts[partition.topic] = counts.get(partition.topic, 0) + 1
         new = {topic: count for topic, count in counts.items() if self._known.get(topic) != count}
         if new:
-            asyncio.run(self._make(new))
+            with asyncio.Runner() as runner:
+                run_interruptible(runner.get_loop(), self._make(new))
             self._known.update(new)
 
     def close(self) -> None:

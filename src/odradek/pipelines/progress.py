@@ -20,6 +20,9 @@ from odradek.spark.settings import ScanSettings, client_settings
 OBSERVED: Final = "odradek"
 """The name under which a query counts the rows that leave it; `odradek.STREAM` counts what comes in by a stream."""
 
+_COMMIT_SECONDS: Final = 5.0
+"""How long one commit may block the other pipelines; the next poll commits again."""
+
 _log = logging.getLogger("odradek.pipelines")
 
 
@@ -100,7 +103,7 @@ class GroupProgress:
             await commit_group_offsets(cluster, self._group, wanted)
 
         try:
-            self._bridge.run(commit)
+            self._bridge.run(commit, timeout_s=_COMMIT_SECONDS)
         except KafkaError as error:
             _log.warning("progress is not committed to group %s: %s", self._group, error)
         except OdradekError as error:

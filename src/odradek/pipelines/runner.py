@@ -196,13 +196,13 @@ def _prepare_sink(pipeline: QueryPipeline, runtime: Runtime) -> None:
 
 
 def _stop(run: PipelineRun) -> None:
-    """Stop what may already have failed: the first failure is on its way to the caller."""
+    """Stop a run that may have failed: the first failure is on its way to the caller. A second Ctrl-C ends a wait."""
     from py4j.protocol import Py4JError
 
     try:
         run.stop()
-    except (PipelineError, Py4JError) as error:
-        _log.debug("%s", error)
+    except (PipelineError, Py4JError, KeyboardInterrupt) as error:
+        _log.debug("%r", error)
 
 
 def sentence_of(text: str) -> str:

@@ -8,7 +8,9 @@ import uvloop
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.settings import ClientSettings
+from odradek.model import UnavailableError
 from odradek.runtime import system_runtime
+from odradek.spark.session import run_interruptible
 
 T = TypeVar("T")
 
@@ -21,11 +23,19 @@ class Bridge:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
 
-    def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
-        """What `work` returns for the cluster. Raises what it raises, and `UnavailableError` if no broker answers."""
+    def run(self, work: Callable[[Cluster], Awaitable[T]], *, timeout_s: float | None = None) -> T:
+        """Return what `work` returns for the cluster.
+
+        Raises what it raises, and `UnavailableError` if no broker answers or after `timeout_s`. A signal inside of
+        `deferred_interrupts` ends the wait: raises `KeyboardInterrupt`.
+        """
         if self._loop is None:
             self._loop = uvloop.new_event_loop()
-        return self._loop.run_until_complete(self._run(work))
+        try:
+            return run_interruptible(self._loop, asyncio.wait_for(self._run(work), timeout_s))
+        except TimeoutError:
+            servers = ",".join(self._settings.bootstrap_servers)
+            raise UnavailableError(f"no answer from {servers} within {timeout_s} s") from None
 
     def close(self) -> None:
         """Give the connections back."""

@@ -3,18 +3,21 @@
 Whoever has a Spark already needs none of this: the data source works in any session whose Python has Odradek installed.
 """
 
+import asyncio
 import os
 import signal
 import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.spark.java import class_archive_options, find_java
+
+T = TypeVar("T")
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -91,30 +94,66 @@ def stop_session(spark: Any) -> None:
         process.wait()
 
 
+class _Interrupts:
+    """The signals that `deferred_interrupts` holds back, and the wait that they cancel."""
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self.wait: asyncio.Task[Any] | None = None
+
+    def on_signal(self, number: int, frame: object) -> None:
+        self.came.append(number)
+        if self.wait is not None:
+            self.wait.get_loop().call_soon_threadsafe(self.wait.cancel)
+
+    def check(self) -> None:
+        if self.came:
+            self.came.clear()
+            raise KeyboardInterrupt
+
+
+_interrupts: _Interrupts | None = None
+"""Those of the main thread, inside of `deferred_interrupts`."""
+
+
 @contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and SIGTERM wait, until the block calls what it is given: then `KeyboardInterrupt` is raised.
+    """Defer Ctrl-C and SIGTERM until the block calls what it is given, which raises `KeyboardInterrupt` then.
 
     A call into the JVM that is broken off in the middle takes py4j's connection with it, and with that the means to
-    stop the queries in order. Outside of the main thread, which gets no signals, nothing changes.
+    stop the queries in order. `run_interruptible` does not wait for the block. Outside of the main thread, which gets
+    no signals, nothing changes.
     """
+    global _interrupts
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    came: list[int] = []
-
-    def check() -> None:
-        if came:
-            came.clear()
-            raise KeyboardInterrupt
-
+    outer, _interrupts = _interrupts, _Interrupts()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    previous = [signal.signal(number, lambda number, frame: came.append(number)) for number in numbers]
+    previous = [signal.signal(number, _interrupts.on_signal) for number in numbers]
     try:
-        yield check
+        yield _interrupts.check
     finally:
         for number, handler in zip(numbers, previous, strict=True):
             signal.signal(number, handler)
+        _interrupts = outer
+
+
+def run_interruptible(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` on `loop`; inside of `deferred_interrupts`, a signal cancels it: raises `KeyboardInterrupt`."""
+    interrupts = _interrupts
+    if interrupts is None or threading.current_thread() is not threading.main_thread():
+        return loop.run_until_complete(work)
+    interrupts.wait = task = loop.create_task(work)
+    try:
+        if interrupts.came:
+            task.cancel()
+        return loop.run_until_complete(task)
+    except asyncio.CancelledError:
+        interrupts.check()
+        raise
+    finally:
+        interrupts.wait = None
 
 
 def _defaults(threads: int) -> dict[str, str]:

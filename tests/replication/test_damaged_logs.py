@@ -178,6 +178,26 @@ def test_a_leader_that_is_alone_serves_what_is_good_until_another_is_in_sync(cap
         World(1, CONFIG, brokers=3, noticed_at_once=True).play(scene)
 
 
+def test_a_leader_does_not_hand_over_to_a_broker_that_is_dead_and_still_registered() -> None:
+    async def scene(world: World) -> None:
+        await create(world, replicas=2)
+        await fill(world, 20)
+        damaged, partition = leader_of(world)
+        (other,) = [each for each in partition.isr if each != damaged]
+        await world.kill(other)
+        await asyncio.sleep(3)
+        assert other in partition.isr
+        damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)
+        partition.log.suspect(partition.log.segments[0].log.path)
+        await asyncio.sleep(20)
+        assert list(leaders(world)) == [damaged]
+        assert partition.log.damage is not None
+        assert partition.isr == (damaged,)
+
+    slow = {"replica.lag.time.max.ms": "30000"}
+    World(1, CONFIG | slow, brokers=3, noticed_at_once=False).play(scene)
+
+
 def test_a_follower_that_is_behind_takes_what_is_good_before_the_damage(caplog: pytest.LogCaptureFixture) -> None:
     """Its leader, which is alone in sync, then knows of the damage without a consumer."""
 

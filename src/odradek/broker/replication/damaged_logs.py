@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from odradek.broker.replication.partition import Partition
+from odradek.config import BrokerConfig
 from odradek.log.damage import Suspicion
 from odradek.log.errors import DamagedFileError, LogStorageError, is_passing, told
 from odradek.log.log import Log
@@ -26,6 +28,7 @@ from odradek.model import TopicPartition
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
+_LOOK_S: Final = 1.0
 _TRUST_S: Final = 60.0
 """For how long a segment that was found whole is not checked again, however often a reader suspects it."""
 
@@ -37,15 +40,19 @@ class DamagedLogs:
         self,
         runtime: Runtime,
         logs: LogManager,
-        broker_id: int,
+        config: BrokerConfig,
         image: Callable[[], ClusterImage],
+        led: Callable[[TopicPartition], Partition | None],
         when_found: Callable[[], None],
     ) -> None:
         self._disk = runtime.disk
         self._clock = runtime.clock
         self._logs = logs
-        self._broker_id = broker_id
+        self._broker_id = config.broker_id
+        self._heard_ms = 4 * config.replica_fetch_wait_max_ms
+        """A follower that has not fetched for so long may be dead, though it is still registered."""
         self._image = image
+        self._led = led
         self._when_found = when_found
         self._epochs: dict[TopicPartition, int] = {}
         """The leader epoch in which the damage was found."""
@@ -81,6 +88,18 @@ class DamagedLogs:
             self._epochs[key] = -1 if partition is None else partition.leader_epoch
             self._report(key, log)
             self._when_found()
+            self._look_later(key)
+
+    def _look_later(self, key: TopicPartition) -> None:
+        """Look again, while the partition is led here: no follower may have fetched lately."""
+        if self._led(key) is not None and self.is_damaged(key):
+            asyncio.get_running_loop().call_later(_LOOK_S, self._look, key)
+
+    def _look(self, key: TopicPartition) -> None:
+        if not self._has_stopped:
+            if self.is_to_be_replaced(key):
+                self._when_found()
+            self._look_later(key)
 
     def is_damaged(self, key: TopicPartition) -> bool:
         """Return whether the partition's log is known to be damaged."""
@@ -88,13 +107,18 @@ class DamagedLogs:
         return log is not None and log.damage is not None
 
     def is_to_be_replaced(self, key: TopicPartition) -> bool:
-        """Return whether the partition's log is damaged and another living broker is in sync."""
+        """Return whether the partition's log is damaged and another broker is in sync, and lives."""
         partition = self._image().partition(key) if self.is_damaged(key) else None
-        return partition is not None and self._has_successor(partition)
+        return partition is not None and self._has_successor(key, partition)
 
-    def _has_successor(self, partition: PartitionImage) -> bool:
-        brokers = self._image().brokers
-        return any(each != self._broker_id and each in brokers for each in partition.isr)
+    def _has_successor(self, key: TopicPartition, partition: PartitionImage) -> bool:
+        others = [each for each in partition.isr if each != self._broker_id and each in self._image().brokers]
+        led = self._led(key)
+        if led is None:
+            return bool(others)
+        since_ms = int(self._clock.monotonic() * 1000) - self._heard_ms
+        remotes = led.replication.remotes
+        return any(each in remotes and remotes[each].last_fetch_ms >= max(since_ms, 0) for each in others)
 
     def may_be_copied(self, key: TopicPartition, partition: PartitionImage) -> bool:
         """Return whether the partition's log is damaged and not needed: another broker leads, without this one.

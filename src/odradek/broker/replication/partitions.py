@@ -67,7 +67,7 @@ class Partitions:
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
         self._offline = OfflineLogs(try_again=self._begin_again)
-        self.damaged = DamagedLogs(runtime, logs, config.broker_id, lambda: self._image, when_logs_change)
+        self.damaged = DamagedLogs(runtime, logs, config, lambda: self._image, self.get, when_logs_change)
         self._followers: dict[TopicPartition, Follower] = {}
         self._to_begin: deque[TopicPartition] = deque()
         self._settled: list[asyncio.Future[None]] = []

@@ -16,6 +16,7 @@ from world import Member, World, settled, until
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_for
 from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.controller import NewPartitions, NewTopic
+from odradek.metadata import paths
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
@@ -25,6 +26,7 @@ from odradek.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from odradek.stores import MemoryStore
 
 PARTITIONS = 6
 CONFIG = {
@@ -404,11 +406,26 @@ def test_a_coordinator_that_stops_sends_those_who_wait_to_the_next_one(seed: int
     play(seed, scenario)
 
 
+def test_a_group_is_coordinated_while_a_known_broker_is_away(seed: int) -> None:
+    """`__consumer_offsets` is created with a replica on the broker that is away."""
+
+    async def scenario(world: World) -> None:
+        await world.kill(2)
+        await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
+        network = world.simulation.runtime("asking").network
+        _, client = await network.connect(lambda: RawClient("asking"), world.hosts[0], 9092)
+        answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
+        assert [each.error_code for each in answer.coordinators] == [ErrorCode.none]
+
+    play(seed, scenario)
+
+
 def test_a_group_waits_until_there_are_brokers_for_as_many_replicas_as_its_log_shall_have(seed: int) -> None:
     """COORDINATOR_NOT_AVAILABLE until then, from any broker."""
 
     async def scenario(world: World) -> None:
         await world.kill(2)
+        await MemoryStore(world.tree).delete(paths.broker_registration(2))
         await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
         network = world.simulation.runtime("asking").network
         for number in (0, 1):

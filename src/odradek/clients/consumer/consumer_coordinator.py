@@ -214,7 +214,10 @@ class ConsumerCoordinator:
             # A custom assignor may raise anything; without a reply the group would wait for this leader.
             _log.exception("group %s: %s", self.group_id, type(action).__name__)
             following = self.member.failed(OdradekError(f"group {self.group_id}: {type(action).__name__}: {error!r}"))
-        if not isinstance(action, FindCoordinator | PerformAssignment):
+        following = tuple(following)
+        if any(isinstance(each, FindCoordinator) for each in following):
+            self._pause_s = self._backoff.failed()
+        elif not isinstance(action, FindCoordinator | PerformAssignment):
             self._backoff.succeeded()
             self._pause_s = 0.0
         self._perform(following)
@@ -222,6 +225,7 @@ class ConsumerCoordinator:
     async def _request(self, action: Action) -> Iterable[Action]:
         match action:
             case FindCoordinator():
+                self._connection = None  # it may lead to a living broker that is not the coordinator any more
                 await self._find_coordinator()
                 return self.member.coordinator_found(self._clock.monotonic())
             case PerformAssignment():

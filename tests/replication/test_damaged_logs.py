@@ -195,7 +195,7 @@ def test_a_leader_does_not_hand_over_to_a_broker_that_is_dead_and_still_register
         assert partition.isr == (damaged,)
 
     slow = {"replica.lag.time.max.ms": "30000"}
-    World(1, CONFIG | slow, brokers=3, noticed_at_once=False).play(scene)
+    World(2, CONFIG | slow, brokers=3, noticed_at_once=False).play(scene)
 
 
 def test_a_follower_that_is_behind_takes_what_is_good_before_the_damage(caplog: pytest.LogCaptureFixture) -> None:

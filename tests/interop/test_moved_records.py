@@ -157,7 +157,7 @@ def test_a_broker_is_drained_and_nothing_of_it_is_missed(three: Cluster, run: Ru
 def test_a_dead_broker_is_drained_where_others_have_the_records(three: Cluster, run: Run):
     three.create_topic("t", assignment={0: [1, 2], 1: [2, 1]})
     three.kill(1)
-    eventually(lambda: len(run("brokers", "list")) == 2, within_s=DEADLINE_S)
+    eventually(lambda: [each["is_fenced"] for each in run("brokers", "list")].count(False) == 2, within_s=DEADLINE_S)
     assert run("brokers", "drain", "1")[-1] == {"broker_id": 1, "replica_count": 0}
     for each in run("partitions", "describe", "t"):
         assert set(each["replicas"]) == set(each["isr"]) == {0, 2}

@@ -3,12 +3,14 @@
 import pytest
 
 from odradek.log import Log, LogConfig, LogStorageError
+from odradek.log.refused_batches import RefusedBatches
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import assign_offset
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
+NOT_LEADER = KafkaError(ErrorCode.not_leader_or_follower)
 NO_REPLICAS = KafkaError(ErrorCode.not_enough_replicas, "t-0 has 1 in-sync replicas and needs 2")
 
 
@@ -67,16 +69,18 @@ def test_a_batch_behind_one_that_found_no_room_is_refused_like_it(disk: MemoryDi
 def test_a_batch_behind_one_that_lacked_replicas_is_refused_like_it(log: Log, written: int) -> None:
     for sequence in range(written):
         append(log, sequence)
-    log.note_refusal(batch(written), NO_REPLICAS)
-    log.note_refusal(batch(written + 1), NO_REPLICAS)
+    log.refused.note_batch(batch(written), NO_REPLICAS, NOW)
+    log.refused.note_batch(batch(written + 1), NO_REPLICAS, NOW)
     assert refusal(log, written + 2) == ErrorCode.not_enough_replicas
     assert append(log, written) == written
-    assert refusal(log, written + 2) == ErrorCode.out_of_order_sequence_number
+    assert refusal(log, written + 2) == ErrorCode.not_enough_replicas, "behind written + 1"
+    assert append(log, written + 1) == written + 1
+    assert refusal(log, written + 3) == ErrorCode.out_of_order_sequence_number
 
 
 def test_a_batch_of_another_epoch_is_judged_by_its_sequence_alone(log: Log) -> None:
     append(log, 0)
-    log.note_refusal(batch(1), NO_REPLICAS)
+    log.refused.note_batch(batch(1), NO_REPLICAS, NOW)
     assert refusal(log, 2, epoch=1) == ErrorCode.out_of_order_sequence_number
     assert append(log, 0, epoch=1) == 1
 
@@ -84,18 +88,43 @@ def test_a_batch_of_another_epoch_is_judged_by_its_sequence_alone(log: Log) -> N
 def test_a_refusal_of_a_batch_that_came_from_elsewhere_meanwhile_explains_nothing(log: Log) -> None:
     """This broker follows, and copies the batch that it refused when it led."""
     append(log, 0)
-    log.note_refusal(batch(1), NO_REPLICAS)
+    log.refused.note_batch(batch(1), NO_REPLICAS, NOW)
     copied = bytearray(batch(1))
     assign_offset(memoryview(copied), 0, 1, 0)
     log.append_fetched(copied, now_ms=NOW)
     assert refusal(log, 3) == ErrorCode.out_of_order_sequence_number
 
 
-def test_refusals_are_forgotten_when_producers_expire(log: Log) -> None:
+def test_a_refusal_outlives_maintenance_and_ends_thirty_seconds_after_the_last_try(log: Log) -> None:
     append(log, 0)
-    log.note_refusal(batch(1), NO_REPLICAS)
+    log.refused.note_batch(batch(1), NO_REPLICAS, NOW - 25_000)
     log.expire_producers(NOW)
+    assert refusal(log, 2) == ErrorCode.not_enough_replicas
+    log.refused.note_batch(batch(1), NO_REPLICAS, NOW - 30_001)
     assert refusal(log, 2) == ErrorCode.out_of_order_sequence_number
+    log.expire_producers(NOW)
+    assert append(log, 1) == 1
+
+
+def test_all_refused_batches_of_a_producer_are_known(log: Log) -> None:
+    """The due one is in the log by the time its leader leads: it came from the last leader."""
+    append(log, 0)
+    refused = RefusedBatches()
+    for sequence in (1, 2, 3):
+        refused.note_batch(batch(sequence), NOT_LEADER, NOW)
+    copied = bytearray(batch(1))
+    assign_offset(memoryview(copied), 0, 1, 0)
+    log.append_fetched(copied, now_ms=NOW)
+    log.refused.add_all(refused)
+    assert refusal(log, 4) == ErrorCode.not_leader_or_follower
+    assert [append(log, sequence) for sequence in (2, 3, 4)] == [2, 3, 4]
+
+
+def test_a_log_that_does_not_know_the_producer_takes_the_first_refused_batch_first(log: Log) -> None:
+    log.refused.note_batch(batch(5), NOT_LEADER, NOW)
+    log.refused.note_batch(batch(6), NOT_LEADER, NOW)
+    assert refusal(log, 6) == refusal(log, 7) == ErrorCode.not_leader_or_follower
+    assert [append(log, sequence) for sequence in (5, 6, 7)] == [0, 1, 2]
 
 
 def test_batches_behind_one_that_is_refused_while_a_lost_end_cannot_be_cut_are_refused_like_it(

@@ -115,6 +115,27 @@ def test_an_uncommitted_batch_sent_again_waits_for_its_commit(seed: int) -> None
     World(seed, brokers=3, noticed_at_once=False).play(scene)
 
 
+@pytest.mark.parametrize("written", [0, 2])
+def test_batches_behind_one_that_a_broker_refused_before_it_led_are_refused_like_it(written: int) -> None:
+    """librdkafka would take a new epoch for OUT_OF_ORDER_SEQUENCE_NUMBER, and send what is in doubt twice."""
+
+    async def scene(world: World) -> None:
+        leader, _ = await create(world)
+        partitions = world.running[leader].partitions
+        async with connected(world, leader) as connection:
+            for sequence in range(written):
+                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+            partitions.fence()
+            assert (await produce(connection, written))[0] is ErrorCode.not_leader_or_follower
+            partitions.unfence()
+            await until(lambda: partitions.get(T0) is not None)
+            assert (await produce(connection, written + 1))[0] is ErrorCode.not_leader_or_follower
+            for sequence in (written, written + 1, written + 2):
+                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+
+    World(1, brokers=3).play(scene)
+
+
 def test_a_batch_that_damage_makes_look_like_a_known_one_is_not_acknowledged() -> None:
     async def scene(world: World) -> None:
         leader, partition = await create(world)

@@ -56,7 +56,7 @@ class AppendableLog(LogView):
             self._check_may_append()
         except LogStorageError as error:
             if error.is_passing and from_client:
-                self.note_refusal(batches, error)
+                self.refused.note_batch(batches, error, now_ms)
             raise
         view = batches if type(batches) is memoryview else memoryview(batches)
         if view.readonly:
@@ -71,7 +71,7 @@ class AppendableLog(LogView):
                 raise
             return duplicate
         if header.producer_id >= 0:
-            known = self._check_producer(header, has_sequence=from_client)
+            known = self._check_producer(header, now_ms, has_sequence=from_client)
             if known is not None:
                 return self._duplicate(known)
         first = self.log_end_offset
@@ -87,34 +87,23 @@ class AppendableLog(LogView):
             self._place(view, first, last, timestamp, leader_epoch, now_ms)
             if header.producer_id >= 0:
                 self.producers.update(header, first, timestamp, now_ms=now_ms)
-                self._refused.taken(header.producer_id)
         except Exception as error:
             lost = self._lose_append(error, first)
-            self.note_refusal(view, lost)
+            self.refused.note_batch(view, lost, now_ms)
             raise lost from error
         return AppendInfo(first, last, append_time, self.log_start_offset, False)
 
-    def _check_producer(self, header: BatchHeader, *, has_sequence: bool) -> AppendedBatch | None:
+    def _check_producer(self, header: BatchHeader, now_ms: int, *, has_sequence: bool) -> AppendedBatch | None:
         """Return what `ProducerState.check` does; a batch behind one that was refused gets that one's error."""
         try:
             known = self.producers.check(header, has_sequence=has_sequence)
         except KafkaError as error:
             if error.code is ErrorCode.out_of_order_sequence_number:
-                self._refused.check(header, self.producers.entries.get(header.producer_id))
+                self.refused.check(header, self.producers.entries.get(header.producer_id), now_ms)
             raise
         if known is None and header.producer_id not in self.producers.entries:
-            self._refused.check(header, None)
+            self.refused.check(header, None, now_ms)
         return known
-
-    def note_refusal(self, batch: Buffer, error: KafkaError) -> None:
-        """Remember that an idempotent producer's `batch` was refused for a passing reason (see `refused_batches`)."""
-        if len(batch) < HEADER_SIZE:
-            return
-        header = read_header(batch)
-        producer_id, sequence = header.producer_id, header.base_sequence
-        if header.magic == MAGIC and producer_id >= 0 and sequence >= 0 and verify_crc(batch, 0, header):
-            entry = self.producers.entries.get(producer_id)
-            self._refused.note(producer_id, header.producer_epoch, sequence, entry, error)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
         """Return where an idempotent producer's `batch` went the first time; None if it is new, or damaged.
@@ -221,6 +210,7 @@ class AppendableLog(LogView):
         pending.buffers.append(view)
         pending.size += size
         self.log_end_offset = last + 1
+        self._last_append_ms = now_ms
         if leader_epoch > self.epochs.recorded:
             self.epochs.assign(leader_epoch, first)
 
@@ -292,8 +282,7 @@ class AppendableLog(LogView):
             self._truncate(self.written_offset)
             refusal = LogStorageError(f"{what} is lost", is_passing=True)
             for producer_id, epoch, sequence in batches:
-                self._refused.taken(producer_id)  # what was refused meanwhile came after it
-                self._refused.note(producer_id, epoch, sequence, self.producers.entries.get(producer_id), refusal)
+                self.refused.note(producer_id, epoch, sequence, refusal, self._last_append_ms)
         except Exception as error:
             message = f"{what} is lost, and could not be cut: {told(error)}"
             if not is_passing(error):

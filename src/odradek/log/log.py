@@ -447,7 +447,7 @@ class Log(AppendableLog):
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that were silent for `producer.id.expiration.ms`; how many."""
-        self._refused.clear()  # it is for batches that are on their way at the same time
+        self.refused.expire(now_ms)
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     def update_config(self, config: LogConfig) -> None:

@@ -42,7 +42,8 @@ class LogView:
             pool.disk, directory, end_offset=self.log_end_offset, is_clean=loaded.is_clean, now_ms=now_ms
         )
         self._rules = MessageRules(config)
-        self._refused = RefusedBatches()
+        self.refused = RefusedBatches()
+        self._last_append_ms = 0
         self._pending = PendingWrites()
         self._write: WriteJob | None = None
         self._failure: str | None = None

@@ -22,7 +22,7 @@ from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
 from odradek.metrics.counters import TopicTraffic
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.compression import Codec
 from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import (
@@ -115,7 +115,12 @@ class _Produce(PendingReply):
 
     def append(self, responses: list[PartitionResponse], topic: str, number: int, records: memoryview | None) -> None:
         """Append to one partition; raises `KafkaError`."""
-        partition = self._broker.partitions.leader(topic, number)
+        partitions = self._broker.partitions
+        try:
+            partition = partitions.leader(topic, number)
+        except KafkaError as error:
+            partitions.refused.note(TopicPartition(topic, number), records, error, self._now_ms)
+            raise
         if not records:
             raise KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
         if self._context.header.api_version < _ZSTD_FROM and records[22:23] and records[22] & 7 == Codec.ZSTD:

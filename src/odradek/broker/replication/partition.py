@@ -160,7 +160,7 @@ class Partition:
         except KafkaError as error:
             duplicate = self.log.find_duplicate(records) if self._resigned is None else None
             if duplicate is None:
-                self.log.note_refusal(records, error)
+                self.log.refused.note_batch(records, error, now_ms)
                 raise
             return duplicate
         info = self.log.append(

@@ -17,6 +17,7 @@ from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.in_sync_sets import InSyncSets
 from odradek.broker.replication.offline_logs import OfflineLogs
 from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.refused_appends import RefusedAppends
 from odradek.broker.replication.replica_fetcher import ReplicaFetchers
 from odradek.broker.replication.topic_log_configs import TopicLogConfigs
 from odradek.broker.replication.writer import Writer
@@ -34,7 +35,6 @@ from odradek.replication import LeaderReplication
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
-
 
 LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
 
@@ -62,6 +62,7 @@ class Partitions:
         self._image = ClusterImage()
         self._log_configs = TopicLogConfigs()
         self._is_fenced = False
+        self.refused = RefusedAppends()
         self._fenced: dict[TopicPartition, LeaderReplication] = {}
         """What was led when the fence closed, and is not led again yet."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
@@ -77,14 +78,12 @@ class Partitions:
         """One that is made, over several turns, and does not run yet."""
         self._maintaining: asyncio.Future[None] | None = None
 
-    # ---- looking up ---------------------------------------------------------------------------------------------
-
     def get(self, topic_partition: TopicPartition) -> Partition | None:
-        """The partition, if this broker leads it."""
+        """Return the partition, if this broker leads it."""
         return self.led(*topic_partition)
 
     def led(self, topic: str, partition: int) -> Partition | None:
-        """The same, by name and number."""
+        """Return the partition, if this broker leads it."""
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
 
@@ -304,6 +303,8 @@ class Partitions:
         return log
 
     def _lead(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
+        if (refused := self.refused.take(key)) is not None:
+            log.refused.add_all(refused)
         partition = Partition(
             topic_partition=key,
             topic_id=topic.topic_id,

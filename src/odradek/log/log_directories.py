@@ -279,10 +279,10 @@ class LogDirectories:
                 if opened is not None:
                     self._take(opened)
 
-    def _put_aside(self, partition: TopicPartition, folder: str, reason: str) -> None:
+    def _put_aside(self, partition: TopicPartition, folder: str, reason: str) -> str:
         target = stray_folder(partition, uuid4(self._entropy).hex)
         _logger.warning("%s is %s, and is put aside as %s", folder, reason, target)
-        self._move(partition, folder, target)
+        return self._move(partition, folder, target)
 
     def _move(self, partition: TopicPartition, folder: str, name: str) -> str:
         """Give a log's folder another name that is no log's; where it is then. Raises `LogStorageError`."""

@@ -135,20 +135,16 @@ class LogManager(LogDirectories):
         self.checkpoint()
         log.restart(offset, now_ms)
 
-    def delete(
-        self, partition: TopicPartition, now_ms: int, *, is_outdated: bool = False, is_stray: bool = False
-    ) -> None:
-        """Take the partition's log away at once; its files follow after `file.delete.delay.ms`. Ignored without one.
+    def delete(self, partition: TopicPartition, now_ms: int, *, is_stray: bool = False) -> None:
+        """Delete the partition's log, also one that could not be opened, if there is one.
 
-        A log that could not be opened goes too. `is_outdated`: it was an earlier topic's of that name, and says nothing
-        of what is expected. `is_stray`: nobody told this broker to delete it, and its folder's name says so. Raises
+        Its folder is renamed at once, to `-stray` if `is_stray`, and removed after `file.delete.delay.ms`. Raises
         `StorageError`; the partition is offline then, until another try succeeds.
         """
         log = self._logs.pop(partition, None)
         self._topic_ids.pop(partition, None)
         self._offline.pop(partition, None)
-        if not is_outdated:
-            self._expectations.drop(partition)
+        self._expectations.drop(partition)
         self.shortfalls.settle(partition)
         self.cleaner.forget(partition)
         folders = self._undeleted.pop(partition, [])
@@ -178,9 +174,10 @@ class LogManager(LogDirectories):
         Raises `LogStorageError`; the log is as it was then.
         """
         log = self._logs[partition]
-        self._put_aside(partition, log.directory, reason)
+        folder = self._put_aside(partition, log.directory, reason)
         del self._logs[partition]
-        self._topic_ids.pop(partition, None)
+        self.strays[folder] = partition, self._topic_ids.pop(partition, None)
+        self.shortfalls.settle(partition)
         self.cleaner.forget(partition)
         log.abandon()
         self._counts[parent_of(log.directory)] -= 1

@@ -2,8 +2,8 @@
 
 Opening a log takes milliseconds of the disk's, so that many are opened over many turns; `settled` waits for them.
 
-A log whose topic has another id than the image's is a deleted topic's, and goes. What becomes of a log whose topic the
-image does not know at all is decided in `strays`: losing data needs a better reason than an absence.
+A log is deleted only if the controller commands it, or if a note in the tree says so (`strays`). A log whose topic has
+another id than the image's is put aside, in a folder whose name ends with `-stray`.
 """
 
 import asyncio
@@ -176,8 +176,7 @@ class Partitions:
         for name in tuple(new.changed_topics(old)):
             before, after = old.topics.get(name), new.topics.get(name)
             if before is not None and (after is None or after.topic_id != before.topic_id):
-                # Without an id, as an old tool leaves it, it may be the same.
-                self._end_topic(before, delete=after is not None and UNNAMED not in (before.topic_id, after.topic_id))
+                self._end_topic(before)
                 before = None
             if after is not None:
                 self._apply_topic(after, before)
@@ -287,8 +286,7 @@ class Partitions:
         now_ms = self._runtime.clock.now_ms()
         try:
             if topic_id is not None and self._logs.topic_id(key) not in (None, topic_id):
-                _log.warning("the log of %s is of a topic that was deleted; it goes", key)
-                self._logs.delete(key, now_ms, is_outdated=True)
+                self._logs.put_aside(key, "of another topic than the metadata's of the same name")
             self.damaged.put_aside(key, image)
             log = self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms, is_copied=is_copied)
             if log.failure is not None:
@@ -377,12 +375,12 @@ class Partitions:
         for callback in self._callbacks:
             callback(topic_partition, None)
 
-    def _end_topic(self, topic: TopicImage, *, delete: bool) -> None:
-        """The topic is no more. Its logs go when the controller says so, or when another topic has its name."""
+    def _end_topic(self, topic: TopicImage) -> None:
+        """Neither lead nor follow a topic's partitions; only the controller has their logs deleted."""
         self.traffic.pop(topic.name, None)
         for number in topic.partitions:
             topic_partition = TopicPartition(topic.name, number)
-            self.stop_replica(topic_partition, delete=delete)
+            self.stop_replica(topic_partition, delete=False)
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Neither lead nor follow a partition until an image says so; delete its log if that is said."""

@@ -13,6 +13,7 @@ from odradek.broker.replication.fetcher_session import FetcherSession, SessionRe
 from odradek.broker.replication.follower import FetchPosition
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
+from odradek.controller import NewTopic
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -20,6 +21,7 @@ from odradek.protocol.produce import ProduceTopic, decode_produce_response, enco
 from odradek.protocol.records import encode_batch
 from odradek.replication import IsrChange
 from odradek.testing.clock import EPOCH_MS
+from odradek.wire import outgoing
 from odradek.wire.outgoing import Connection, open_connection
 
 T0 = TopicPartition("t", 0)
@@ -403,3 +405,37 @@ def test_partitions_that_come_one_after_the_other_are_asked_for_together(monkeyp
 
     monkeypatch.setattr(FetcherSession, "request", counted)
     World(1, brokers=2).play(scene)
+
+
+def test_an_in_sync_set_grows_although_its_request_could_not_be_imported_at_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The codec of a request is imported when the first one is sent: the process may have no descriptor left then."""
+    errors: list[Exception] = [
+        OSError(errno.EMFILE, "Too many open files", "schemas.py"),
+        ImportError("libz.so: cannot open shared object file: Too many open files"),
+    ]
+    encode = outgoing.encode_request
+
+    def encode_request(api_key: ApiKey, version: int, message: Mapping[str, Any]) -> bytes:
+        if api_key is ApiKey.ALTER_PARTITION and errors:
+            raise errors.pop()
+        return encode(api_key, version, message)
+
+    async def scene(world: World) -> None:
+        controller = next(each for each, broker in world.running.items() if broker.metadata_loop.is_controller)
+        leader, follower = (each for each in world.running if each != controller)
+        topic = NewTopic(name="t", assignment={0: (leader, follower)})
+        await world.running[controller].controller.create_topics([topic])
+        await until(lambda: world.running[leader].partitions.get(T0) is not None)
+        await world.kill(follower)
+        partition = world.running[leader].partitions.get(T0)
+        assert partition is not None
+        await until(lambda: partition.isr == (leader,))
+        await world.start(follower)
+        await until(lambda: len(partition.isr) == 2)
+        assert not errors
+
+    monkeypatch.setattr(outgoing, "encode_request", encode_request)
+    World(1, brokers=3).play(scene)
+    assert not [record for record in caplog.records if record.exc_info]

@@ -117,7 +117,10 @@ class Connection(asyncio.BufferedProtocol):
         the caller's to find.
         """
         version = self.version(api_key, at_most=at_most)
-        body = encode_request(api_key, version, message)
+        try:
+            body = encode_request(api_key, version, message)
+        except (OSError, ImportError) as error:
+            raise _cannot_import(api_key, error) from error
         reply = await self.exchange(api_key, version, (body,), timeout_ms=timeout_ms)
         return self.decode(api_key, reply)
 
@@ -125,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         """A reply as kio's dataclass. A malformed one ends the connection with `UnavailableError`."""
         try:
             return decode_response(api_key, reply.version, reply.frame, reply.offset)
+        except (OSError, ImportError) as error:
+            raise _cannot_import(api_key, error) from error
         except KafkaError as error:
             raise self.malformed(api_key, error) from error
 
@@ -377,3 +382,8 @@ def address_text(host: str, port: int) -> str:
 def _reason(error: OSError) -> str:
     """`connection refused` rather than asyncio's sentence with the address in it once more."""
     return "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
+
+
+def _cannot_import(api_key: ApiKey, error: Exception) -> UnavailableError:
+    """Return the error for a message whose codec, imported when it is first used, lacks a file descriptor."""
+    return UnavailableError(f"{api_key.name} cannot be encoded or decoded now: {error}")

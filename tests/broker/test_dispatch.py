@@ -11,7 +11,7 @@ from odradek.broker.serving.apis import HIDDEN, apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_response, encode_request
-from odradek.wire.complaints import INTERVAL_S, MOST_LINES
+from odradek.wire.rate_limited_log import INTERVAL_S, MOST_LINES
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 

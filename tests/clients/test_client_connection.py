@@ -10,7 +10,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import decode_request_header, encode_response_header
 from odradek.protocol.messages import encode_response
 from odradek.testing import Simulation
-from odradek.wire.outgoing import Connection, open_connection
+from odradek.wire.client_connection import ClientConnection, open_connection
 
 
 class Peer(asyncio.Protocol):
@@ -49,7 +49,7 @@ def versions(version: int, *, error_code: int = 0, highest: int = 4, metadata: t
     return encode_response(ApiKey.API_VERSIONS, version, {"error_code": error_code, "api_keys": keys})
 
 
-async def connect(simulation: Simulation, peer: Peer, *, max_response_bytes: int = 1 << 20) -> Connection:
+async def connect(simulation: Simulation, peer: Peer, *, max_response_bytes: int = 1 << 20) -> ClientConnection:
     runtime = simulation.runtime("client")
     await simulation.runtime("broker").network.listen(lambda: peer, "broker", 9092)
     return await open_connection(
@@ -63,7 +63,7 @@ async def connect(simulation: Simulation, peer: Peer, *, max_response_bytes: int
     )
 
 
-async def connected(simulation: Simulation, peer: Peer, **options: int) -> Connection:
+async def connected(simulation: Simulation, peer: Peer, **options: int) -> ClientConnection:
     opening = asyncio.ensure_future(connect(simulation, peer, **options))
     await peer.answer(versions(4))
     return await opening

@@ -60,7 +60,7 @@ def check_frames(data: bytes) -> None:
             while (frame := frames.next_frame()) is not None:
                 found.append(bytes(frame))
                 if chance.random() < 0.2:
-                    frames.take_back(frame)
+                    frames.push_back(frame)
                     assert frames.next_frame() == frame
         except FrameSizeError:
             broken = True
@@ -69,7 +69,7 @@ def check_frames(data: bytes) -> None:
             2 * SMALLEST_BUFFER_BYTES, 4 * frames.unread_bytes, 4 << 20
         )
         if chance.random() < 0.1:
-            frames.rest()
+            frames.release_if_empty()
     assert found == expected
     assert broken == breaks
     frames.close()

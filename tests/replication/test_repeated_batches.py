@@ -14,7 +14,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.protocol.records import encode_batch
 from odradek.testing.clock import EPOCH_MS
-from odradek.wire.outgoing import Connection, open_connection
+from odradek.wire.client_connection import ClientConnection, open_connection
 
 T0 = TopicPartition("t", 0)
 
@@ -44,7 +44,7 @@ async def leave_alone(world: World, leader: int, partition: Partition) -> None:
 
 
 @asynccontextmanager
-async def connected(world: World, number: int, host: str = "writer") -> AsyncIterator[Connection]:
+async def connected(world: World, number: int, host: str = "writer") -> AsyncIterator[ClientConnection]:
     connection = await open_connection(
         world.simulation.runtime(host),
         world.hosts[number],
@@ -59,7 +59,7 @@ async def connected(world: World, number: int, host: str = "writer") -> AsyncIte
 
 
 async def produce(
-    connection: Connection, sequence: int, *, acks: int = -1, timeout_ms: int = 1_000, producer: int = 7
+    connection: ClientConnection, sequence: int, *, acks: int = -1, timeout_ms: int = 1_000, producer: int = 7
 ) -> tuple[ErrorCode, int]:
     """Send the record with this sequence number; the error and the offset."""
     batch = encode_batch(

@@ -21,8 +21,8 @@ from odradek.protocol.produce import ProduceTopic, decode_produce_response, enco
 from odradek.protocol.records import encode_batch
 from odradek.replication import IsrChange
 from odradek.testing.clock import EPOCH_MS
-from odradek.wire import outgoing
-from odradek.wire.outgoing import Connection, open_connection
+from odradek.wire import client_connection
+from odradek.wire.client_connection import ClientConnection, open_connection
 
 T0 = TopicPartition("t", 0)
 
@@ -259,7 +259,7 @@ def test_a_follower_s_disk_fails_and_the_others_go_on() -> None:
     World(10, {"replica.lag.time.max.ms": "2000", "log.dirs": "/a,/b"}, brokers=3).play(scene)
 
 
-async def produce(connection: Connection, value: bytes, timeout_ms: int = 700) -> ErrorCode:
+async def produce(connection: ClientConnection, value: bytes, timeout_ms: int = 700) -> ErrorCode:
     batch = encode_batch([(EPOCH_MS, None, value, ())])
     body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=-1, timeout_ms=timeout_ms)
     reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
@@ -415,7 +415,7 @@ def test_an_in_sync_set_grows_although_its_request_could_not_be_imported_at_firs
         OSError(errno.EMFILE, "Too many open files", "schemas.py"),
         ImportError("libz.so: cannot open shared object file: Too many open files"),
     ]
-    encode = outgoing.encode_request
+    encode = client_connection.encode_request
 
     def encode_request(api_key: ApiKey, version: int, message: Mapping[str, Any]) -> bytes:
         if api_key is ApiKey.ALTER_PARTITION and errors:
@@ -436,6 +436,6 @@ def test_an_in_sync_set_grows_although_its_request_could_not_be_imported_at_firs
         await until(lambda: len(partition.isr) == 2)
         assert not errors
 
-    monkeypatch.setattr(outgoing, "encode_request", encode_request)
+    monkeypatch.setattr(client_connection, "encode_request", encode_request)
     World(1, brokers=3).play(scene)
     assert not [record for record in caplog.records if record.exc_info]

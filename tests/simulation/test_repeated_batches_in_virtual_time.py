@@ -17,7 +17,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.protocol.records import encode_batch
 from odradek.testing.clock import EPOCH_MS
-from odradek.wire.outgoing import Connection, open_connection
+from odradek.wire.client_connection import ClientConnection, open_connection
 
 T0: Final = TopicPartition(TOPIC, 0)
 HOST: Final = "writer-0"
@@ -40,7 +40,7 @@ class Repeater:
         self.repeated = self.repeated_below_min = 0
         self._world = world
         self._chance = world.simulation.entropy("repeater")
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ClientConnection] = {}
 
     async def run(self) -> None:
         """Send for ever: the next batch until it is acknowledged, then some of the last five again."""
@@ -93,7 +93,7 @@ class Repeater:
         ((_, _, (answer,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
         return ErrorCode(answer.error_code), answer.base_offset
 
-    async def _connect(self, number: int) -> Connection:
+    async def _connect(self, number: int) -> ClientConnection:
         return await open_connection(
             self._world.simulation.runtime(HOST),
             self._world.hosts[number],

@@ -11,7 +11,7 @@ from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import system_runtime
 from odradek.testing import Cluster, eventually
-from odradek.wire.outgoing import open_connection
+from odradek.wire.client_connection import open_connection
 
 DEADLINE_S = 120.0
 

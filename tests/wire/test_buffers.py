@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from odradek.wire.buffers import LARGEST_POOLED_BYTES, SMALLEST_BUFFER_BYTES, AnswerBuffers, BufferPool
+from odradek.wire.buffers import LARGEST_POOLED_BYTES, SMALLEST_BUFFER_BYTES, BufferPool, ResponseBuffers
 
 
 def test_a_free_buffer_is_lent_again() -> None:
@@ -77,7 +77,7 @@ def test_who_waits_is_called_a_turn_later_the_longest_first_and_only_while_there
     turns.pop()()
     assert called == waiters[1:3]
     pool.give(pool.take())
-    assert (turns, pool.longest_waiter) == ([], waiters[3])
+    assert (turns, pool.first_waiter) == ([], waiters[3])
 
 
 def test_who_waits_goes_on_waiting_if_others_were_faster() -> None:
@@ -92,13 +92,13 @@ def test_who_waits_goes_on_waiting_if_others_were_faster() -> None:
     pool.give(buffer)
     buffer = pool.take()
     turns.pop()()
-    assert pool.longest_waiter is waiter
+    assert pool.first_waiter is waiter
     pool.give(buffer)
     assert len(turns) == 1
 
 
 def test_memory_of_an_answer_is_lent_again_when_nobody_looks_at_it() -> None:
-    buffers = AnswerBuffers()
+    buffers = ResponseBuffers()
     first = buffers.lend(1 << 20)
     address = id(first.obj)
     second = buffers.lend(1 << 20)
@@ -113,7 +113,7 @@ def test_memory_of_an_answer_is_lent_again_when_nobody_looks_at_it() -> None:
 
 
 def test_memory_of_answers_that_nobody_reads_is_not_kept_beyond_the_limit() -> None:
-    buffers = AnswerBuffers(most_bytes=4 << 20)
+    buffers = ResponseBuffers(most_bytes=4 << 20)
     unread = [buffers.lend(1 << 20) for _ in range(10)]
     for number, view in enumerate(unread):
         view[:1] = bytes([number])
@@ -125,6 +125,6 @@ def test_memory_of_answers_that_nobody_reads_is_not_kept_beyond_the_limit() -> N
 
 
 def test_an_answer_larger_than_all_that_is_kept_has_memory_of_its_own() -> None:
-    buffers = AnswerBuffers(most_bytes=1 << 20)
+    buffers = ResponseBuffers(most_bytes=1 << 20)
     assert len(buffers.lend((1 << 20) + 1)) == (1 << 20) + 1
     assert buffers.kept_bytes == 0

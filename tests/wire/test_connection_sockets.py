@@ -12,8 +12,8 @@ import uvloop
 
 from odradek.protocol.api import ApiKey
 from odradek.runtime import ListenOptions, SystemNetwork
-from odradek.wire import AnswerBuffers, Connection, ConnectionGroup, ConnectionLimits, Reply
-from odradek.wire.outgoing import Connection as Outgoing
+from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply, ResponseBuffers
+from odradek.wire.client_connection import ClientConnection
 
 ANSWER_BYTES = 256 * 1024
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -60,7 +60,7 @@ class Reader(Echo):
 
     def __init__(self) -> None:
         super().__init__()
-        self.buffers = AnswerBuffers(most_bytes=4 * ANSWER_BYTES)
+        self.buffers = ResponseBuffers(most_bytes=4 * ANSWER_BYTES)
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         self.served += 1
@@ -145,7 +145,7 @@ def test_a_client_hears_that_its_server_does_not_read_where_asyncio_forgets_to_s
         server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Outgoing("the server", client_id="a", request_timeout_ms=30_000, max_response_bytes=1_000),
+            lambda: ClientConnection("the server", client_id="a", request_timeout_ms=30_000, max_response_bytes=1_000),
             host,
             port,
         )

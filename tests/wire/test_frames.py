@@ -31,7 +31,7 @@ def feed(frames: FrameBuffer, data: bytes, most: int = 1 << 30) -> list[bytes]:
         position += count
         while (frame := frames.next_frame()) is not None:
             out.append(bytes(frame))
-        frames.rest()
+        frames.release_if_empty()
     return out
 
 
@@ -81,7 +81,7 @@ def test_a_frame_that_is_kept_survives_all_that_come_after_it() -> None:
             frame = frames.next_frame()
             if frame is not None:
                 kept.append(frame)
-        frames.rest()
+        frames.release_if_empty()
     assert [bytes(frame) for frame in kept] == [bytes([number]) * 30_000 for number in range(50)]
 
 
@@ -120,7 +120,7 @@ def test_a_frame_taken_back_is_given_again() -> None:
     frames.filled(len(data))
     first = frames.next_frame()
     assert first is not None
-    frames.take_back(first)
+    frames.push_back(first)
     again = frames.next_frame()
     assert again is not None
     assert bytes(again) == b"one"
@@ -177,12 +177,12 @@ def test_who_gives_a_buffer_back_may_be_who_waits_for_it() -> None:
         pool.wait(Waiting(frames))
         assert frames.next_frame() == first
         assert frames.next_frame() is None
-        frames.rest()
+        frames.release_if_empty()
         assert frames.unread_bytes == 100
         await asyncio.sleep(1)
         receive(frames, rest)
         assert frames.next_frame() == second
-        frames.rest()
+        frames.release_if_empty()
         assert pool.lent_bytes == 0
 
     Simulation(1).run(scene())
@@ -203,18 +203,18 @@ def test_who_begins_keeps_its_buffer_when_others_are_called_who_wait_for_one() -
         pool.wait(Waiting(waiter))
         assert waiter.next_frame() == first
         assert waiter.next_frame() is None
-        waiter.rest()
+        waiter.release_if_empty()
         assert pool.is_used_up
         space = beginner.space()
         message = framed(b"a request")
         space[: len(message)] = message
         beginner.filled(len(message))
         assert beginner.next_frame() == b"a request"
-        beginner.rest()
+        beginner.release_if_empty()
         await asyncio.sleep(1)
         receive(waiter, rest)
         assert waiter.next_frame() == second
-        waiter.rest()
+        waiter.release_if_empty()
         assert pool.lent_bytes == 0
 
     Simulation(1).run(scene())

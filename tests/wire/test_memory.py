@@ -9,7 +9,7 @@ import pytest
 from odradek.testing import Simulation
 from odradek.wire import NO_REPLY, BufferPool, Connection, ConnectionGroup, PendingReply, Reply
 from odradek.wire.buffers import SMALL_BUFFER_BYTES, SMALLEST_BUFFER_BYTES
-from odradek.wire.pressure import LOOK_S
+from odradek.wire.memory_pressure import CHECK_INTERVAL_S
 
 LIMIT = 4 * SMALLEST_BUFFER_BYTES
 A_TURN_S = 0.001
@@ -64,10 +64,10 @@ class Service:
 class Scene:
     """Connections of one group, whose buffers may be `limit_bytes` in all."""
 
-    def __init__(self, answer_bytes: int = 1 << 40, limit_bytes: int = LIMIT) -> None:
+    def __init__(self, response_bytes: int = 1 << 40, limit_bytes: int = LIMIT) -> None:
         self.service = Service()
         self.pool = BufferPool(limit_bytes=limit_bytes)
-        self.group = ConnectionGroup(pool=self.pool, answer_bytes=answer_bytes)
+        self.group = ConnectionGroup(pool=self.pool, response_bytes=response_bytes)
 
     def connect(self) -> tuple[Connection, Transport]:
         connection, transport = Connection(self.service, self.group), Transport()
@@ -156,7 +156,7 @@ def test_who_is_silent_while_memory_is_short_goes_and_who_sends_stays() -> None:
         data = frame(3 * SMALLEST_BUFFER_BYTES, b"w")
         taken = send(connection, transport, data)
         assert transport.is_paused
-        await asyncio.sleep(LOOK_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert all(each.is_closed for _, each in silent)
         for each, _ in silent:
             each.connection_lost(None)
@@ -176,13 +176,13 @@ def test_when_nobody_is_at_fault_the_one_that_waited_longest_goes_and_one_at_a_t
         for each in waiting:
             send(*each, frame(SMALLEST_BUFFER_BYTES)[:-1])
         assert all(transport.is_paused for _, transport in waiting)
-        await asyncio.sleep(LOOK_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert [transport.is_closed for _, transport in waiting] == [True, False, False]
         waiting[0][0].connection_lost(None)
         it.pool.give(busy)
         await asyncio.sleep(A_TURN_S)
         assert not any(transport.is_paused for _, transport in waiting[1:])
-        await asyncio.sleep(10 * LOOK_S)
+        await asyncio.sleep(10 * CHECK_INTERVAL_S)
         assert [transport.is_closed for _, transport in waiting] == [True, False, False]
 
     play(scene)
@@ -194,9 +194,9 @@ def test_who_waits_does_not_go_when_memory_came_in_the_turn_of_the_look() -> Non
         busy = it.pool.take(LIMIT)
         connection, transport = it.connect()
         send(connection, transport, frame(SMALLEST_BUFFER_BYTES)[:-1])
-        await asyncio.sleep(LOOK_S / 2)
+        await asyncio.sleep(CHECK_INTERVAL_S / 2)
         it.pool.give(busy)
-        it.group.pressure._look()
+        it.group.memory_pressure._check()
         await asyncio.sleep(A_TURN_S)
         assert (transport.is_closed, transport.is_paused) == (False, False)
 
@@ -211,7 +211,7 @@ def test_who_waits_for_memory_and_is_served_meanwhile_has_every_request_served_o
         first.exclusive = True
         data = b"".join(frame(96 if number < 10 else 3000, bytes([number])) for number in range(60))
         taken = send(connection, transport, data)
-        assert (taken, connection.burden().waits) == (SMALLEST_BUFFER_BYTES, True)
+        assert (taken, connection.memory_use().waits) == (SMALLEST_BUFFER_BYTES, True)
         it.service.answer = NO_REPLY
         # All that came is served, its buffer given back, and with that there is memory for whom it belonged to.
         first.complete((b"answer",))
@@ -228,7 +228,7 @@ def test_without_pressure_nobody_is_hurried() -> None:
         it = Scene()
         connection, transport = it.connect()
         send(connection, transport, frame(100_000)[:-1])
-        await asyncio.sleep(20 * LOOK_S)
+        await asyncio.sleep(20 * CHECK_INTERVAL_S)
         assert not transport.is_closed
 
     play(scene)
@@ -236,49 +236,49 @@ def test_without_pressure_nobody_is_hurried() -> None:
 
 def test_answers_that_nobody_reads_leave_no_room_until_their_readers_go() -> None:
     async def scene() -> None:
-        it = Scene(answer_bytes=1_000_000)
-        pressure = it.group.pressure
+        it = Scene(response_bytes=1_000_000)
+        pressure = it.group.memory_pressure
         readers = [it.connect() for _ in range(3)]
         for connection, transport in readers:
             pressure.answered(400_000)
             transport.unsent = 400_000
             connection.pause_writing()
-        assert pressure.answer_room() == 0
+        assert pressure.response_room() == 0
         readers[0][1].unsent = 300_000
-        await asyncio.sleep(LOOK_S / 2)
+        await asyncio.sleep(CHECK_INTERVAL_S / 2)
         readers[0][1].unsent = 200_000
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(CHECK_INTERVAL_S)
         assert [transport.is_closed for _, transport in readers] == [False, True, True]
         for connection, transport in readers[1:]:
             transport.unsent = 0
             connection.connection_lost(None)
-        await asyncio.sleep(LOOK_S)
-        assert pressure.answer_room() == 800_000
+        await asyncio.sleep(CHECK_INTERVAL_S)
+        assert pressure.response_room() == 800_000
 
     play(scene)
 
 
 def test_a_large_answer_counts_as_a_whole_until_its_last_byte_is_sent_and_its_reader_goes() -> None:
     async def scene() -> None:
-        it = Scene(answer_bytes=1_000_000)
-        pressure = it.group.pressure
+        it = Scene(response_bytes=1_000_000)
+        pressure = it.group.memory_pressure
         it.service.answer = (bytes(5), memoryview(bytes(300_000)))
         readers = [it.connect() for _ in range(4)]
         for connection, transport in readers:
             transport.unsent = 1000
             pressure.answered(300_000)
             send(connection, transport, frame(5))
-        assert pressure.answer_room() == 0
+        assert pressure.response_room() == 0
         readers[0][1].unsent = 500
-        await asyncio.sleep(LOOK_S + 1)
+        await asyncio.sleep(CHECK_INTERVAL_S + 1)
         assert [transport.is_closed for _, transport in readers] == [False, True, True, True]
         for connection, _ in readers[1:]:
             connection.connection_lost(None)
-        assert pressure.answer_room() == 1_000_000 - 300_005
+        assert pressure.response_room() == 1_000_000 - 300_005
         readers[0][1].unsent = 0
         pressure.answered(1_000_000)
         await asyncio.sleep(1)
-        assert pressure.answer_room() == 1_000_000
+        assert pressure.response_room() == 1_000_000
 
     play(scene)
 
@@ -290,23 +290,23 @@ def test_only_the_large_answers_count_of_which_something_is_unsent() -> None:
         it.service.answer = (bytes(200_000),)
         transport.unsent = 200_001
         send(connection, transport, frame(5) * 3)
-        assert connection.burden().answer_bytes == 400_000
+        assert connection.memory_use().response_bytes == 400_000
         it.service.answer = (bytes(1000),)
         transport.unsent = 60_000
         send(connection, transport, frame(5) * 10)
-        assert connection.burden().answer_bytes == 200_000
+        assert connection.memory_use().response_bytes == 200_000
         transport.unsent = 10_000
-        assert connection.burden().answer_bytes == 10_000
+        assert connection.memory_use().response_bytes == 10_000
 
     play(scene)
 
 
 def test_what_was_read_meanwhile_is_found_out_when_there_seems_to_be_no_room() -> None:
     async def scene() -> None:
-        it = Scene(answer_bytes=1_000_000)
+        it = Scene(response_bytes=1_000_000)
         for _ in range(100):
-            it.group.pressure.answered(400_000)
-        assert it.group.pressure.answer_room() == 1_000_000
+            it.group.memory_pressure.answered(400_000)
+        assert it.group.memory_pressure.response_room() == 1_000_000
 
     play(scene)
 

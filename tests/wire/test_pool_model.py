@@ -120,10 +120,10 @@ class PoolModel(RuleBasedStateMachine):
         for index in range(most + 1):
             frame = client.next_frame()
             if frame is None:
-                client.frames.rest()
+                client.frames.release_if_empty()
                 return
             if index == most:
-                client.frames.take_back(frame)
+                client.frames.push_back(frame)
                 return
             payload = client.due.popleft()
             client.unread_bytes -= 4 + len(payload)
@@ -164,7 +164,7 @@ class PoolModel(RuleBasedStateMachine):
             self.close(number)
         assert self.pool.lent_bytes == 0
         assert not self.pool.lent
-        assert self.pool.longest_waiter is None
+        assert self.pool.first_waiter is None
 
 
 PoolModel.TestCase.settings = settings(max_examples=100, stateful_step_count=50)

@@ -41,7 +41,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
 from odradek.runtime import Runtime, system_runtime
-from odradek.wire.outgoing import Connection
+from odradek.wire.client_connection import ClientConnection
 
 T = TypeVar("T")
 _NO_SUCH_GROUP = "Dead"
@@ -440,7 +440,7 @@ class Admin:
 
         await self._retry(attempt)
 
-    async def _connection_for(self, resource: ConfigResource) -> Connection:
+    async def _connection_for(self, resource: ConfigResource) -> ClientConnection:
         """Return a connection to the broker that the resource belongs to, or to any broker."""
         if resource.type is ConfigResourceType.BROKER and resource.name.isdecimal():
             return await self._cluster.connection(int(resource.name))

@@ -23,7 +23,7 @@ from odradek.config import parse_host_port
 from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
-from odradek.wire.outgoing import LATE_MS, Connection, address_text, open_connection
+from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, open_connection
 
 _log = logging.getLogger("odradek.clients")
 
@@ -65,9 +65,9 @@ class Cluster:
         self._needs_refresh = False
         """Whether another refresh was requested since `_scheduled_refresh` sent its request."""
         self._refresh_backoff = self.backoff()
-        self._connections: dict[_ConnectionKey, Connection] = {}
-        self._bootstrap: dict[_Address, Connection] = {}
-        self._opening: dict[_ConnectionKey, asyncio.Task[Connection]] = {}
+        self._connections: dict[_ConnectionKey, ClientConnection] = {}
+        self._bootstrap: dict[_Address, ClientConnection] = {}
+        self._opening: dict[_ConnectionKey, asyncio.Task[ClientConnection]] = {}
         self._connection_backoff = ConnectionBackoff(settings, runtime)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -260,7 +260,7 @@ class Cluster:
             # That connection is closed now, so this request goes to another broker.
             return await self._request_metadata(await self.least_loaded_connection(), message)
 
-    async def _request_metadata(self, connection: Connection, message: dict[str, Any]) -> Any:
+    async def _request_metadata(self, connection: ClientConnection, message: dict[str, Any]) -> Any:
         """Send a Metadata request.
 
         If the response is late, send it to another broker too and return the first response.
@@ -306,12 +306,12 @@ class Cluster:
 
     def existing_connection(
         self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA
-    ) -> Connection | None:
+    ) -> ClientConnection | None:
         """Return the open connection to a broker, if any."""
         connection = self._connections.get((node_id, purpose))
         return None if connection is None or connection.closed else connection
 
-    async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> Connection:
+    async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> ClientConnection:
         """Return a connection to a broker, opened after its backoff if necessary. Raises `UnavailableError`."""
         opened = self.existing_connection(node_id, purpose)
         if opened is not None:
@@ -326,13 +326,13 @@ class Cluster:
             raise UnavailableError(f"broker {node_id} is not part of the cluster any more")
         return opening.result()
 
-    async def controller(self) -> Connection:
+    async def controller(self) -> ClientConnection:
         """Return a connection to the controller, or to any broker if it is unknown (KRaft brokers forward requests)."""
         if self.metadata.controller_id in self.metadata.nodes:
             return await self.connection(self.metadata.controller_id)
         return await self.least_loaded_connection()
 
-    async def least_loaded_connection(self, *, exclude: Connection | None = None) -> Connection:
+    async def least_loaded_connection(self, *, exclude: ClientConnection | None = None) -> ClientConnection:
         """Return the least loaded open connection, or open one. Raises `UnavailableError` if no broker answers.
 
         Late and unreachable brokers are tried last, as is the broker of `exclude`.
@@ -377,14 +377,14 @@ class Cluster:
                 return connection
         raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
 
-    async def _open_node(self, key: _ConnectionKey) -> Connection:
+    async def _open_node(self, key: _ConnectionKey) -> ClientConnection:
         node = self.metadata.nodes.get(key[0])
         if node is None:
             raise UnavailableError(f"broker {key[0]} is not part of the cluster now")
         connection = self._connections[key] = await self._open(node.host, node.port)
         return connection
 
-    async def _open(self, host: str, port: int) -> Connection:
+    async def _open(self, host: str, port: int) -> ClientConnection:
         address = address_text(host, port)
         pause = self._connection_backoff.connection_delay_s(address)
         if pause > 0:
@@ -407,7 +407,7 @@ class Cluster:
         connection.on_late = partial(self._on_late_response, connection)
         return connection
 
-    def _on_late_response(self, connection: Connection) -> None:
+    def _on_late_response(self, connection: ClientConnection) -> None:
         """Request a refresh: the broker may have left the cluster."""
         self._connection_backoff.response_late(connection)
         if self.runtime.clock.monotonic() - self._last_refresh_at >= LATE_MS / 1000:
@@ -433,7 +433,7 @@ async def open_cluster(
         await cluster.close()
 
 
-def _in_flight(connection: Connection) -> int:
+def _in_flight(connection: ClientConnection) -> int:
     return connection.in_flight
 
 

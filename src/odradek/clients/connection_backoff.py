@@ -8,7 +8,7 @@ from odradek.clients.backoff import Backoff
 from odradek.clients.settings import ClientSettings
 from odradek.model.values import dataclass
 from odradek.runtime import Runtime
-from odradek.wire.outgoing import Connection
+from odradek.wire.client_connection import ClientConnection
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class ConnectionBackoff:
         self._settings = settings
         self._runtime = runtime
         self._failed_addresses: dict[str, _Failures] = {}
-        self._late_connections: dict[str, Connection] = {}
+        self._late_connections: dict[str, ClientConnection] = {}
 
     def __contains__(self, address: str) -> bool:
         """Return whether the broker at an address is late or was unreachable at the last attempt."""
@@ -51,6 +51,6 @@ class ConnectionBackoff:
         self._failed_addresses.pop(address, None)
         self._late_connections.pop(address, None)
 
-    def response_late(self, connection: Connection) -> None:
+    def response_late(self, connection: ClientConnection) -> None:
         """Record a late response: avoid the address until it arrives, or for good if the connection closes first."""
         self._late_connections[connection.address] = connection

@@ -15,7 +15,7 @@ from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, decode_fetch_response
 from odradek.protocol.messages import encode_request
 from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
-from odradek.wire.outgoing import Connection
+from odradek.wire.client_connection import ClientConnection
 
 _NO_SESSION: Final = {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
 
@@ -38,7 +38,10 @@ class FetchLimits:
 
 
 async def fetch(
-    cluster: Cluster, connection: Connection, positions: Mapping[TopicPartition, FetchPosition], limits: FetchLimits
+    cluster: Cluster,
+    connection: ClientConnection,
+    positions: Mapping[TopicPartition, FetchPosition],
+    limits: FetchLimits,
 ) -> dict[TopicPartition, FetchedPartition]:
     """Fetch from `positions`; errors of partitions are part of the result.
 

@@ -13,7 +13,7 @@ from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
-from odradek.wire.outgoing import Connection
+from odradek.wire.client_connection import ClientConnection
 
 NO_GENERATION: Final = -1
 _TOPIC_IDS_FROM: Final = 10
@@ -90,7 +90,7 @@ async def fetch_group_offsets(
 
 
 async def commit_once(
-    connection: Connection,
+    connection: ClientConnection,
     group_id: str,
     committer: ConsumerGroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
@@ -127,7 +127,7 @@ async def commit_once(
 
 
 async def fetch_once(
-    connection: Connection, group_id: str, partitions: Iterable[TopicPartition] | None
+    connection: ClientConnection, group_id: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Send one OffsetFetch to the coordinator. Raises the first `KafkaError` in its response."""
     topics = None

@@ -86,7 +86,7 @@ class BufferPool:
         self._lent_bytes += SMALL_BUFFER_BYTES
         return bytearray(SMALL_BUFFER_BYTES)
 
-    def reads(self, reader: "Reader") -> None:
+    def set_reader(self, reader: "Reader") -> None:
         """`reader` has taken a buffer for the bytes that are about to come.
 
         Who took one before it has got its bytes by now. If there were none, its connection has ended, and its end comes
@@ -94,14 +94,14 @@ class BufferPool:
         """
         before, self._reader = self._reader, reader
         if before is not None and before is not reader:
-            before.rest()
+            before.release_if_empty()
 
     def wait(self, waiter: "Waiter") -> None:
         """Call `waiter.has_memory()` a turn after something is given back; those who waited longest come first."""
         self._waiting[waiter] = None
 
     @property
-    def longest_waiter(self) -> "Waiter | None":
+    def first_waiter(self) -> "Waiter | None":
         """Who has waited longest."""
         return next(iter(self._waiting), None)
 
@@ -129,7 +129,7 @@ class BufferPool:
             waiter.has_memory()
 
 
-class AnswerBuffers:
+class ResponseBuffers:
     """Memory for answers to be read into. Nobody gives it back: it is used again when nobody looks at it any more.
 
     A transport looks at what it has not sent. At most `most_bytes` are kept, and what was lent longest ago goes first:
@@ -172,7 +172,7 @@ class AnswerBuffers:
 class Reader(Protocol):
     """Who reads into a buffer."""
 
-    def rest(self) -> None:
+    def release_if_empty(self) -> None:
         """Give the buffer back if next to nothing in it is unread."""
 
 

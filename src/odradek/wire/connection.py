@@ -11,10 +11,10 @@ import logging
 from collections import deque
 from typing import Final, Protocol, cast
 
+from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
 from odradek.wire.frames import FrameBuffer, FrameSizeError
-from odradek.wire.pressure import Burden
+from odradek.wire.memory_pressure import MemoryUse
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
-from odradek.wire.sharing import ConnectionGroup, gather, limit_unsent
 from odradek.wire.turns import SHARED_REQUESTS
 
 _log = logging.getLogger("odradek.wire")
@@ -55,7 +55,6 @@ class Connection(asyncio.BufferedProtocol):
         "_budget",
         "_clock",
         "_closing",
-        "_complaints",
         "_cork",
         "_eof",
         "_exclusive",
@@ -64,15 +63,16 @@ class Connection(asyncio.BufferedProtocol):
         "_idle_timer",
         "_in_flight",
         "_in_flight_bytes",
-        "_large_answers",
+        "_large_responses",
         "_limits",
         "_loop",
+        "_memory_pressure",
         "_offered",
         "_opened",
         "_outgoing",
         "_paused",
         "_pool",
-        "_pressure",
+        "_rate_limited_log",
         "_reads",
         "_served",
         "_served_in_a_row",
@@ -99,8 +99,8 @@ class Connection(asyncio.BufferedProtocol):
         self._turns = group.turns
         self._clock = group.clock
         self._pool = group.pool
-        self._pressure = group.pressure
-        self._complaints = group.complaints
+        self._memory_pressure = group.memory_pressure
+        self._rate_limited_log = group.rate_limited_log
         self._frames = FrameBuffer(group.pool, limits.largest_frame_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing: list[bytes | bytearray | memoryview] = []  # held back by the cork
         self._held_bytes = 0  # of replies that are known and wait for earlier ones
         self._written_bytes = 0  # given to the transport since the connection was made
-        self._large_answers: deque[tuple[int, int]] = deque()  # (`_written_bytes` after it, its size), if unsent
+        self._large_responses: deque[tuple[int, int]] = deque()  # (`_written_bytes` after it, its size), if unsent
         self._exclusive = False  # an unanswered request lets none follow it
         self._unsent = False  # the transport asked for no more
         self._stalled = False  # whole frames may be waiting in the buffer
@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._opened:
             self.abort()
             return
-        self._pressure.add(self)
+        self._memory_pressure.add(self)
         if self._limits.idle_ms > 0:
             self._watch_idleness(self._reads, 0)
 
@@ -179,12 +179,12 @@ class Connection(asyncio.BufferedProtocol):
         """See asyncio: the client reads slower than it asks."""
         self._unsent = True
         if self._transport is not None:
-            self._pressure.answered(self._transport.get_write_buffer_size())
+            self._memory_pressure.answered(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """See asyncio."""
         self._unsent = False
-        self.go_on()
+        self.continue_serving()
 
     def eof_received(self) -> bool:
         """See asyncio. What the client had sent before is still served: a producer with acks=0 writes and leaves."""
@@ -200,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        self._pressure.remove(self)
+        self._memory_pressure.remove(self)
         self._pool.forget(self)
         self._frames.close()
         abandoned, self._in_flight = self._in_flight, deque()
@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, reason: str | None = None) -> None:
         """Send what is answered, then close; `reason` becomes the one line in the log."""
         if reason is not None and not self._closing:
-            self._complain(reason)
+            self._log_closing(reason)
         self.flush()
         self._closing = True
         if self._transport is not None:
@@ -245,13 +245,13 @@ class Connection(asyncio.BufferedProtocol):
     def exception(self, what: str, error: BaseException) -> None:
         """Our own fault: log `error` with its traceback, and close."""
         if not self._closing:
-            self._complain(what, level=logging.ERROR, error=error)
+            self._log_closing(what, level=logging.ERROR, error=error)
         self.close()
 
-    def _complain(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
+    def _log_closing(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
         """Log why the connection is closed, unless very many are."""
         text = "closing the connection from %s:%d: %s"
-        self._complaints.tell(level, text, self.peer_host, self.peer_port, reason, error=error)
+        self._rate_limited_log.log(level, text, self.peer_host, self.peer_port, reason, error=error)
 
     def abort(self) -> None:
         """Close at once."""
@@ -276,11 +276,11 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if frame is None:
                 self._served_in_a_row = 0
-                frames.rest()
+                frames.release_if_empty()
                 self._resume()
                 break
             if turns.is_over(count) or count == limits.turn_requests:
-                frames.take_back(frame)
+                frames.push_back(frame)
                 self._stalled = True
                 self._yield_turn(self._served_in_a_row)
                 break
@@ -288,10 +288,10 @@ class Connection(asyncio.BufferedProtocol):
             reply: Reply = LATER
             if budget.is_used_up:
                 budget.wait(self)
-            elif not self._unsent and (not in_flight or self._may_follow()):
+            elif not self._unsent and (not in_flight or self._may_add_in_flight()):
                 reply = serve(self, frame, alone=not in_flight)
             if reply is LATER:
-                frames.take_back(frame)
+                frames.push_back(frame)
                 self._stalled = True
                 break
             if not isinstance(reply, PendingReply):
@@ -300,9 +300,9 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     pending = PendingReply()
                     pending.complete(reply)
-                    taken_bytes += self._follow(pending, size)
+                    taken_bytes += self._add_in_flight(pending, size)
             else:
-                taken_bytes += self._follow(reply, size)
+                taken_bytes += self._add_in_flight(reply, size)
             count += 1
             self._served_in_a_row += 1
         if count:
@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         if taken_bytes:
             budget.take(taken_bytes)
 
-    def _may_follow(self) -> bool:
+    def _may_add_in_flight(self) -> bool:
         """Whether a request may join those in flight."""
         limits = self._limits
         return (
@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
             and self._held_bytes < limits.write_high_bytes
         )
 
-    def _follow(self, reply: PendingReply, size: int) -> int:
+    def _add_in_flight(self, reply: PendingReply, size: int) -> int:
         """Put a reply behind those in flight; returns what its request takes."""
         request_bytes = reply.request_bytes = size + reply.decoded_bytes
         reply.on_settled = self._on_settled
@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight_bytes -= answered_bytes
         self._budget.give_back(answered_bytes)
         if self._stalled or self._eof:
-            self.go_on()
+            self.continue_serving()
 
     def _write(self, buffers: Buffers) -> None:
         if not buffers:
@@ -381,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
                 limit_unsent(transport, self._limits.write_high_bytes)
         self._written_bytes += size
         if size >= _LARGE_BYTES:
-            self._large_answers.append((self._written_bytes, size))
+            self._large_responses.append((self._written_bytes, size))
             self._forget_sent(transport.get_write_buffer_size())
 
     def flush(self) -> None:
@@ -389,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
         outgoing, self._outgoing = self._outgoing, []
         self._send(outgoing)
 
-    def go_on(self) -> None:
+    def continue_serving(self) -> None:
         """Something that was waited for has come."""
         if self._closing:
             return
@@ -408,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits = True
         self._pause()
         self._pool.wait(self)
-        self._pressure.begin()
+        self._memory_pressure.begin()
 
     def has_memory(self) -> None:
         """See `buffers.Waiter`."""
@@ -418,36 +418,36 @@ class Connection(asyncio.BufferedProtocol):
             if not self._stalled:
                 self._resume()
 
-    def burden(self) -> Burden:
-        """See `pressure.Pressed`."""
+    def memory_use(self) -> MemoryUse:
+        """See `pressure.MonitoredConnection`."""
         frames = self._frames
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
         self._forget_sent(unsent_bytes)
-        answer_bytes = sum(size for _, size in self._large_answers)
-        held_bytes = max(unsent_bytes, answer_bytes) if self._unsent or answer_bytes else 0
+        response_bytes = sum(size for _, size in self._large_responses)
+        held_bytes = max(unsent_bytes, response_bytes) if self._unsent or response_bytes else 0
         if held_bytes or not (self._stalled or self._in_flight):
             held_bytes += frames.held_bytes
-        return Burden(
+        return MemoryUse(
             held_bytes,
             self._served,
             frames.unread_bytes,
             unsent_bytes + self._held_bytes,
-            max(unsent_bytes, answer_bytes) + self._held_bytes + sum(map(len, self._outgoing)),
+            max(unsent_bytes, response_bytes) + self._held_bytes + sum(map(len, self._outgoing)),
             self._waits,
         )
 
     def _forget_sent(self, unsent_bytes: int) -> None:
         """Large answers of which nothing is unsent are not in memory any more."""
-        sent_bytes, answers = self._written_bytes - unsent_bytes, self._large_answers
+        sent_bytes, answers = self._written_bytes - unsent_bytes, self._large_responses
         while answers and answers[0][0] <= sent_bytes:
             answers.popleft()
 
-    def give_up(self) -> None:
-        """See `pressure.Pressed`."""
+    def close_stuck(self) -> None:
+        """See `pressure.MonitoredConnection`."""
         if self._closing:
             self.abort()
             return
-        self._complain("memory is used up, and it neither sent the rest of a request nor read its answers for a while")
+        self._log_closing("request memory is exhausted, and the client neither completed a request nor read responses")
         self.abort()
 
     # Turns and idleness
@@ -465,7 +465,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn_bytes_left = self._limits.turn_bytes
         if not self._stalled:
             self._resume()
-        self.go_on()
+        self.continue_serving()
 
     def _pause(self) -> None:
         if not self._paused and not self._closing and self._transport is not None:

@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
-from odradek.wire.strangers import guess
+from odradek.wire.protocol_guess import describe_protocol
 
 _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
@@ -72,7 +72,7 @@ class FrameBuffer:
             return None
         size: int = _SIZE.unpack_from(self._view, start)[0]
         if not 0 <= size <= self._largest_frame_bytes:
-            hint = guess(bytes(self._view[start : start + 4]))
+            hint = describe_protocol(bytes(self._view[start : start + 4]))
             raise FrameSizeError(f"a frame of {size} bytes, where {self._largest_frame_bytes} are the most{hint}")
         end = start + 4 + size
         self._missing = end - self._end
@@ -82,12 +82,12 @@ class FrameBuffer:
         self._usual_bytes = size + 4 if size < _EAGER_BYTES else _EAGER_BYTES
         return self._view[start + 4 : end]
 
-    def take_back(self, frame: memoryview) -> None:
+    def push_back(self, frame: memoryview) -> None:
         """Undo the last `next_frame`, which will give `frame` again."""
         self._start -= 4 + len(frame)
         assert self._start >= 0
 
-    def rest(self) -> None:
+    def release_if_empty(self) -> None:
         """Give the buffer back if next to nothing in it is unread, so that a connection that waits holds none."""
         buffer, unread = self._buffer, self._end - self._start
         if buffer is None or unread > _KEPT_BYTES:
@@ -131,7 +131,7 @@ class FrameBuffer:
             view[:kept] = self._view[self._start : self._end]
         self._buffer, self._view = buffer, view
         self._start, self._end = 0, kept
-        pool.reads(self)
+        pool.set_reader(self)
         return view[kept:]
 
     def _make_room(self, buffer: bytearray) -> None:

@@ -13,7 +13,7 @@ from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.schemas import Message
-from odradek.wire.outgoing import Connection
+from odradek.wire.client_connection import ClientConnection
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -35,7 +35,7 @@ class ControllerRequests:
         connection = await self.connection(api_key)
         return await connection.request(api_key, message)
 
-    async def connection(self, api_key: ApiKey) -> Connection:
+    async def connection(self, api_key: ApiKey) -> ClientConnection:
         """Return a connection to the controller for this API; it is closed when another broker is elected.
 
         Raises `UnavailableError` as `ask` does.

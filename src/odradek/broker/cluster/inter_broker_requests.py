@@ -7,13 +7,15 @@ from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages import encode_request
 from odradek.protocol.schemas import Message
 from odradek.runtime import Runtime
-from odradek.wire.outgoing import Connection, open_connection
+from odradek.wire.client_connection import ClientConnection, open_connection
 
 _SETUP_TIMEOUT_MS: Final = 10_000
 _MOST_RESPONSE_BYTES: Final = 128 << 20
 
 
-async def connect(runtime: Runtime, broker: BrokerImage, client_id: str, *, request_timeout_ms: int) -> Connection:
+async def connect(
+    runtime: Runtime, broker: BrokerImage, client_id: str, *, request_timeout_ms: int
+) -> ClientConnection:
     """Open a connection to a broker, without negotiating versions. Raises `UnavailableError`."""
     address = broker.endpoints[0]
     return await open_connection(
@@ -33,7 +35,7 @@ def encode(api_key: ApiKey, message: Message) -> bytes:
     return encode_request(api_key, CONTROLLER_VERSIONS[api_key], message)
 
 
-async def send(connection: Connection, api_key: ApiKey, body: bytes, *, timeout_ms: int | None = None) -> Any:
+async def send(connection: ClientConnection, api_key: ApiKey, body: bytes, *, timeout_ms: int | None = None) -> Any:
     """Send a request and return the response; the connection's time-out is the default. Raises `UnavailableError`."""
     reply = await connection.exchange(api_key, CONTROLLER_VERSIONS[api_key], (body,), timeout_ms=timeout_ms)
     return connection.decode(api_key, reply)

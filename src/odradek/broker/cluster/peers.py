@@ -15,7 +15,7 @@ from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.schemas import Message
 from odradek.runtime import Runtime
-from odradek.wire.outgoing import Connection, open_connection
+from odradek.wire.client_connection import ClientConnection, open_connection
 
 _REQUEST_TIMEOUT_MS: Final = 30_000
 _SETUP_TIMEOUT_MS: Final = 10_000
@@ -28,7 +28,7 @@ class Peers:
     def __init__(self, runtime: Runtime, broker_id: int) -> None:
         self._runtime = runtime
         self._client_id = f"broker-{broker_id}"
-        self._open: dict[tuple[int, str], tuple[ListenerAddress, asyncio.Task[Connection]]] = {}
+        self._open: dict[tuple[int, str], tuple[ListenerAddress, asyncio.Task[ClientConnection]]] = {}
 
     async def request(
         self,
@@ -46,7 +46,9 @@ class Peers:
         connection = await self.connection(brokers, broker_id, purpose=purpose)
         return await connection.request(api_key, message)
 
-    async def connection(self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = "") -> Connection:
+    async def connection(
+        self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = ""
+    ) -> ClientConnection:
         """Return an open connection to a broker, the same one for all requests of a purpose.
 
         Raises `UnavailableError`.
@@ -71,7 +73,7 @@ class Peers:
         if known is not None:
             _close(known[1])
 
-    async def _connect(self, address: ListenerAddress) -> Connection:
+    async def _connect(self, address: ListenerAddress) -> ClientConnection:
         return await open_connection(
             self._runtime,
             address.host,
@@ -89,7 +91,7 @@ class Peers:
         self._open.clear()
 
 
-async def _opened(opening: "asyncio.Task[Connection]") -> Connection:
+async def _opened(opening: "asyncio.Task[ClientConnection]") -> ClientConnection:
     """Return the connection when it is open. A caller is not cancelled with it."""
     await asyncio.wait([opening])
     if opening.cancelled():
@@ -97,11 +99,11 @@ async def _opened(opening: "asyncio.Task[Connection]") -> Connection:
     return opening.result()
 
 
-def _is_lost(opening: "asyncio.Task[Connection]") -> bool:
+def _is_lost(opening: "asyncio.Task[ClientConnection]") -> bool:
     return opening.cancelled() or opening.exception() is not None or opening.result().closed
 
 
-def _close(opening: "asyncio.Task[Connection]") -> None:
+def _close(opening: "asyncio.Task[ClientConnection]") -> None:
     if not opening.done():
         opening.cancel()
     elif not _is_lost(opening):

@@ -180,8 +180,8 @@ class _Fetch(PendingReply):
         It does not where there is an error to be told, or no room for more in the answer. While there is none for any
         answer, because others don't read theirs, a fetch finds nothing and waits.
         """
-        pressure = self._broker.server.pressure
-        room = pressure.answer_room() if self._follower < 0 else self._most_bytes
+        pressure = self._broker.server.memory_pressure
+        room = pressure.response_room() if self._follower < 0 else self._most_bytes
         left, total, is_final = min(self._most_bytes, room), 0, False
         results = []
         for target in self._fetched.targets.values():

@@ -28,7 +28,7 @@ from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
 from odradek.protocol.messages import encode_request
 from odradek.replication import Divergence
-from odradek.wire.outgoing import Connection, Reply
+from odradek.wire.client_connection import ClientConnection, RawResponse
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -228,7 +228,7 @@ class ReplicaFetcher:
             if (follower := self.followers.get(key)) is not None:
                 await follower.settle()
 
-    async def _is_overtaken(self, reply: "asyncio.Future[Reply]") -> bool:
+    async def _is_overtaken(self, reply: "asyncio.Future[RawResponse]") -> bool:
         """Wait for an answer; True if partitions come before it does, or some that were put off are due."""
         self._overtaking = asyncio.get_running_loop().create_future()
         try:
@@ -273,8 +273,8 @@ class ReplicaFetcher:
                     self._retries.pop(key, None)
 
     def _send(
-        self, connection: Connection, wanted: dict[TopicPartition, FetchPosition]
-    ) -> "tuple[int, asyncio.Future[Reply]]":
+        self, connection: ClientConnection, wanted: dict[TopicPartition, FetchPosition]
+    ) -> "tuple[int, asyncio.Future[RawResponse]]":
         """Ask for these partitions; the version, and the answer to come."""
         request = self._session.request(wanted)
         config = self._broker.config
@@ -402,7 +402,7 @@ class ReplicaFetcher:
         return int(found.offset)
 
 
-def _decode(connection: Connection, version: int, reply: Reply) -> FetchResponse:
+def _decode(connection: ClientConnection, version: int, reply: RawResponse) -> FetchResponse:
     try:
         return decode_fetch_response(version, reply.frame, reply.offset)
     except MalformedMessageError as error:

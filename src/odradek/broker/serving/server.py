@@ -24,13 +24,13 @@ from odradek.model import ConfigurationError
 from odradek.runtime import Listener, ListenOptions
 from odradek.security import unprotected_listeners
 from odradek.wire import (
-    AnswerBuffers,
     BufferPool,
     Connection,
     ConnectionGroup,
     ConnectionLimits,
-    Pressure,
+    MemoryPressure,
     RequestBudget,
+    ResponseBuffers,
     Serve,
     Turns,
 )
@@ -55,7 +55,7 @@ class Server:
         self.serve: Serve = dispatcher.serve
         """What answers requests; whoever wants to stand before it takes its place before `open`."""
         self._listeners: list[Listener] = []
-        self.answer_buffers = AnswerBuffers()
+        self.answer_buffers = ResponseBuffers()
         """What is read for clients is read into these."""
         self._opened: dict[str, ListenerAddress] = {}
         self._is_ready = False
@@ -75,7 +75,7 @@ class Server:
             ),
             pool=BufferPool(limit_bytes=most_bytes),
             budget=RequestBudget(config.queued_max_request_bytes),
-            answer_bytes=most_bytes,
+            response_bytes=most_bytes,
             turns=Turns(broker.runtime.clock.monotonic),
         )
         broker.partitions.writer.cork = self._group.cork
@@ -94,9 +94,9 @@ class Server:
         return counts
 
     @property
-    def pressure(self) -> Pressure:
+    def memory_pressure(self) -> MemoryPressure:
         """Where large answers are told of, and where it is known for how much there is room."""
-        return self._group.pressure
+        return self._group.memory_pressure
 
     @property
     def unanswered_bytes(self) -> int:
@@ -256,7 +256,7 @@ class Server:
         refusal = self._quotas.admit(config, connection.peer_host)
         if refusal is not None:
             counters.rejected += 1
-            self._group.complaints.tell(logging.WARNING, "turning a client away: %s", refusal)
+            self._group.rate_limited_log.log(logging.WARNING, "turning a client away: %s", refusal)
             return False
         counters.admitted += 1
         session = Session(

@@ -24,7 +24,7 @@ from odradek.protocol.schemas import Message
 from odradek.runtime import system_runtime
 from odradek.testing.ports import free_ports
 from odradek.testing.process import ServedBroker
-from odradek.wire.outgoing import open_connection
+from odradek.wire.client_connection import open_connection
 
 _ANSWER_MS: Final = 30_000
 _MOST_ANSWER_BYTES: Final = 64 << 20

@@ -47,7 +47,7 @@ from odradek.protocol.consumer_protocol import (
     encode_subscription,
 )
 from odradek.protocol.messages import optional
-from odradek.wire.outgoing import Connection
+from odradek.wire.client_connection import ClientConnection
 
 _log = logging.getLogger("odradek.clients")
 _JOIN_GROUP_TIMEOUT_LAPSE_MS = 5_000
@@ -78,7 +78,7 @@ class ConsumerCoordinator:
         self._assignment_snapshot: dict[str, int] | None = None
         """The partition counts that the leader's assignment was computed from."""
         self._node_id: int | None = None
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._backoff = cluster.backoff()
         self._pause_s = 0.0
@@ -262,7 +262,7 @@ class ConsumerCoordinator:
                 _log.debug("group %s: %s", self.group_id, error)
                 self._pause_s = self._backoff.failed()
 
-    async def _ensure_coordinator_ready(self) -> Connection:
+    async def _ensure_coordinator_ready(self) -> ClientConnection:
         """Return the connection to the coordinator, found and opened if necessary."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
@@ -273,7 +273,7 @@ class ConsumerCoordinator:
             connection.on_close(lambda _: self._on_connection_closed(connection))
         return connection
 
-    def _on_connection_closed(self, connection: Connection) -> None:
+    def _on_connection_closed(self, connection: ClientConnection) -> None:
         if connection is self._connection:
             self._mark_coordinator_unknown()
 
@@ -283,7 +283,7 @@ class ConsumerCoordinator:
         self._pause_s = self._backoff.failed()
         self._perform(self.member.coordinator_lost())
 
-    async def _send_join_group(self, connection: Connection, action: JoinGroup) -> JoinGroupResponse:
+    async def _send_join_group(self, connection: ClientConnection, action: JoinGroup) -> JoinGroupResponse:
         protocols = [
             {"name": name, "metadata": self._subscription_metadata(assignor, action)}
             for name, assignor in self._assignors.items()
@@ -356,7 +356,7 @@ class ConsumerCoordinator:
             for member_id, partitions in assignment.items()
         }
 
-    async def _send_sync_group(self, connection: Connection, action: SyncGroup) -> SyncGroupResponse:
+    async def _send_sync_group(self, connection: ClientConnection, action: SyncGroup) -> SyncGroupResponse:
         message = {
             "group_id": self.group_id,
             "generation_id": action.generation_id,
@@ -378,7 +378,7 @@ class ConsumerCoordinator:
         assignment = decode_assignment(response.assignment)
         return SyncGroupResponse(error_code=ErrorCode.none, assignment=frozenset(assignment.partitions))
 
-    async def _send_heartbeat(self, connection: Connection, action: Heartbeat) -> ErrorCode:
+    async def _send_heartbeat(self, connection: ClientConnection, action: Heartbeat) -> ErrorCode:
         message = {
             "group_id": self.group_id,
             "generation_id": action.generation_id,

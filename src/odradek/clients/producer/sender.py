@@ -28,7 +28,7 @@ from odradek.protocol.produce import (
     decode_produce_response,
     encode_produce_request,
 )
-from odradek.wire.outgoing import Connection, Reply
+from odradek.wire.client_connection import ClientConnection, RawResponse
 
 _log = logging.getLogger("odradek.clients")
 _UNKNOWN_PRODUCER_ERRORS = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}
@@ -111,7 +111,9 @@ class Sender:
                 next_at = min(next_at, self._send_to(connection, queues, now, immediate=immediate))
         return next_at
 
-    def _send_to(self, connection: Connection, queues: list[PartitionQueue], now: float, *, immediate: bool) -> float:
+    def _send_to(
+        self, connection: ClientConnection, queues: list[PartitionQueue], now: float, *, immediate: bool
+    ) -> float:
         """Send requests with one batch per partition; return when one of `queues` is due again."""
         connection.on_writable = self.wake
         queues = [queue for queue in queues if queue.can_send_on(connection)]
@@ -146,7 +148,7 @@ class Sender:
             batch.reset_producer_state(-1, -1, -1)
         return True
 
-    def _drain(self, queue: PartitionQueue, connection: Connection) -> ProducerBatch:
+    def _drain(self, queue: PartitionQueue, connection: ClientConnection) -> ProducerBatch:
         is_idle = queue.is_idle
         batch = self._accumulator.drain(queue, connection)
         if self._transaction_manager is not None and batch.base_sequence < 0:
@@ -155,7 +157,7 @@ class Sender:
         batch.attempts += 1
         return batch
 
-    def _send_produce_request(self, connection: Connection, batches: list[ProducerBatch]) -> None:
+    def _send_produce_request(self, connection: ClientConnection, batches: list[ProducerBatch]) -> None:
         acks = self._settings.required_acks
         topic_ids = {
             batch.partition.topic: self._cluster.metadata.topics[batch.partition.topic].topic_id for batch in batches
@@ -188,10 +190,10 @@ class Sender:
 
     def _handle_produce_response(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         batches: dict[TopicPartition, ProducerBatch],
         names: Mapping[UUID | None, str],
-        future: asyncio.Future[Reply],
+        future: asyncio.Future[RawResponse],
     ) -> None:
         self.wake()
         error: OdradekError = KafkaError(ErrorCode.unknown_server_error, "the response does not contain the partition")

@@ -14,7 +14,7 @@ from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime
-from odradek.wire.outgoing import Connection
+from odradek.wire.client_connection import ClientConnection
 
 if TYPE_CHECKING:
     from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
@@ -39,7 +39,7 @@ class RequestSender:
         """Set while there is nothing to send, and nothing unanswered."""
         self._wakeup = asyncio.Event()
         self._wakeup.set()
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         name = f"commands to broker {broker.broker_id}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 

@@ -12,23 +12,23 @@ MOST_LINES: Final = 10
 INTERVAL_S: Final = 10.0
 
 
-class Complaints:
+class RateLimitedLog:
     """To be used on a running loop, whose clock it goes by."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        self._log = logger
+        self._logger = logger
         self._lines = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def tell(self, level: int, text: str, *args: object, error: BaseException | None = None) -> None:
+    def log(self, level: int, text: str, *args: object, error: BaseException | None = None) -> None:
         """Log a line, with the traceback of an `error`, or count it."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._summarise)
         self._lines += 1
         if self._lines <= MOST_LINES:
-            self._log.log(level, text, *args, exc_info=error)
+            self._logger.log(level, text, *args, exc_info=error)
 
     def _summarise(self) -> None:
         lines, self._lines, self._timer = self._lines, 0, None
         if lines > MOST_LINES:
-            self._log.warning("the same happened %d times more in %.0f s", lines - MOST_LINES, INTERVAL_S)
+            self._logger.warning("the same happened %d times more in %.0f s", lines - MOST_LINES, INTERVAL_S)

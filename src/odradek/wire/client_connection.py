@@ -23,7 +23,7 @@ from odradek.protocol.headers import decode_response_header, encode_request_head
 from odradek.protocol.messages import decode_response, encode_request
 from odradek.protocol.schemas import Message
 from odradek.runtime import Buffer, Runtime
-from odradek.wire.sharing import limit_unsent
+from odradek.wire.connection_group import limit_unsent
 
 _log = logging.getLogger("odradek.clients")
 _LENGTH: Final = struct.Struct(">i")
@@ -37,7 +37,7 @@ _LARGE_FRAME_BYTES: Final = 8 << 10
 """From here on a frame gets memory of its own: a second copy would cost more than a second read."""
 
 
-class Reply(NamedTuple):
+class RawResponse(NamedTuple):
     """A response as it came: its frame, where the body starts in it, and the version it is in."""
 
     frame: bytes | memoryview
@@ -51,11 +51,11 @@ class _Pending:
 
     api_key: ApiKey
     version: int
-    future: asyncio.Future[Reply]
+    future: asyncio.Future[RawResponse]
     timer: asyncio.TimerHandle
 
 
-class Connection(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """An open connection; `open_connection` makes one. Several requests may be in flight; brokers answer in order."""
 
     def __init__(self, address: str, *, client_id: str, request_timeout_ms: int, max_response_bytes: int) -> None:
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         reply = await self.exchange(api_key, version, (body,), timeout_ms=timeout_ms)
         return self.decode(api_key, reply)
 
-    def decode(self, api_key: ApiKey, reply: Reply) -> Any:
+    def decode(self, api_key: ApiKey, reply: RawResponse) -> Any:
         """A reply as kio's dataclass. A malformed one ends the connection with `UnavailableError`."""
         try:
             return decode_response(api_key, reply.version, reply.frame, reply.offset)
@@ -140,13 +140,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def exchange(
         self, api_key: ApiKey, version: int, body: Sequence[Buffer], *, timeout_ms: int | None = None
-    ) -> asyncio.Future[Reply]:
+    ) -> asyncio.Future[RawResponse]:
         """Send a body that is encoded already; the answer, undecoded. The future fails with `UnavailableError`.
 
         An answer that takes longer than `timeout_ms` (`request.timeout.ms` by default) closes the connection, because
         all later answers wait behind it.
         """
-        future: asyncio.Future[Reply] = self._loop.create_future()
+        future: asyncio.Future[RawResponse] = self._loop.create_future()
         if self.closed:
             future.set_exception(self._unavailable())
             return future
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
     @staticmethod
-    def _lower_version(refusal: Reply) -> int:
+    def _lower_version(refusal: RawResponse) -> int:
         """The ApiVersions that a broker knows who answered, in version 0, that it does not know ours."""
         try:
             response = decode_response(ApiKey.API_VERSIONS, 0, refusal.frame, refusal.offset)
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pending[correlation_id] = pending
             self.close(f"its {pending.api_key.name} answer is malformed ({error})")
             return
-        pending.future.set_result(Reply(frame, offset, pending.version))
+        pending.future.set_result(RawResponse(frame, offset, pending.version))
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
@@ -343,16 +343,16 @@ async def open_connection(
     setup_timeout_ms: int,
     max_response_bytes: int,
     negotiate: bool = True,
-) -> Connection:
+) -> ClientConnection:
     """Connect and learn the broker's versions; `UnavailableError` if that fails or takes over `setup_timeout_ms`.
 
     Without `negotiate` no versions are learned: only `exchange` is of use then.
     """
     address = address_text(host, port)
-    connection: Connection | None = None
+    connection: ClientConnection | None = None
 
-    def factory() -> Connection:
-        return Connection(
+    def factory() -> ClientConnection:
+        return ClientConnection(
             address, client_id=client_id, request_timeout_ms=request_timeout_ms, max_response_bytes=max_response_bytes
         )
 

@@ -8,18 +8,18 @@ from typing import Final, Protocol
 
 from odradek.model.values import dataclass, field
 from odradek.wire.buffers import BufferPool
-from odradek.wire.complaints import Complaints
-from odradek.wire.pressure import Pressure
+from odradek.wire.memory_pressure import MemoryPressure
+from odradek.wire.rate_limited_log import RateLimitedLog
 from odradek.wire.turns import Turns
 
 _JOINED_BYTES: Final = 16 * 1024
 """Replies up to this size together are copied into one write; larger ones are gathered by the kernel."""
 
 
-class Sharer(Protocol):
+class GroupedConnection(Protocol):
     """A connection, as those see it that it shares with others."""
 
-    def go_on(self) -> None:
+    def continue_serving(self) -> None:
         """Something that was waited for has come."""
 
     def flush(self) -> None:
@@ -58,7 +58,7 @@ class RequestBudget:
     def __init__(self, limit_bytes: int = -1) -> None:
         self._limit = limit_bytes
         self._used = 0
-        self._waiting: dict[Sharer, None] = {}
+        self._waiting: dict[GroupedConnection, None] = {}
         self.is_used_up = False
 
     @property
@@ -78,9 +78,9 @@ class RequestBudget:
         if self._waiting and not self.is_used_up:
             waiting, self._waiting = self._waiting, {}
             for connection in waiting:
-                connection.go_on()
+                connection.continue_serving()
 
-    def wait(self, connection: Sharer) -> None:
+    def wait(self, connection: GroupedConnection) -> None:
         """Let `connection` go on when there is something left."""
         self._waiting[connection] = None
 
@@ -97,7 +97,7 @@ class Cork:
     def __init__(self) -> None:
         self.is_in = False
         self._depth = 0
-        self._connections: list[Sharer] = []
+        self._connections: list[GroupedConnection] = []
 
     def __enter__(self) -> None:
         self._depth += 1
@@ -113,7 +113,7 @@ class Cork:
             for connection in reversed(connections):
                 connection.flush()
 
-    def add(self, connection: Sharer) -> None:
+    def add(self, connection: GroupedConnection) -> None:
         """`connection` has something to flush; said once."""
         self._connections.append(connection)
 
@@ -127,15 +127,15 @@ class ConnectionGroup:
     budget: RequestBudget = field(default_factory=RequestBudget)
     cork: Cork = field(default_factory=Cork)
     turns: Turns = field(default_factory=Turns)
-    pressure: Pressure = field(init=False)
-    answer_bytes: int = 1 << 62
+    memory_pressure: MemoryPressure = field(init=False)
+    response_bytes: int = 1 << 62
     """How much of all connections' answers may be unsent before readers get less, and those that are stuck go."""
-    complaints: Complaints = field(default_factory=lambda: Complaints(logging.getLogger("odradek.wire")))
+    rate_limited_log: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(logging.getLogger("odradek.wire")))
     clock: Callable[[], float] | None = None
     """Asked for `Connection.read_at` at every read, if somebody wants to know."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pressure", Pressure(self.pool, self.answer_bytes))
+        object.__setattr__(self, "memory_pressure", MemoryPressure(self.pool, self.response_bytes))
 
 
 def limit_unsent(transport: asyncio.Transport, high_bytes: int) -> None:

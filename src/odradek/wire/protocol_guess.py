@@ -12,7 +12,7 @@ _BEGINNINGS: Final = {
 }
 
 
-def guess(first: bytes) -> str:
+def describe_protocol(first: bytes) -> str:
     """` (it looks like …)` for the first bytes of a connection that are another protocol's, else nothing."""
     for beginning, protocol in _BEGINNINGS.items():
         if first.startswith(beginning):

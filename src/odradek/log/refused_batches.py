@@ -7,11 +7,11 @@ again, in all partitions, so that records that were written and not yet acknowle
 broker answers with the first batch's error instead, and the producer sends the batches again in order.
 """
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.log.producer_state import ProducerEntry
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass, field
 from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 from odradek.runtime import Buffer
 

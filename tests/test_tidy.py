@@ -54,8 +54,8 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
     "testing/disk.py": "os.strerror: the texts of error numbers",
     "columns/compaction_code.py": "keeps compiled code in a file, and has another process compile it",
-    "log/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
-    "log/progress.py": "a lock: the threads of the disk tell it how far they are",
+    "log/directories/checkpoint_writer.py": "a lock: a newer state may have to be written while an older one is",
+    "log/directories/loading_progress.py": "a lock: the threads of the disk tell it how far they are",
 }
 """File or folder → why it may, too."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from odradek.log import Log
-from odradek.log.log_cleaner import CompactionJob, LogCleaner
+from odradek.log.cleaner.log_cleaner import CompactionJob, LogCleaner
 from odradek.model import TopicPartition
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records, encode_batch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.log import LogManager
-from odradek.log.identity import CLEAN_SHUTDOWN
+from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.testing.disk import Survival
 
 LOGS = 30

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
-from odradek.log.identity import encode_partition_metadata, encode_uuid
-from odradek.log.kraft_metadata import FOLDER
+from odradek.log.checkpoints.meta_properties import encode_partition_metadata, encode_uuid
+from odradek.log.directories.kraft_metadata import FOLDER
 from odradek.protocol.primitives import encode_string
 from odradek.protocol.records import encode_batch
 from odradek.runtime import SystemDisk

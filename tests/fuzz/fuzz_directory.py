@@ -16,8 +16,8 @@ from crc32c import crc32c
 from fuzz_engine import Target
 
 from odradek.log import Log, LogConfig, LogStorageError
-from odradek.log.inspection import inspect
-from odradek.log.verification import Verification
+from odradek.log.inspection.file_contents import inspect
+from odradek.log.inspection.verification import Verification
 from odradek.protocol.compression import Codec
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import iterate_batches, verify_crc
@@ -189,7 +189,11 @@ TARGETS = {
         check=check_log_directory,
         seeds=directory_seeds,
         mutate=mutate_harms,
-        reaches={"odradek.log.loading": 0.8, "odradek.log.partition_check": 0.7, "odradek.log.segment_check": 0.75},
+        reaches={
+            "odradek.log.recovery.log_loader": 0.8,
+            "odradek.log.inspection.partition_check": 0.7,
+            "odradek.log.inspection.segment_check": 0.75,
+        },
         runs=400,
         longest=1 + _MOST_HARMS * _HARM.size,
     )

@@ -17,12 +17,12 @@ from crc32c import crc32c
 from fuzz_engine import Target
 
 from odradek.config import ListenerAddress
-from odradek.log import checkpoints, identity
+from odradek.log.checkpoints import checkpoint_file, meta_properties
+from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.log.errors import DamagedFileError
-from odradek.log.leader_epochs import LeaderEpochs
-from odradek.log.producer_snapshot import decode_snapshot, encode_snapshot
-from odradek.log.producer_state import AppendedBatch, ProducerEntry, ProducerState
-from odradek.log.transaction_index import decode_transactions
+from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
+from odradek.log.producers.producer_state import AppendedBatch, ProducerEntry, ProducerState
+from odradek.log.segments.transaction_index import decode_transactions
 from odradek.metadata import nodes
 from odradek.model import TopicPartition
 from odradek.protocol import consumer_protocol, group_records
@@ -125,9 +125,9 @@ def check_small_files(data: bytes) -> None:
 
 
 def _check_offsets(content: bytes) -> None:
-    offsets = checkpoints.decode_offsets(content, "f")
+    offsets = checkpoint_file.decode_offsets(content, "f")
     assert all(offset in _INT64 and partition.partition in _INT32 for partition, offset in offsets.items())
-    assert checkpoints.decode_offsets(checkpoints.encode_offsets(offsets), "f") == offsets
+    assert checkpoint_file.decode_offsets(checkpoint_file.encode_offsets(offsets), "f") == offsets
 
 
 def _check_epochs(content: bytes) -> None:
@@ -146,15 +146,17 @@ def _check_snapshot(content: bytes) -> None:
 
 
 def _check_meta_properties(content: bytes) -> None:
-    found = identity.decode_meta_properties(content, "f")
+    found = meta_properties.decode_meta_properties(content, "f")
     if found.broker_id is not None and found.cluster_id is not None:
         assert found.broker_id in _INT32
         found.cluster_id.encode()
 
 
 def _check_partition_metadata(content: bytes) -> None:
-    topic_id = identity.decode_partition_metadata(content, "f")
-    assert identity.decode_partition_metadata(identity.encode_partition_metadata(topic_id), "f") == topic_id
+    topic_id = meta_properties.decode_partition_metadata(content, "f")
+    assert (
+        meta_properties.decode_partition_metadata(meta_properties.encode_partition_metadata(topic_id), "f") == topic_id
+    )
 
 
 def _check_transactions(content: bytes) -> None:
@@ -174,14 +176,14 @@ _FILES: Final[dict[bytes, Callable[[bytes], None]]] = {
 
 def file_seeds() -> Iterator[bytes]:
     """Each file as we write it, and as Kafka's KRaft brokers write theirs."""
-    yield b"o" + checkpoints.encode_offsets(dict.fromkeys(_TOPICS, 1500))
+    yield b"o" + checkpoint_file.encode_offsets(dict.fromkeys(_TOPICS, 1500))
     yield b"e" + b"0\n2\n0 0\n3 1500\n"
     yield b"s" + encode_snapshot(_PRODUCERS)
     yield b"s" + encode_snapshot(ProducerState())
-    yield b"m" + identity.encode_meta_properties(1, "mEgkBPdUTcyZ9uBFk7hDJQ", "cTs6hwuyTyWRqwTXQvbmwA")
+    yield b"m" + meta_properties.encode_meta_properties(1, "mEgkBPdUTcyZ9uBFk7hDJQ", "cTs6hwuyTyWRqwTXQvbmwA")
     yield b"m" + b"#\n#Sat Nov 21 2026\nnode.id=1\ndirectory.id=x\nversion=1\ncluster.id=\\u0041\\\n  b\n"
     yield b"t" + struct.pack(">hqqqq", 0, 7, 5, 9, 10) * 2
-    yield b"p" + identity.encode_partition_metadata(_ID)
+    yield b"p" + meta_properties.encode_partition_metadata(_ID)
 
 
 _NUMBERS = (
@@ -358,7 +360,11 @@ TARGETS = {
         check=check_small_files,
         seeds=file_seeds,
         mutate=mutate_text,
-        reaches={"odradek.log.checkpoints": 0.9, "odradek.log.identity": 0.9, "odradek.log.producer_snapshot": 0.9},
+        reaches={
+            "odradek.log.checkpoints.checkpoint_file": 0.9,
+            "odradek.log.checkpoints.meta_properties": 0.9,
+            "odradek.log.producers.producer_snapshot": 0.9,
+        },
         runs=10000,
     ),
     "nodes": Target(

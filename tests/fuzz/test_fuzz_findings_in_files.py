@@ -4,10 +4,10 @@ import pytest
 
 from odradek.config import parse_host_port, parse_properties
 from odradek.log import Log, LogConfig
-from odradek.log.checkpoints import decode_offsets
+from odradek.log.checkpoints.checkpoint_file import decode_offsets
+from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
+from odradek.log.checkpoints.meta_properties import decode_meta_properties
 from odradek.log.errors import DamagedFileError
-from odradek.log.identity import decode_meta_properties
-from odradek.log.leader_epochs import LeaderEpochs
 from odradek.metadata.nodes import (
     BrokenNodeError,
     BrokerNode,

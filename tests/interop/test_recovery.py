@@ -16,7 +16,7 @@ DEADLINE_S = 60.0
 STUCK = """
 import os, sys, threading
 from odradek.cli import main
-from odradek.log.progress import Progress
+from odradek.log.directories.loading_progress import Progress
 opened, stop, stopped, number = Progress.opened, Progress.stop, threading.Event(), iter(range(1000))
 def open_five_and_wait(self, **what):
     opened(self, **what)

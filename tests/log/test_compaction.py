@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from compacting import COMPACT, DAY_MS, NOW, T0, Room, spans
 
-from odradek.log.log_cleaner import CleanerSettings
+from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.records import encode_batch

@@ -12,8 +12,8 @@ import pytest
 from compacting import COMPACT, NOW, T0, Room
 
 from odradek.log import Log, LogConfig
-from odradek.log.findings import Finding
-from odradek.log.verification import Verification
+from odradek.log.inspection.findings import Finding
+from odradek.log.inspection.verification import Verification
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records, encode_batch

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from odradek.log.log_cleaner import CleanerSettings
+from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.compression import Codec
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk, Survival

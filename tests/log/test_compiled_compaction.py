@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.columns.compaction_code import compaction_code, compile_now
-from odradek.log.log_cleaner import CleanerSettings
+from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.compression import Codec
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import HEADER_SIZE
@@ -170,7 +170,7 @@ def test_a_broker_that_compacts_by_compiled_code_does_not_import_numba(tmp_path:
     program = f"""
 import random, sys
 from odradek.log import LogConfig, LogManager
-from odradek.log.log_cleaner import CleanerSettings
+from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.model import TopicPartition
 from odradek.protocol.records import encode_batch
 from odradek.runtime.disk import SystemDisk

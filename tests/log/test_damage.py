@@ -5,9 +5,9 @@ from test_log_segments import NOW, append, new_log
 from test_log_verification import flip
 
 from odradek.log import Log
-from odradek.log.damage import Suspicion
 from odradek.log.errors import DamagedSegmentError
-from odradek.log.segment import Segment
+from odradek.log.recovery.segment_damage import Suspicion
+from odradek.log.segments.segment import Segment
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import iterate_batches
 from odradek.testing.disk import MemoryDisk

@@ -8,8 +8,8 @@ from collections.abc import Callable, Set
 import pytest
 
 from odradek.log import Log, LogManager
+from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.log.errors import LogStorageError, OfflineDirectoryError
-from odradek.log.identity import CLEAN_SHUTDOWN
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.log import Log, LogConfig
-from odradek.log.cleanable import measure
+from odradek.log.cleaner.cleanable import measure
 from odradek.protocol.compression import Codec
 from odradek.protocol.record_batch import iterate_batches, read_header, verify_crc, write_header
 from odradek.protocol.records import encode_batch

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
+from odradek.log.directories.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadata
 from odradek.log.errors import DamagedFileError
-from odradek.log.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadata
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import encode_string
 from odradek.protocol.records import encode_batch

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.log import Log, LogConfig
-from odradek.log.leader_epochs import EpochStart, LeaderEpochs
+from odradek.log.checkpoints.leader_epoch_cache import EpochStart, LeaderEpochs
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk
 

@@ -9,9 +9,9 @@ import pytest
 from compacting import COMPACT, NOW, T0, Room
 
 from odradek.columns import compaction_code
-from odradek.log import log_cleaner
-from odradek.log.compaction import Compaction
-from odradek.log.log_cleaner import CleanerSettings, Throttle
+from odradek.log.cleaner import log_cleaner
+from odradek.log.cleaner.compaction import Compaction
+from odradek.log.cleaner.log_cleaner import CleanerSettings, Throttle
 from odradek.model import TopicPartition
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk

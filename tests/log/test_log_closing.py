@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.log import Log, LogConfig, LogManager
-from odradek.log.checkpoints import RECOVERY_POINTS, decode_offsets
-from odradek.log.identity import CLEAN_SHUTDOWN
+from odradek.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offsets
+from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.model import TopicPartition
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch

@@ -8,15 +8,16 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.log import FilePool, identity
-from odradek.log.checkpoints import decode_lines, decode_offsets, encode_offsets
-from odradek.log.index_file import PAGE_ENTRIES
-from odradek.log.leader_epochs import EpochStart, LeaderEpochs
+from odradek.log import FilePool
+from odradek.log.checkpoints import meta_properties
+from odradek.log.checkpoints.checkpoint_file import decode_lines, decode_offsets, encode_offsets
+from odradek.log.checkpoints.leader_epoch_cache import EpochStart, LeaderEpochs
 from odradek.log.names import deleted_folder, is_deleted_folder, offset_file, parse_folder, parse_offset_file
-from odradek.log.offset_index import OffsetIndex
-from odradek.log.producer_snapshot import decode_snapshot, encode_snapshot
-from odradek.log.producer_state import AppendedBatch, ProducerEntry, ProducerState
-from odradek.log.time_index import TimeIndex
+from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
+from odradek.log.producers.producer_state import AppendedBatch, ProducerEntry, ProducerState
+from odradek.log.segments.index_file import PAGE_ENTRIES
+from odradek.log.segments.offset_index import OffsetIndex
+from odradek.log.segments.time_index import TimeIndex
 from odradek.model import StorageError, TopicPartition
 from odradek.testing.disk import MemoryDisk
 
@@ -184,34 +185,34 @@ def test_a_leader_epoch_checkpoint_is_kafkas_text() -> None:
 
 def test_meta_properties_are_kafkas() -> None:
     """KIP-858's form is written; that of brokers with ZooKeeper, and the one before it, are read."""
-    data = identity.encode_meta_properties(3, "mEgkBPdUTcyZ9uBFk7hDJQ", "cTs6hwuyTyWRqwTXQvbmwA")
+    data = meta_properties.encode_meta_properties(3, "mEgkBPdUTcyZ9uBFk7hDJQ", "cTs6hwuyTyWRqwTXQvbmwA")
     assert data.decode().splitlines() == [
         "version=1",
         "node.id=3",
         "cluster.id=mEgkBPdUTcyZ9uBFk7hDJQ",
         "directory.id=cTs6hwuyTyWRqwTXQvbmwA",
     ]
-    expected = identity.DirectoryIdentity(
+    expected = meta_properties.DirectoryIdentity(
         broker_id=3, cluster_id="mEgkBPdUTcyZ9uBFk7hDJQ", directory_id="cTs6hwuyTyWRqwTXQvbmwA"
     )
-    assert identity.decode_meta_properties(b"#\n#Sat Nov 21\n" + data, "x") == expected
-    zookeeper = identity.decode_meta_properties(b"version=0\nbroker.id=4\ncluster.id=c\n", "x")
-    assert zookeeper == identity.DirectoryIdentity(broker_id=4, cluster_id="c")
-    oldest = identity.decode_meta_properties(b"broker.id=5\n", "x")
-    assert oldest == identity.DirectoryIdentity(broker_id=5, cluster_id=None)
+    assert meta_properties.decode_meta_properties(b"#\n#Sat Nov 21\n" + data, "x") == expected
+    zookeeper = meta_properties.decode_meta_properties(b"version=0\nbroker.id=4\ncluster.id=c\n", "x")
+    assert zookeeper == meta_properties.DirectoryIdentity(broker_id=4, cluster_id="c")
+    oldest = meta_properties.decode_meta_properties(b"broker.id=5\n", "x")
+    assert oldest == meta_properties.DirectoryIdentity(broker_id=5, cluster_id=None)
     for broken in (b"version=7\nbroker.id=1\n", b"broker.id=one\n", b"\xff"):
         with pytest.raises(StorageError, match="here"):
-            identity.decode_meta_properties(broken, "here")
+            meta_properties.decode_meta_properties(broken, "here")
 
 
 def test_partition_metadata_are_kafkas() -> None:
     topic_id = uuid.UUID("eefe5c9e-4532-4a2a-8472-cd943d4a5d52")
-    data = identity.encode_partition_metadata(topic_id)
+    data = meta_properties.encode_partition_metadata(topic_id)
     assert data == b"version: 0\ntopic_id: 7v5cnkUySiqEcs2UPUpdUg"
-    assert identity.decode_partition_metadata(data, "x") == topic_id
+    assert meta_properties.decode_partition_metadata(data, "x") == topic_id
     for broken in (b"", b"version: 0\n", b"version: 0\ntopic_id: short\n", data.replace(b"0", b"3", 1)):
         with pytest.raises(StorageError, match="here"):
-            identity.decode_partition_metadata(broken, "here")
+            meta_properties.decode_partition_metadata(broken, "here")
 
 
 def test_files_and_folders_are_called_as_kafka_calls_them() -> None:

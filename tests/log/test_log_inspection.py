@@ -6,7 +6,7 @@ import uuid
 from dataclasses import asdict
 
 from odradek.log import LogConfig, LogManager
-from odradek.log.inspection import (
+from odradek.log.inspection.file_contents import (
     Batch,
     CheckpointEntry,
     Damage,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
-from odradek.log.checkpoints import decode_offsets
+from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from odradek.log import Log, LogConfig
-from odradek.log.producer_state import REMEMBERED_BATCHES
+from odradek.log.producers.producer_state import REMEMBERED_BATCHES
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import assign_offset, iterate_batches
 from odradek.protocol.records import encode_batch

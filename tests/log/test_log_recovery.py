@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from odradek.log import Log, LogConfig
-from odradek.log import recovery as recovery_module
+from odradek.log.recovery import segment_recovery
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches
 from odradek.protocol.records import decode_records, encode_batch
@@ -446,7 +446,7 @@ def test_batches_that_cross_a_piece_of_what_is_read_at_once_are_checked(monkeypa
     overwrite(damaged, path(base), bytes(content))
     whole = reopen(copied(disk))
     for size in (HEADER_SIZE, HEADER_SIZE + 1, one - 1, one, one + 1, one + HEADER_SIZE, 2 * one + 30):
-        monkeypatch.setattr(recovery_module, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(segment_recovery, "_CHUNK_BYTES", size)
         recovered = reopen(copied(disk))
         assert numbers(recovered) == list(range(9)), size
         assert recovered.epochs.entries == whole.epochs.entries

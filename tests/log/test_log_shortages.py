@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
-from odradek.log.segment import Segment
+from odradek.log.segments.segment import Segment
 from odradek.model import StorageError
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
-from odradek.log.checkpoints import decode_offsets
-from odradek.log.progress import LoadingStoppedError
+from odradek.log.checkpoints.checkpoint_file import decode_offsets
+from odradek.log.directories.loading_progress import LoadingStoppedError
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches
 from odradek.protocol.records import encode_batch

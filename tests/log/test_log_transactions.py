@@ -8,7 +8,7 @@ import pytest
 from transactional_writer import DIRECTORY, NOW_MS, Writer, scripted
 
 from odradek.log import FilePool, Log, LogConfig
-from odradek.log.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
+from odradek.log.segments.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.control_records import ControlType
 from odradek.protocol.record_batch import iterate_batches

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from odradek.log import Log, LogConfig, LogManager
-from odradek.log.findings import Finding
-from odradek.log.verification import Verification
+from odradek.log.inspection.findings import Finding
+from odradek.log.inspection.verification import Verification
 from odradek.model import TopicPartition
 from odradek.protocol.compression import Codec
 from odradek.protocol.record_batch import BatchHeader, iterate_batches, write_header

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from odradek.log import LogConfig, LogManager
-from odradek.log.findings import Finding
-from odradek.log.verification import Verification
+from odradek.log.inspection.findings import Finding
+from odradek.log.inspection.verification import Verification
 from odradek.model import TopicPartition
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch

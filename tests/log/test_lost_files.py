@@ -7,8 +7,8 @@ import pytest
 from test_log_verification import FIRST, FOLDER, NOW, data_directory, put, segments
 from test_misleading_indexes import OFFSET_ENTRY, TIME_ENTRY, opened, read, rows, written
 
+from odradek.log.directories.log_manager import LogManager
 from odradek.log.errors import LogStorageError
-from odradek.log.manager import LogManager
 from odradek.model import TopicPartition
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import SystemDisk

@@ -9,8 +9,8 @@ from test_log_segments import NOW, append, new_log
 from test_log_verification import flip, put
 
 from odradek.log import Log, LogConfig
-from odradek.log.offset_index import ENTRY as OFFSET_ENTRY
-from odradek.log.time_index import ENTRY as TIME_ENTRY
+from odradek.log.segments.offset_index import ENTRY as OFFSET_ENTRY
+from odradek.log.segments.time_index import ENTRY as TIME_ENTRY
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch

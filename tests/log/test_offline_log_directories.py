@@ -5,9 +5,9 @@ import random
 import pytest
 
 from odradek.log import Log, LogManager
-from odradek.log.checkpoints import RECOVERY_POINTS, decode_offsets
+from odradek.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offsets
+from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.log.errors import LogStorageError, OfflineDirectoryError
-from odradek.log.identity import CLEAN_SHUTDOWN
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.records import encode_batch
 from odradek.testing.disk import MemoryDisk

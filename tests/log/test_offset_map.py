@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from odradek.log.offset_map import SLOT_BYTES, OffsetMap
+from odradek.log.cleaner.offset_map import SLOT_BYTES, OffsetMap
 
 SECRET = bytes(range(16))
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.log.producer_snapshot import decode_snapshot, encode_snapshot
-from odradek.log.producer_state import ProducerState
+from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
+from odradek.log.producers.producer_state import ProducerState
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import BatchHeader, read_header
 from odradek.protocol.records import encode_batch

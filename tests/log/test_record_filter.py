@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.columns.compaction_code import compaction_code, compile_now
-from odradek.log.checked_batches import Section
-from odradek.log.compiled_record_filter import CompiledRecordFilter
-from odradek.log.offset_map import OffsetMap
-from odradek.log.record_filter import Kept, PlainRecordFilter, RecordFilter
+from odradek.log.cleaner.checked_batches import Section
+from odradek.log.cleaner.compiled_record_filter import CompiledRecordFilter
+from odradek.log.cleaner.offset_map import OffsetMap
+from odradek.log.cleaner.record_filter import Kept, PlainRecordFilter, RecordFilter
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, read_header
 from odradek.protocol.records import Record, encode_batch, parse_records

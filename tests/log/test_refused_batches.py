@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.log import Log, LogConfig, LogStorageError
-from odradek.log.refused_batches import RefusedBatches
+from odradek.log.producers.refused_batches import RefusedBatches
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import assign_offset
 from odradek.protocol.records import encode_batch

@@ -10,7 +10,7 @@ import pytest
 from transactional_writer import DIRECTORY, NOW_MS, Outcome
 
 from odradek.log import Log, LogConfig, LogManager
-from odradek.log.verification import Verification
+from odradek.log.inspection.verification import Verification
 from odradek.model import TopicPartition
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import iterate_batches

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from transactional_writer import DIRECTORY, NOW_MS, Outcome
 
 from odradek.log import Log, LogConfig
-from odradek.log.verification import Verification
+from odradek.log.inspection.verification import Verification
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import iterate_batches

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.log.producer_snapshot import decode_snapshot, encode_snapshot
-from odradek.log.producer_state import ProducerState
-from odradek.log.transaction_index import AbortedTransaction
+from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.control_records import (
     ControlType,

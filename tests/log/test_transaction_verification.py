@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from transactional_writer import DIRECTORY, Writer, scripted
 
-from odradek.log import checkpoints
-from odradek.log.checkpoints import encode_offsets
-from odradek.log.findings import Finding
-from odradek.log.transaction_index import ENTRY, AbortedTransaction
-from odradek.log.verification import Verification
+from odradek.log.checkpoints import checkpoint_file
+from odradek.log.checkpoints.checkpoint_file import encode_offsets
+from odradek.log.inspection.findings import Finding
+from odradek.log.inspection.verification import Verification
+from odradek.log.segments.transaction_index import ENTRY, AbortedTransaction
 from odradek.model import TopicPartition
 
 FIRST = f"{DIRECTORY}/{0:020d}"
@@ -133,5 +133,5 @@ def test_where_compaction_was_the_beginning_of_a_transaction_may_be_gone() -> No
     writer.disk.replace_file(path, good[:17] + b"\1" + good[18:])
     assert len(found(writer)) == 1
     cleaned = {TopicPartition("t", 0): writer.log.segment_base_offsets[-1]}
-    writer.disk.replace_file(f"/data/{checkpoints.CLEANER_OFFSETS}", encode_offsets(cleaned))
+    writer.disk.replace_file(f"/data/{checkpoint_file.CLEANER_OFFSETS}", encode_offsets(cleaned))
     assert found(writer) == []

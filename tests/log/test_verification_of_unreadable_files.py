@@ -4,7 +4,7 @@ import pytest
 from test_log_verification import FOLDER, damages, data_directory, flip, put, segments
 from transactional_writer import Writer, scripted
 
-from odradek.log.verification import Verification
+from odradek.log.inspection.verification import Verification
 from odradek.testing.disk import MemoryDisk
 
 

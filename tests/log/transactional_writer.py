@@ -3,7 +3,7 @@
 import random
 
 from odradek.log import Log, LogConfig
-from odradek.log.transaction_index import AbortedTransaction
+from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records, encode_batch

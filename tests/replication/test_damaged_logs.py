@@ -9,8 +9,8 @@ from world import World, until
 
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
-from odradek.log.damage import Suspicion
 from odradek.log.errors import DamagedFileError, DamagedSegmentError
+from odradek.log.recovery.segment_damage import Suspicion
 from odradek.model import ErrorCode, TopicPartition
 
 T0 = TopicPartition("t", 0)

@@ -10,7 +10,7 @@ from world import World, until
 from odradek.broker.cluster.directories import accept_losses
 from odradek.clients import Admin
 from odradek.clients.reassignments import ElectionType
-from odradek.log.maintenance import remove_tree
+from odradek.log.directories.maintenance import remove_tree
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 

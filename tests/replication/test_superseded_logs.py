@@ -9,9 +9,9 @@ from world import World, until
 
 from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
-from odradek.log import log_directories
-from odradek.log.files import FilePool
-from odradek.log.startup import FoundLog, OpenedLog
+from odradek.log.directories import log_directories
+from odradek.log.directories.directory_loading import FoundLog, OpenedLog
+from odradek.log.segments.open_files import FilePool
 from odradek.metadata import follower, paths
 from odradek.metadata.nodes import NO_LEADER
 from odradek.metadata.store import ANY_VERSION, SessionExpired

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.columns.compaction_code import compaction_code, compile_now
 from odradek.log import Log, LogConfig, LogManager
-from odradek.log.log_cleaner import CleanerSettings
+from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.model import TopicPartition
 from odradek.protocol.record_batch import BatchHeader, iterate_batches
 from odradek.protocol.records import Record, decode_records, encode_batch

@@ -16,7 +16,7 @@ from world import World, until
 
 from odradek.clients import Admin
 from odradek.clients.reassignments import ElectionType
-from odradek.log.maintenance import remove_tree
+from odradek.log.directories.maintenance import remove_tree
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import OdradekError, TopicPartition

@@ -21,13 +21,13 @@ from typing import Final
 
 from odradek.broker.cluster.membership import prepare_tree
 from odradek.config import BrokerConfig, topic_config
-from odradek.log import identity, leader_epochs
-from odradek.log.inspection import partition_directories
-from odradek.log.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadata
-from odradek.log.leader_epochs import LeaderEpochs
+from odradek.log.checkpoints import leader_epoch_cache, meta_properties
+from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
+from odradek.log.directories.directory_loading import read_topic_id
+from odradek.log.directories.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadata
+from odradek.log.directories.log_dir_lock import Ownership
+from odradek.log.inspection.file_contents import partition_directories
 from odradek.log.names import parse_folder
-from odradek.log.ownership import Ownership
-from odradek.log.startup import read_topic_id
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER, ConfigNode, PartitionStateNode, ProducerIdBlockNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData, Store
@@ -60,7 +60,7 @@ class UnknownTopic:
     folders: Sequence[str]
 
     def __str__(self) -> str:
-        first, more = f"{self.folders[0]}/{identity.PARTITION_METADATA}", len(self.folders) - 1
+        first, more = f"{self.folders[0]}/{meta_properties.PARTITION_METADATA}", len(self.folders) - 1
         return (
             f"the topic {self.name} is left as it is: {first}{f' (and {more} more)' if more else ''} "
             "is missing or damaged, and nothing else says the topic's id. Write the two lines `version: 0` and "
@@ -123,9 +123,9 @@ async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: E
 
 
 def _identity(disk: Disk, directory: str) -> tuple[int, str]:
-    path = f"{directory}/{identity.META_PROPERTIES}"
+    path = f"{directory}/{meta_properties.META_PROPERTIES}"
     try:
-        found = identity.decode_meta_properties(disk.read_file(path), path)
+        found = meta_properties.decode_meta_properties(disk.read_file(path), path)
     except FileNotFoundError:
         raise StorageError(f"{path} is missing: {directory} is no data directory of a broker") from None
     if found.broker_id is None or found.cluster_id is None:
@@ -165,7 +165,7 @@ def _topics(disk: Disk, directories: Sequence[str]) -> dict[str, _FoundTopic]:
 
 
 def _latest_epoch(disk: Disk, folder: str) -> int:
-    path = f"{folder}/{leader_epochs.FILE_NAME}"
+    path = f"{folder}/{leader_epoch_cache.FILE_NAME}"
     return max(LeaderEpochs.decode(disk.read_file(path), path).latest, 0) if disk.exists(path) else 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from odradek.broker.turns import in_short_turns
 from odradek.config import BrokerConfig
-from odradek.log.log_cleaner import CleanerSettings, CompactionJob, LogCleaner, Throttle
+from odradek.log.cleaner.log_cleaner import CleanerSettings, CompactionJob, LogCleaner, Throttle
 from odradek.model import TopicPartition
 from odradek.runtime import Runtime
 

@@ -46,8 +46,8 @@ from odradek.broker.serving.server import Server
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.batch_contents import compiled_check
-from odradek.log.manager import LogManager
-from odradek.log.progress import LoadingStoppedError
+from odradek.log.directories.loading_progress import LoadingStoppedError
+from odradek.log.directories.log_manager import LogManager
 from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters

@@ -15,8 +15,7 @@ from typing import Final
 import click
 
 from odradek.cli.common import json_line, json_option, progress
-from odradek.log.findings import Finding, directory_state
-from odradek.log.inspection import (
+from odradek.log.inspection.file_contents import (
     Batch,
     Damage,
     LoggedRecord,
@@ -29,8 +28,9 @@ from odradek.log.inspection import (
     known_files,
     partition_directories,
 )
+from odradek.log.inspection.findings import Finding, directory_state
+from odradek.log.inspection.verification import Verification
 from odradek.log.names import LOG, parent_of, parse_folder
-from odradek.log.verification import Verification
 from odradek.model import ConfigurationError
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.group_records import UnknownKey, decode_key, decode_value

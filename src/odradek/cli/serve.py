@@ -27,7 +27,7 @@ import click
 from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener
-from odradek.log.files import DEFAULT_OPEN_FILES
+from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
 from odradek.runtime.runtime import Runtime

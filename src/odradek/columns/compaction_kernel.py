@@ -1,7 +1,7 @@
 """The walk of compaction over the batches of a buffer and their records, for numba to compile.
 
-`log.record_filter` has the rules and applies them in plain Python; `log.compiled_record_filter` calls the last three
-functions, through `compaction_code`, once each for a buffer of batches:
+`log.cleaner.record_filter` has the rules and applies them in plain Python; `log.cleaner.compiled_record_filter` calls
+the last three functions, through `compaction_code`, once each for a buffer of batches:
 
 ```
 buffer ── find_batches ──► one BATCH row for each batch ── index_keys ──► SLOT rows, one for each key

@@ -1,7 +1,7 @@
 """Kafka's configuration keys, typed: a broker's, a topic's, and Java's properties files.
 
 Every key is a field of a frozen dataclass, named as the key with `_` for `.`: `config.log_segment_bytes` is the value
-of `log.segment.bytes`, an `int` to mypy. No clock and no state; a changed configuration is a new value.
+of `log.segments.segment.bytes`, an `int` to mypy. No clock and no state; a changed configuration is a new value.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations

@@ -5,15 +5,15 @@ offset in place and leaves in one gathered write with all that came in the same 
 copies it or looks into it. Who may append, and what counts as committed, is the broker's business.
 """
 
+from odradek.log.directories.log_manager import LogManager
+from odradek.log.directories.maintenance import MaintenanceJob
 from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
-from odradek.log.files import FilePool
 from odradek.log.log import AppendInfo, Log
 from odradek.log.log_config import LogConfig
-from odradek.log.maintenance import MaintenanceJob
-from odradek.log.manager import LogManager
+from odradek.log.pending_writes import WriteJob
+from odradek.log.segments.open_files import FilePool
 from odradek.log.time_lookup import TimestampOffset
-from odradek.log.writing import WriteJob
 
 __all__ = [
     "AppendInfo",

@@ -10,9 +10,9 @@ from typing import Final, NoReturn
 
 from odradek.log.errors import LogStorageError, is_out_of_descriptors, is_passing, told
 from odradek.log.log_config import LOG_APPEND_TIME
-from odradek.log.producer_snapshot import encode_snapshot
-from odradek.log.producer_state import AppendedBatch
-from odradek.log.segment import Segment
+from odradek.log.producers.producer_snapshot import encode_snapshot
+from odradek.log.producers.producer_state import AppendedBatch
+from odradek.log.segments.segment import Segment
 from odradek.log.validation import AppendInfo, fetched_batches
 from odradek.log.view import LogView
 from odradek.model import ErrorCode, KafkaError

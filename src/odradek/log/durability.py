@@ -6,13 +6,13 @@ but its own files. `run` raises nothing: what goes wrong is kept in `error`, and
 
 from collections.abc import Sequence
 
-from odradek.log import leader_epochs
+from odradek.log.checkpoints import leader_epoch_cache
+from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.log.errors import NotRunError, is_out_of_descriptors
-from odradek.log.files import write_file
-from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.names import SNAPSHOT, TEMPORARY, offset_file, parent_of
-from odradek.log.segment import Segment
-from odradek.log.segments import Segments
+from odradek.log.segments.open_files import write_file
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segments import Segments
 from odradek.runtime import Disk
 
 
@@ -151,7 +151,7 @@ class FlushJob:
         self.recovery_point = recovery_point
         self._epochs = epochs
         self._encoded_epochs = epochs.encode() if epochs.is_dirty else None
-        self._epochs_path = f"{directory}/{leader_epochs.FILE_NAME}"
+        self._epochs_path = f"{directory}/{leader_epoch_cache.FILE_NAME}"
         self.error: Exception | None = NotRunError("the sync was not begun")
         self.failed_sync = False
         self.names = names

@@ -26,20 +26,19 @@ from contextlib import suppress
 from typing import NoReturn
 
 from odradek.log.appending import AppendableLog
-from odradek.log.compaction import CleanedSegment
 from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError, is_disk_failure, is_out_of_descriptors, is_passing, told
-from odradek.log.files import FilePool, write_file
-from odradek.log.loading import create_segment, load, load_producers, remove_segment_files, remove_snapshots
 from odradek.log.log_config import LogConfig
 from odradek.log.names import CLEANED, LOG, SNAPSHOT, offset_file
-from odradek.log.producer_snapshot import encode_snapshot
-from odradek.log.recovery import Watcher
+from odradek.log.pending_writes import WriteJob, WritePart
+from odradek.log.producers.producer_snapshot import encode_snapshot
+from odradek.log.recovery.log_loader import create_segment, load, load_producers, remove_segment_files, remove_snapshots
+from odradek.log.recovery.segment_recovery import Watcher
 from odradek.log.retention import count_expired
-from odradek.log.segment import Segment
-from odradek.log.swapping import swap
+from odradek.log.segments.open_files import FilePool, write_file
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_swap import CleanedSegment, swap
 from odradek.log.validation import AppendInfo, MessageRules
-from odradek.log.writing import WriteJob, WritePart
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import Disk
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from odradek.log.log_config import LogConfig
 from odradek.log.names import DELETED
-from odradek.log.segment import Segment
-from odradek.log.segments import Segments
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segments import Segments
 from odradek.runtime import Disk
 
 

@@ -10,7 +10,7 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from odradek.log.batch_contents import MAX_RECORDS
-from odradek.log.segment import Segment
+from odradek.log.segments.segment import Segment
 from odradek.protocol.compression import decompress
 from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.record_batch import HEADER_SIZE, BatchHeader

@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 
 from odradek.log.durability import Durability
 from odradek.log.errors import DamagedFileError, DamagedSegmentError, LogStorageError, is_disk_failure, is_passing
-from odradek.log.files import FilePool
-from odradek.log.loading import LoadedLog
 from odradek.log.log_config import LogConfig
-from odradek.log.reading import collect_aborted, read_batches, size_between
-from odradek.log.refused_batches import RefusedBatches
+from odradek.log.pending_writes import PendingWrites, WriteJob
+from odradek.log.producers.refused_batches import RefusedBatches
+from odradek.log.recovery.log_loader import LoadedLog
 from odradek.log.retention import Trash
-from odradek.log.segment import Lender, Segment
-from odradek.log.segments import Segments
+from odradek.log.segments.open_files import FilePool
+from odradek.log.segments.segment import Lender, Segment
+from odradek.log.segments.segment_reader import collect_aborted, read_batches, size_between
+from odradek.log.segments.segments import Segments
+from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.log.time_lookup import TimestampOffset, find_first_since, find_latest
-from odradek.log.transaction_index import AbortedTransaction
 from odradek.log.validation import MessageRules
-from odradek.log.writing import PendingWrites, WriteJob
 from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import Buffer
 
@@ -225,7 +225,7 @@ class LogView:
 
     @property
     def damage(self) -> DamagedFileError | None:
-        """What is wrong with a file of the log, as far as that is known (see `damage`): it cannot be copied from here.
+        """What is known to be wrong with a file of the log (see `segment_damage`); it cannot be copied from here.
 
         It is forgotten when its segment leaves the log, by retention for instance.
         """

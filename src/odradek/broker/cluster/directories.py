@@ -2,8 +2,9 @@
 
 The tree has the ids of a broker's directories (`directory.id` in `meta.properties`, KIP-858) since it last started. An
 empty mount point looks like a new, good directory, and so does a replaced disk; but the id that was there is nowhere
-then. What should be in it is expected (`log.expectations`): partitions that others lead are copied from them, and those
-of which nobody else is in sync wait for the disk, or for an operator who says that it is gone (`forget_directories`).
+then. What should be in it is expected (`log.directories.missing_logs`): partitions that others lead are copied from
+them, and those of which nobody else is in sync wait for the disk, or for an operator who says that it is gone
+(`forget_directories`).
 """
 
 import logging
@@ -14,8 +15,8 @@ from uuid import UUID
 
 from odradek.broker.cluster.registration import in_live_session
 from odradek.broker.cluster.unclean_registration import leave_isrs
+from odradek.log.directories.log_manager import LogManager
 from odradek.log.errors import CheckpointError
-from odradek.log.manager import LogManager
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, PartitionImage
 from odradek.metadata.nodes import BrokenNodeError, BrokerDirectoriesNode, KnownDirectory

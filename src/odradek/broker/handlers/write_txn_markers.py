@@ -2,8 +2,8 @@
 
 Each partition of each marker has its own answer, which leaves when the marker is committed there. Administrators send
 it too, to end a transaction that no coordinator knows any more (KIP-664). Version 2 says which version of transactions
-the marker is of (KIP-1228), which decides on the epochs it may have; see `log.producer_state`. Kafka asks for ALTER or
-CLUSTER_ACTION on the cluster; here nobody is asked for anything yet.
+the marker is of (KIP-1228), which decides on the epochs it may have; see `log.producers.producer_state`. Kafka asks for
+ALTER or CLUSTER_ACTION on the cluster; here nobody is asked for anything yet.
 """
 
 import asyncio

@@ -18,11 +18,11 @@ from typing import Final
 
 from odradek.broker.replication.partition import Partition
 from odradek.config import BrokerConfig
-from odradek.log.damage import Suspicion
+from odradek.log.directories.log_manager import LogManager
 from odradek.log.errors import DamagedFileError, LogStorageError, is_passing, told
 from odradek.log.log import Log
-from odradek.log.manager import LogManager
-from odradek.log.segment import Segment
+from odradek.log.recovery.segment_damage import Suspicion
+from odradek.log.segments.segment import Segment
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import TopicPartition
 from odradek.runtime import Runtime

@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from odradek.log.directories.log_manager import LogManager
 from odradek.log.log import Log
-from odradek.log.manager import LogManager
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.fetch import FetchedPartition

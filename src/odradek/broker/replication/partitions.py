@@ -23,11 +23,11 @@ from odradek.broker.replication.topic_log_configs import TopicLogConfigs
 from odradek.broker.replication.writer import Writer
 from odradek.broker.turns import TURN_S
 from odradek.config import BrokerConfig
+from odradek.log.directories.log_manager import LogManager
+from odradek.log.directories.maintenance import MaintenanceJob
 from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
-from odradek.log.maintenance import MaintenanceJob
-from odradek.log.manager import LogManager
 from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition

@@ -1,12 +1,12 @@
 """Refused batches of partitions that this broker does not lead.
 
 A client that learns of a new leader early sends batches before this broker knows that it leads. Once it does, the
-batches that are on their way must not be taken before the refused ones (see `odradek.log.refused_batches`).
+batches that are on their way must not be taken before the refused ones (see `odradek.log.producers.refused_batches`).
 """
 
 from typing import Final
 
-from odradek.log.refused_batches import RefusedBatches
+from odradek.log.producers.refused_batches import RefusedBatches
 from odradek.model import KafkaError, TopicPartition
 from odradek.runtime import Buffer
 

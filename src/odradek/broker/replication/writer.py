@@ -23,7 +23,7 @@ from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.log import Log
 from odradek.log.names import parent_of
-from odradek.log.writing import WriteJob
+from odradek.log.pending_writes import WriteJob
 from odradek.metrics.counters import Histogram
 from odradek.model import KafkaError
 from odradek.runtime import Clock, Disk

@@ -1,0 +1,1 @@
+"""Small text files beside the segments: checkpoints, leader epochs, `meta.properties`, `partition.metadata`."""

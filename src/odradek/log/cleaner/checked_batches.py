@@ -1,0 +1,92 @@
+"""A segment's batches as compaction reads them: a buffer's worth at a time, every checksum right, the offsets in order.
+
+The plain way has each batch by itself. The compiled one (`compiled_record_filter`) has neighbours whose records alone
+decide about them in one `Run`, and by themselves only those that need another look: compressed ones, transactions'.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from odradek.log.errors import DamagedFileError
+from odradek.log.segments.batch_scan import FoundBatch, scan_file
+from odradek.log.segments.segment_swap import Source
+from odradek.protocol.compression import Buffer
+from odradek.protocol.record_batch import BatchHeader, verify_crc
+from odradek.runtime import File
+
+
+class Run(NamedTuple):
+    """Neighbours, uncompressed and of no transaction: `row_count` rows of the table of the filter that read them.
+
+    `size` is in bytes, `base_offset` the first batch's, `last_offset` the last one's.
+    """
+
+    first_row: int
+    row_count: int
+    size: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+
+
+class Section(NamedTuple):
+    """A batch's records, decompressed."""
+
+    header: BatchHeader
+    data: Buffer
+
+
+Piece = Section | Run
+"""Records that keys are noted of, or that are chosen from."""
+
+
+class Chunk(NamedTuple):
+    """The batches that lie in `size` bytes, in order; `last` is the header of the last one.
+
+    Good until the next chunk is asked for, which may take its memory.
+    """
+
+    batches: Sequence[FoundBatch | Run]
+    size: int
+    last: BatchHeader
+
+
+def read_plainly(file: File, source: Source, *, position: int, read_bytes: int) -> Iterator[Chunk]:
+    """The batches of `source` from `position` on, where one begins; `read_bytes` or more at a time.
+
+    Raises as `scan_file`, and `DamagedFileError` for a wrong checksum, or an offset that can't be.
+    """
+    batches: list[FoundBatch] = []
+    taken, lowest = 0, source.base_offset
+    for found in scan_file(file, source.path, source.size, position=position, read_bytes=read_bytes):
+        check(found, source, lowest)
+        batches.append(found)
+        taken += found.header.size
+        lowest = found.header.next_offset
+        if taken >= read_bytes:
+            yield Chunk(batches, taken, found.header)
+            batches, taken = [], 0
+    if batches:
+        yield Chunk(batches, taken, batches[-1].header)
+
+
+def check(found: FoundBatch, source: Source, lowest: int) -> None:
+    """Raise `DamagedFileError` for a batch that is not what was written, or begins below `lowest`.
+
+    No checksum covers the base offset: a wrong one would be written anew, and into the indexes, which have no room.
+    """
+    header = found.header
+    if not verify_crc(found.data, 0, header):
+        raise wrong_checksum(source, found.position)
+    if header.last_offset_delta < 0 or header.base_offset < lowest or header.next_offset > source.next_offset:
+        raise DamagedFileError(
+            source.path,
+            found.position,
+            f"has a batch of the offsets {header.base_offset} to {header.last_offset} among those from {lowest} to"
+            f" {source.next_offset - 1}",
+        )
+
+
+def wrong_checksum(source: Source, position: int) -> DamagedFileError:
+    """What is raised for a batch at `position` that is not what was written."""
+    return DamagedFileError(source.path, position, "has a batch with a wrong checksum")

@@ -1,0 +1,110 @@
+"""What of a log may be compacted, and whether it is time: Kafka's rules, of the header of a log alone.
+
+The dirty part begins where the last compaction came to. It ends with the last segment that is finished, written and
+synced, whose records are all stable, and of which none is younger than `min.compaction.lag.ms`. It is time when more
+than `min.cleanable.dirty.ratio` of the bytes up to there are dirty, or when a dirty segment began longer ago than
+`max.compaction.lag.ms` allows.
+"""
+
+from odradek.log.cleaner.compaction import CompactionPlan, LastBatch
+from odradek.log.segments.offset_index import ENTRY as INDEX_ENTRY
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_swap import Source
+from odradek.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
+from odradek.log.view import LogView
+from odradek.model.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dirtiness:
+    """Of one log. `delay_ms` is by how much the dirty part is older than `max.compaction.lag.ms` allows, 0 if it isn't.
+
+    `segments` are those from the first on that may be compacted, clean or dirty.
+    """
+
+    first_dirty_offset: int
+    segments: list[Segment]
+    clean_bytes: int
+    dirty_bytes: int
+    delay_ms: int
+    is_due: bool
+
+    @property
+    def ratio(self) -> float:
+        """The share of dirty bytes, 0 for an empty log."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def measure(log: LogView, cleaned_offset: int | None, *, stable_offset: int, now_ms: int) -> Dirtiness:
+    """How dirty `log` is. `cleaned_offset` is how far compaction came, None for not at all. Raises `OSError`.
+
+    `stable_offset` is the end of what is committed and of no open transaction.
+    """
+    config = log.config
+    first_dirty = _first_dirty_offset(log, cleaned_offset)
+    limit = min(stable_offset, log.written_offset, log.recovery_point)
+    segments = []
+    oldest_ms = now_ms
+    for segment in log.segments[:-1]:
+        is_dirty = segment.next_offset > first_dirty
+        is_young = is_dirty and segment.largest_timestamp > now_ms - config.min_compaction_lag_ms
+        if (
+            segment.next_offset > limit
+            or segment.written_size < segment.size
+            or (config.min_compaction_lag_ms and is_young)
+        ):
+            break
+        if is_dirty and (begun_ms := segment.first_timestamp()) > 0:
+            oldest_ms = min(oldest_ms, begun_ms)
+        segments.append(segment)
+    clean = sum(segment.size for segment in segments if segment.next_offset <= first_dirty)
+    dirty = sum(segment.size for segment in segments) - clean
+    delay_ms = max(now_ms - config.max_compaction_lag_ms - oldest_ms, 0)
+    return Dirtiness(
+        first_dirty_offset=first_dirty,
+        segments=segments,
+        clean_bytes=clean,
+        dirty_bytes=dirty,
+        delay_ms=delay_ms,
+        is_due=dirty > 0 and (delay_ms > 0 or dirty / (clean + dirty) > config.min_cleanable_dirty_ratio),
+    )
+
+
+def _first_dirty_offset(log: LogView, cleaned_offset: int | None) -> int:
+    """Where a log's dirty part begins: a checkpoint beyond its end, of which something was lost, says nothing."""
+    if cleaned_offset is None or not log.log_start_offset <= cleaned_offset <= log.log_end_offset:
+        return log.log_start_offset
+    return cleaned_offset
+
+
+def plan(log: LogView, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> CompactionPlan:
+    """What is to be done with a log that is due. Raises `OSError`, and `CorruptBatchError` for what cannot be found."""
+    first_dirty, segments = dirtiness.first_dirty_offset, dirtiness.segments
+    holder = next(segment for segment in segments if segment.next_offset > first_dirty)
+    return CompactionPlan(
+        directory=log.directory,
+        config=log.config,
+        sources=[_source(segment, following) for segment, following in zip(segments, log.segments[1:], strict=False)],
+        first_dirty_offset=first_dirty,
+        first_position=holder.find(first_dirty),
+        aborted=log.aborted_transactions(log.first_base_offset, segments[-1].next_offset),
+        last_batches={
+            producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+            for producer_id, entry in log.producers.entries.items()
+        },
+        now_ms=now_ms,
+        io_bytes=io_bytes,
+    )
+
+
+def _source(segment: Segment, following: Segment) -> Source:
+    return Source(
+        base_offset=segment.base_offset,
+        next_offset=following.base_offset,
+        path=segment.log.path,
+        size=segment.size,
+        index_bytes=len(segment.offset_index.entries) * INDEX_ENTRY.size,
+        time_index_bytes=len(segment.time_index.entries) * TIME_INDEX_ENTRY.size,
+        last_append_ms=segment.last_append_ms,
+    )

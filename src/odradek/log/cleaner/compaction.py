@@ -1,0 +1,390 @@
+"""One compaction of one log: the keys of its dirty part are noted, and what is left by them is written anew.
+
+```
+log start            first_dirty_offset                    as far as the map of keys reached    first_uncleanable_offset
+    |  clean, once compacted  |  dirty: last offsets are noted  |  later  |                          |  not yet
+    '--------- written anew, into as few segments as it fits into --------'
+```
+What stays of a batch keeps its header's offsets and producer: readers and the producers' state see gaps, never other
+numbers. A batch that is left without records goes, except the last one of a producer that is known, whose sequence
+number is in it, and the last one of each new segment: so a segment still ends where the next one begins, as recovery
+expects. Batches that stay as they are are copied as bytes.
+
+The plan is made, and the segments that come out are put in, on the event loop's thread (`log_cleaner`, `Log.swap_in`);
+all between goes through `steps` on any thread, and touches no file of the log but to read it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from odradek.log.cleaner.checked_batches import Chunk, Piece, Run, Section
+from odradek.log.cleaner.cleaned_transactions import CleanedTransactions
+from odradek.log.cleaner.record_filter import Kept, KeptRun, RecordFilter, set_horizon
+from odradek.log.errors import DamagedFileError
+from odradek.log.log_config import LogConfig
+from odradek.log.names import CLEANED
+from odradek.log.segments.batch_scan import FoundBatch
+from odradek.log.segments.offset_index import ENTRY as INDEX_ENTRY
+from odradek.log.segments.open_files import FilePool
+from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.log.segments.segment_swap import CleanedSegment, Source
+from odradek.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
+from odradek.log.segments.transaction_index import AbortedTransaction
+from odradek.model.values import dataclass
+from odradek.protocol.compression import Buffer, Codec, compress, decompress
+from odradek.protocol.control_records import decode_marker
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.record_batch import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    write_header,
+)
+from odradek.runtime import Disk
+
+_OPEN_FILES: Final = 4
+_NO_TIMESTAMP: Final = -1
+_LONGEST_RETENTION_MS: Final = 1 << 61
+"""Tombstones that are to stay for ever stay 73 million years: the differences of such times are still of 64 bits."""
+
+
+class LastBatch(NamedTuple):
+    """What is to stay of a producer: the batch that ends at `offset`, or if that is -1, a marker of `epoch`."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """What is to be done, as it was found at `now_ms`. `sources` are the log's segments from its first on.
+
+    Keys are noted from `first_dirty_offset` on, in whose segment `first_position` is a batch before or at it.
+    """
+
+    directory: str
+    config: LogConfig
+    sources: Sequence[Source]
+    first_dirty_offset: int
+    first_position: int
+    aborted: Sequence[AbortedTransaction]
+    last_batches: Mapping[int, LastBatch]
+    now_ms: int
+    io_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class CompactionStats:
+    """How much there was and is. `indexed_bytes` were read for their keys, `read_bytes` to be written anew."""
+
+    indexed_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    read_records: int = 0
+    written_records: int = 0
+    map_utilization: float = 0.0
+
+
+class _Entry(NamedTuple):
+    """A batch in turn to be written: `data` if `section` is None, else what the filter leaves of that section.
+
+    Should that be nothing, `keep_empty` says whether the batch stays without records.
+    """
+
+    header: BatchHeader
+    data: Buffer
+    section: Section | None
+    keep_empty: bool
+
+
+class Compaction:
+    """See the module. `next_dirty_offset` is how far it comes, once the keys are noted."""
+
+    def __init__(self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter]) -> None:
+        """`new_filter` is asked on the thread that does the work: it takes a while to import."""
+        self.plan = plan
+        self.stats = CompactionStats()
+        self.next_dirty_offset = plan.first_dirty_offset
+        self._disk = disk
+        self._new_filter = new_filter
+        self._filter: RecordFilter
+        self._last_offsets = sorted(last.offset for last in plan.last_batches.values() if last.offset >= 0)
+        self._segment: Segment | None = None
+        self._horizon_ms = plan.now_ms + min(plan.config.delete_retention_ms, _LONGEST_RETENTION_MS)
+
+    def steps(self) -> Iterator[int | CleanedSegment]:
+        """Do it, piece by piece: how many bytes a piece has read and written, or a segment that is ready.
+
+        That must be put in before the next piece. Raises `DamagedFileError`, `CorruptBatchError` and `OSError`.
+        Whoever does not go on to the end calls `discard`.
+        """
+        self._filter = self._new_filter()
+        self._remove_left_overs()
+        yield from self._note_keys()
+        self.stats.map_utilization = self._filter.offsets.utilization
+        end = self.next_dirty_offset
+        sources = deque(source for source in self.plan.sources if source.base_offset < end)
+        transactions = CleanedTransactions(self.plan.aborted)
+        while sources:
+            yield from self._clean(sources, transactions)
+        self._disk.sync_all([self.plan.directory])
+
+    def _remove_left_overs(self) -> None:
+        """What an earlier compaction could not remove: beside it, a crash during a swap would look like one before."""
+        directory = self.plan.directory
+        for name in self._disk.list(directory):
+            if name.endswith(CLEANED):
+                self._disk.remove(f"{directory}/{name}")
+
+    def discard(self) -> None:
+        """Remove what is written and not put in. What can't be removed now is when the log is opened again."""
+        if self._segment is not None:
+            with suppress(OSError):
+                self._remove(self._segment)
+
+    # ---- the keys of the dirty part -----------------------------------------------------------------------------
+
+    def _note_keys(self) -> Iterator[int]:
+        plan, offsets = self.plan, self._filter.offsets
+        # The markers of those that ended before are not come by, and their producers would count as aborting for ever.
+        transactions = CleanedTransactions(each for each in plan.aborted if each.last_offset >= plan.first_dirty_offset)
+        position = plan.first_position
+        for source in plan.sources:
+            if source.next_offset <= plan.first_dirty_offset:
+                continue
+            for chunk in self._chunks(source, position):
+                self.stats.indexed_bytes += chunk.size
+                is_full = False
+                for pieces, last_offset, size in self._with_keys(chunk, transactions):
+                    is_full = bool(pieces) and self._filter.index_keys(pieces, plan.first_dirty_offset)
+                    if not is_full:
+                        offsets.latest_offset = max(offsets.latest_offset, last_offset)
+                    self.next_dirty_offset = max(self.next_dirty_offset, offsets.latest_offset + 1)
+                    yield size
+                    if is_full:
+                        return
+            offsets.latest_offset = max(offsets.latest_offset, source.next_offset - 1)
+            self.next_dirty_offset = source.next_offset
+            position = 0
+
+    def _with_keys(self, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[tuple[list[Piece], int, int]]:
+        """What of a chunk has keys to be noted, the offset where that ends, and the bytes that it took.
+
+        All at once, unless it becomes much larger by decompression.
+        """
+        pieces: list[Piece] = []
+        size = chunk.size
+        extra = 0
+        for batch in chunk.batches:
+            if isinstance(batch, Run):
+                if batch.last_offset >= self.plan.first_dirty_offset:
+                    pieces.append(batch)
+                continue
+            header = batch.header
+            if header.is_control:
+                transactions.may_go(header, decode_marker(batch.data))
+            elif (
+                not transactions.is_aborted(header)
+                and header.record_count
+                and header.last_offset >= self.plan.first_dirty_offset
+            ):
+                section = _section(batch)
+                pieces.append(section)
+                extra += _extra_bytes(section)
+            if extra >= self.plan.io_bytes:
+                yield pieces, header.last_offset, size + extra
+                pieces, size, extra = [], 0, 0
+        yield pieces, chunk.last.last_offset, size + extra
+
+    def _chunks(self, source: Source, position: int = 0) -> Iterator[Chunk]:
+        """The batches of a source, whose checksums are right: what is written anew gets a new one."""
+        plan, file = self.plan, self._disk.open(source.path, read_only=True)
+        try:
+            read_bytes = max(plan.io_bytes, HEADER_SIZE)
+            yield from self._filter.read(file, source, position=position, read_bytes=read_bytes, now_ms=plan.now_ms)
+        except CorruptBatchError as error:
+            raise DamagedFileError(source.path, 0, f"has a batch that can't be read: {error}") from error
+        finally:
+            file.close()
+
+    # ---- writing anew -------------------------------------------------------------------------------------------
+
+    def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
+        """Make one segment of the first of `sources`, and of as many more as surely fit into it."""
+        plan = self.plan
+        pool = FilePool(self._disk, _OPEN_FILES)
+        base_offset = sources[0].base_offset
+        segment = Segment(pool, plan.directory, base_offset, plan.config, now_ms=plan.now_ms, suffix=CLEANED)
+        self._segment = segment
+        self._remove(segment)
+        segment.log.truncate(0)
+        group: list[Source] = []
+        last: BatchHeader | None = None
+        while sources and (not group or _fits(segment, sources[0])):
+            group.append(sources.popleft())
+            for chunk in self._chunks(group[-1]):
+                last = chunk.last
+                yield from self._clean_chunk(segment, chunk, transactions)
+            self.stats.read_bytes += group[-1].size
+            for aborted in transactions.to_index:
+                segment.add_aborted(aborted)
+            transactions.to_index.clear()
+        if last is None:
+            self._remove(segment)  # those without a batch stay as they are
+            return
+        if segment.next_offset <= last.last_offset:
+            self._write(segment, [_Entry(last._replace(record_count=0), _emptied(last), None, True)])
+        segment.finish()
+        segment.flush_indexes()
+        segment.close()
+        self._disk.sync_all([*segment.paths, plan.directory])
+        yield CleanedSegment(group)
+        self._segment = None
+
+    def _clean_chunk(self, segment: Segment, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[int]:
+        entries: list[_Entry | Run] = []
+        size, extra = chunk.size, 0
+        for batch in chunk.batches:
+            entry = batch if isinstance(batch, Run) else self._decide(batch, transactions)
+            if entry is not None:
+                entries.append(entry)
+            if isinstance(entry, _Entry) and entry.section is not None:
+                extra += _extra_bytes(entry.section)
+                if extra >= self.plan.io_bytes:
+                    yield size + extra + self._write(segment, entries)
+                    entries, size, extra = [], 0, 0
+        yield size + extra + self._write(segment, entries)
+
+    def _remove(self, segment: Segment) -> None:
+        segment.close()
+        for path in segment.paths:
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+    def _decide(self, found: FoundBatch, transactions: CleanedTransactions) -> _Entry | None:
+        """What becomes of a batch; None if it goes whatever its keys are."""
+        header, data = found.header, found.data
+        self.stats.read_records += header.record_count
+        keep_empty = self._is_last_of_producer(header)
+        if header.is_control:
+            is_over = transactions.may_go(header, decode_marker(data))
+            is_due = header.has_delete_horizon and header.base_timestamp <= self.plan.now_ms
+            if header.record_count and not (is_over and is_due):
+                if is_over and not header.has_delete_horizon:
+                    data = memoryview(
+                        _rebuilt(header, set_horizon(_section(found), self._horizon_ms), self._horizon_ms)
+                    )
+                return _Entry(header, data, None, True)
+        elif not transactions.is_aborted(header) and header.record_count:
+            is_behind = header.base_offset > self._filter.offsets.latest_offset
+            return _Entry(header, data, None if is_behind else _section(found), keep_empty)
+        return _Entry(header._replace(record_count=0), _emptied(header), None, True) if keep_empty else None
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self.plan.last_batches.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        return (
+            header.last_offset == last.offset
+            if last.offset >= 0
+            else (header.is_control and header.producer_epoch == last.epoch)
+        )
+
+    def _write(self, segment: Segment, entries: Sequence[_Entry | Run]) -> int:
+        """Write what stays, in order; how many bytes."""
+        pieces = [entry if isinstance(entry, Run) else entry.section for entry in entries]
+        answers = iter(
+            self._filter.keep_records(
+                [piece for piece in pieces if piece is not None],
+                now_ms=self.plan.now_ms,
+                horizon_ms=self._horizon_ms,
+                last_offsets=self._last_offsets,
+            )
+        )
+        buffers: list[Buffer] = []
+        for entry, piece in zip(entries, pieces, strict=True):
+            kept = next(answers) if piece is not None else None
+            if isinstance(entry, Run):
+                assert isinstance(kept, KeptRun)
+                self._add_run(segment, entry, kept, buffers)
+            else:
+                assert not isinstance(kept, KeptRun)
+                self._add_batch(segment, entry, kept, buffers)
+        size = sum(map(len, buffers))
+        if size:
+            segment.log.append(buffers)
+            segment.flush_full_pages()
+        self.stats.written_bytes += size
+        return size
+
+    def _add_run(self, segment: Segment, run: Run, kept: KeptRun, buffers: list[Buffer]) -> None:
+        self.stats.read_records += run.record_count
+        now_ms = self.plan.now_ms
+        for base_offset, last_offset, size, count, latest in kept.batches:
+            segment.add(base_offset, last_offset, size, latest, now_ms)
+            self.stats.written_records += count
+        buffers.append(kept.data)
+
+    def _add_batch(self, segment: Segment, entry: _Entry, kept: Kept | None, buffers: list[Buffer]) -> None:
+        header, data = entry.header, entry.data
+        latest, count = header.max_timestamp, header.record_count
+        if kept is not None:
+            count = kept.record_count
+            if kept.data is not None and count:
+                data, latest = _rebuilt(header, kept, self._horizon_ms), kept.max_timestamp
+            elif not count:
+                if not entry.keep_empty:
+                    return
+                data = _emptied(header)
+        segment.add(header.base_offset, header.last_offset, len(data), latest, self.plan.now_ms)
+        buffers.append(data)
+        self.stats.written_records += count
+
+
+def _fits(segment: Segment, source: Source) -> bool:
+    """Whether a new segment has room for all of another source, though it may turn out to be less."""
+    config = segment.config
+    return (
+        segment.size + source.size <= config.segment_bytes
+        and len(segment.offset_index.entries) * INDEX_ENTRY.size + source.index_bytes <= config.segment_index_bytes
+        and len(segment.time_index.entries) * TIME_INDEX_ENTRY.size + source.time_index_bytes
+        <= config.segment_index_bytes
+        and source.next_offset - 1 - segment.base_offset <= MAX_RELATIVE_OFFSET
+    )
+
+
+def _section(found: FoundBatch) -> Section:
+    header = found.header
+    data: Buffer = found.data[HEADER_SIZE:]
+    return Section(header, data if header.codec == Codec.NONE else decompress(header.codec, data))
+
+
+def _extra_bytes(section: Section) -> int:
+    """The memory that a section takes beside what was read."""
+    return len(section.data) if section.header.attributes & CODEC_MASK else 0
+
+
+def _rebuilt(header: BatchHeader, kept: Kept, horizon_ms: int) -> bytearray:
+    """The batch with what stays of its records, in the same codec."""
+    assert kept.data is not None, "a batch that stays as it is is not built anew"
+    batch = bytearray(HEADER_SIZE)
+    batch += kept.data if header.codec == Codec.NONE else compress(header.codec, kept.data)
+    header = header._replace(record_count=kept.record_count, max_timestamp=kept.max_timestamp)
+    if kept.has_new_horizon:
+        header = header._replace(attributes=header.attributes | DELETE_HORIZON, base_timestamp=horizon_ms)
+    write_header(batch, header)
+    return batch
+
+
+def _emptied(header: BatchHeader) -> bytearray:
+    """The batch without records, as Kafka writes it."""
+    batch = bytearray(HEADER_SIZE)
+    attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    write_header(batch, header._replace(attributes=attributes, base_timestamp=_NO_TIMESTAMP, record_count=0))
+    return batch

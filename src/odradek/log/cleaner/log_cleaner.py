@@ -1,0 +1,405 @@
+"""Compaction of a broker's logs: which log is next, its compaction in slices, and what is known of it afterwards.
+
+```
+begin ──► job.run ──► finish_slice ──┬─► job.run …
+                                     └─► done
+```
+`begin` takes the dirtiest log that is due, `finish_slice` puts in what a slice made; both on the event loop's thread,
+`job.run` on any.
+
+How far each log is compacted is in `cleaner-offset-checkpoint`, with which a restart goes on; `LogManager` writes it.
+
+A log whose compaction meets damage, or an error of the disk, is compacted no more until the broker is restarted, and
+is otherwise served as before. A full disk, or too many open files, is waited out. Truncation and deletion of a log end
+its compaction; retention waits for it, as in Kafka.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from odradek.config import BrokerConfig
+from odradek.log.cleaner.cleanable import Dirtiness, measure, plan
+from odradek.log.cleaner.compaction import Compaction
+from odradek.log.cleaner.record_filter import PlainRecordFilter, RecordFilter
+from odradek.log.errors import DamagedFileError, LogStorageError, is_disk_failure, is_passing
+from odradek.log.log import Log
+from odradek.log.segments.segment_swap import CleanedSegment
+from odradek.model import StorageError, TopicPartition
+from odradek.model.values import dataclass
+from odradek.protocol.errors import CorruptBatchError
+from odradek.runtime import Disk, Entropy
+
+if TYPE_CHECKING:
+    from odradek.columns.compaction_code import CompactionCode
+
+_logger = logging.getLogger("odradek.log")
+_SLICE_BYTES: Final = 2 << 20
+_FAST_SLICE_BYTES: Final = 8 << 20
+"""Of compiled code, which does that in a hundredth of a second."""
+_RETRY_MS: Final = 15_000
+"""How long a full disk is left alone."""
+_SECRET_BYTES: Final = 16
+_SLICES_PER_SECOND: Final = 4
+"""At least, where the I/O is limited: so that it is even."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerSettings:
+    """The broker's keys `log.cleaner.*`, of which `threads` is how many logs are compacted at a time.
+
+    All of them together have `dedupe_buffer_bytes` for the keys, and `io_buffer_bytes` to read and write. From
+    `worthwhile_bytes` on a compaction is worth compiled code, which takes 50 ms to load, and 50 MB (measured).
+    """
+
+    threads: int = 1
+    dedupe_buffer_bytes: int = 134_217_728
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 524_288
+    io_bytes_per_second: float = float("inf")
+    worthwhile_bytes: int = 16 << 20
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "CleanerSettings":
+        """What holds for a broker."""
+        return cls(
+            threads=config.log_cleaner_threads,
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            io_buffer_bytes=config.log_cleaner_io_buffer_size,
+            io_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class CleanerFigures:
+    """What the metrics tell. The first four are of the last compaction, all others of all; times in ms."""
+
+    clean_ms: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    buffer_utilization: float = 0.0
+    max_dirty_ratio: float = 0.0
+    max_delay_ms: int = 0
+    last_run_ms: int | None = None
+    total_read_bytes: int = 0
+    total_written_bytes: int = 0
+    total_removed_records: int = 0
+
+
+class CompactionJob:
+    """A log's compaction. `run` does a slice of it, after which the other attributes are good.
+
+    `slice_bytes` were read and written in it. `error` is why it can't go on.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, log: Log, compaction: Compaction, *, begun_ms: int, slice_limit: int
+    ) -> None:
+        self.partition = partition
+        self.log = log
+        self.compaction = compaction
+        self.begun_ms = begun_ms
+        self.slice_bytes = 0
+        self.cleaned: CleanedSegment | None = None
+        self.is_done = False
+        self.is_cancelled = False
+        self.error: Exception | None = None
+        self._limit = slice_limit
+        self._steps: Iterator[int | CleanedSegment] = compaction.steps()
+
+    def run(self) -> None:
+        """Go on for a while, or until a segment is ready. Raises nothing."""
+        self.slice_bytes, self.cleaned = 0, None
+        try:
+            while self.slice_bytes < self._limit and not self.is_cancelled:
+                step = next(self._steps, None)
+                if isinstance(step, CleanedSegment):
+                    self.cleaned = step
+                    return
+                if step is None:
+                    self.is_done = True
+                    return
+                self.slice_bytes += step
+        except (OSError, StorageError, CorruptBatchError) as error:
+            self.error = error
+            self.compaction.discard()
+        except Exception as error:
+            # Nobody knows what it is. One log stays as it is; the others are still to be compacted.
+            _logger.exception("%s cannot be compacted, by an error of this program", self.log.directory)
+            self.error = error
+            self.compaction.discard()
+
+
+class LogCleaner:
+    """See the module. `logs` are all logs of a broker; it is their `LogManager`'s."""
+
+    def __init__(self, disk: Disk, entropy: Entropy, logs: Mapping[TopicPartition, Log]) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        """Up to where each log is compacted."""
+        self.uncleanable: dict[TopicPartition, str] = {}
+        """Why a log is compacted no more."""
+        self.figures = CleanerFigures()
+        self._disk = disk
+        self._entropy = entropy
+        self._logs = logs
+        self._jobs: dict[TopicPartition, CompactionJob] = {}
+        self._dirty_bytes: dict[TopicPartition, int] = {}
+        self._retry_at_ms: dict[TopicPartition, int] = {}
+
+    # ---- what others tell, and ask ------------------------------------------------------------------------------
+
+    def is_busy_with(self, partition: TopicPartition) -> bool:
+        """Whether the partition's log is being compacted."""
+        return partition in self._jobs
+
+    def cut(self, partition: TopicPartition, offset: int) -> bool:
+        """The log is about to be cut at `offset`: its compaction ends; whether the checkpoint must be written first."""
+        self._cancel(partition)
+        is_lower = self.offsets.get(partition, 0) > offset
+        if is_lower:
+            self.offsets[partition] = offset
+        return is_lower
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The log is deleted."""
+        self._cancel(partition)
+        self.offsets.pop(partition, None)
+        self.uncleanable.pop(partition, None)
+        self._retry_at_ms.pop(partition, None)
+
+    def stop(self) -> list[CompactionJob]:
+        """Let all jobs come to nothing: those that were under way, of which something may be left to `discard`."""
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            self._cancel(job.partition)
+        return jobs
+
+    def _cancel(self, partition: TopicPartition) -> None:
+        job = self._jobs.pop(partition, None)
+        if job is not None:
+            job.is_cancelled = True
+
+    def compacted_offset(self, partition: TopicPartition) -> int | None:
+        """What the checkpoint says of a log; None for one that is not, or no longer, to be compacted."""
+        log = self._logs[partition]
+        return self.offsets.get(partition) if "compact" in log.config.cleanup_policy else None
+
+    @property
+    def uncleanable_bytes(self) -> int:
+        """The dirty bytes of the logs that are compacted no more."""
+        return sum(self._dirty_bytes.get(partition, 0) for partition in self.uncleanable)
+
+    # ---- compaction ---------------------------------------------------------------------------------------------
+
+    def begin(
+        self, now_ms: int, settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
+    ) -> CompactionJob | None:
+        """A job for the dirtiest log that is due; None if there is none, or if as many as may be are under way.
+
+        `stable_offsets` are the last stable offsets of those that this broker knows: others wait.
+        """
+        steps = self.begin_in_steps(now_ms, settings, stable_offset=stable_offsets.get)
+        return next((job for job in steps if job is not None), None)
+
+    def begin_in_steps(
+        self, now_ms: int, settings: CleanerSettings, *, stable_offset: Callable[[TopicPartition], int | None]
+    ) -> Iterator[CompactionJob | None]:
+        """The same, with a log measured at each step, between which others have their turn; the last step has the job.
+
+        Only one may measure at a time. The dirtiest is measured again in the last step, in which it is taken: it may
+        have been cut, or be gone.
+        """
+        if len(self._jobs) >= settings.threads:
+            return
+        max_dirty_ratio, max_delay_ms = 0.0, 0
+        dirty_bytes: dict[TopicPartition, int] = {}
+        due: list[tuple[float, TopicPartition]] = []
+        for partition in tuple(self._logs):
+            dirtiness = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
+            if dirtiness is not None:
+                max_dirty_ratio = max(max_dirty_ratio, dirtiness.ratio)
+                max_delay_ms = max(max_delay_ms, dirtiness.delay_ms)
+                if dirtiness.is_due:
+                    due.append((dirtiness.ratio, partition))
+            yield None
+        self._dirty_bytes = dirty_bytes
+        self.figures.last_run_ms = now_ms
+        self.figures.max_dirty_ratio, self.figures.max_delay_ms = max_dirty_ratio, max_delay_ms
+        for _, partition in sorted(due, key=lambda each: -each[0]):
+            dirtiness = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
+            if dirtiness is not None and dirtiness.is_due:
+                yield self._new_job(partition, dirtiness, now_ms, settings)
+                return
+
+    def _measure(
+        self,
+        partition: TopicPartition,
+        stable_offset: int | None,
+        now_ms: int,
+        dirty_bytes: dict[TopicPartition, int],
+    ) -> Dirtiness | None:
+        """How dirty a log is, for which `dirty_bytes` has it then; None for one that is not to be compacted now."""
+        log = self._logs.get(partition)
+        if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
+            return None
+        if "compact" not in log.config.cleanup_policy:
+            self.offsets.pop(partition, None)
+            return None
+        if partition in self._jobs or now_ms < self._retry_at_ms.get(partition, now_ms):
+            return None
+        try:
+            log.roll_for_compaction(now_ms)
+            dirtiness = measure(log, self.offsets.get(partition), stable_offset=stable_offset, now_ms=now_ms)
+        except (OSError, CorruptBatchError) as error:
+            self._failed(partition, log, error, now_ms)
+            return None
+        dirty_bytes[partition] = dirtiness.dirty_bytes
+        return None if partition in self.uncleanable else dirtiness
+
+    def _new_job(
+        self, partition: TopicPartition, dirtiness: Dirtiness, now_ms: int, settings: CleanerSettings
+    ) -> CompactionJob | None:
+        log = self._logs[partition]
+        try:
+            what = plan(log, dirtiness, now_ms=now_ms, io_bytes=settings.io_buffer_bytes // settings.threads // 2)
+        except (OSError, LogStorageError, CorruptBatchError) as error:
+            self._failed(partition, log, error, now_ms)
+            return None
+        size = dirtiness.clean_bytes + dirtiness.dirty_bytes
+        secret = self._entropy.randbytes(_SECRET_BYTES)
+        compaction = Compaction(self._disk, what, lambda: _new_filter(size, settings, secret))
+        slice_bytes = _FAST_SLICE_BYTES if size >= settings.worthwhile_bytes else _SLICE_BYTES
+        limit = int(min(slice_bytes, settings.io_bytes_per_second / _SLICES_PER_SECOND))
+        job = self._jobs[partition] = CompactionJob(
+            partition, log, compaction, begun_ms=now_ms, slice_limit=max(limit, 1)
+        )
+        return job
+
+    def finish_slice(self, job: CompactionJob, now_ms: int) -> bool:
+        """Take what a slice has brought; whether there is another one to run."""
+        if not job.is_cancelled and job.cleaned is not None:
+            self._put_in(job, now_ms)
+        if job.is_cancelled:
+            job.compaction.discard()
+        elif job.error is not None:
+            self._failed(job.partition, job.log, job.error, now_ms)
+        elif job.is_done:
+            self._succeeded(job, now_ms)
+        else:
+            return True
+        if self._jobs.get(job.partition) is job:
+            del self._jobs[job.partition]
+        return False
+
+    def give_up(self, job: CompactionJob, error: Exception, now_ms: int) -> None:
+        """The end of a job that `run` or `finish_slice` should never have come to."""
+        if self._jobs.get(job.partition) is job:
+            del self._jobs[job.partition]
+            job.is_cancelled = True
+            self._failed(job.partition, job.log, error, now_ms)
+            with suppress(Exception):
+                job.compaction.discard()
+
+    def clean(
+        self, clock: Callable[[], int], settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
+    ) -> int:
+        """Compact all that is due, at once, without limit; how many logs. `clock` is the time in ms."""
+        count = 0
+        while (job := self.begin(clock(), settings, stable_offsets=stable_offsets)) is not None:
+            job.run()
+            while self.finish_slice(job, clock()):
+                job.run()
+            count += 1
+        return count
+
+    def _put_in(self, job: CompactionJob, now_ms: int) -> None:
+        assert job.cleaned is not None
+        try:
+            job.is_cancelled = not job.log.swap_in(job.cleaned, now_ms)
+        except LogStorageError:
+            job.is_cancelled = True  # the log has said so, and stopped
+
+    def _succeeded(self, job: CompactionJob, now_ms: int) -> None:
+        figures, stats, compaction = self.figures, job.compaction.stats, job.compaction
+        first, end = compaction.plan.first_dirty_offset, compaction.next_dirty_offset
+        self.offsets[job.partition] = end
+        figures.clean_ms = now_ms - job.begun_ms
+        figures.read_bytes, figures.written_bytes = stats.read_bytes, stats.written_bytes
+        figures.buffer_utilization = stats.map_utilization
+        figures.total_read_bytes += stats.indexed_bytes + stats.read_bytes
+        figures.total_written_bytes += stats.written_bytes
+        figures.total_removed_records += stats.read_records - stats.written_records
+        _logger.info(
+            "%s: compacted from offset %d up to %d; %d of %d records and %.1f of %.1f MiB are left, in %.1f s",
+            job.log.directory, first, end, stats.written_records, stats.read_records, stats.written_bytes / (1 << 20),
+            stats.read_bytes / (1 << 20), figures.clean_ms / 1000,
+        )  # fmt: skip
+
+    def _failed(self, partition: TopicPartition, log: Log, error: Exception, now_ms: int) -> None:
+        cause = error.__cause__ if isinstance(error, LogStorageError) else error
+        if cause is not None and is_passing(cause):
+            self._retry_at_ms[partition] = now_ms + _RETRY_MS
+            _logger.warning("%s cannot be compacted now, and is tried again: %s", log.directory, error)
+            return
+        if isinstance(cause, OSError) and is_disk_failure(cause) and log.when_failed is not None:
+            log.when_failed(cause)
+        if isinstance(error, DamagedFileError):
+            log.suspect(error.path)
+        self.uncleanable[partition] = str(error) or repr(error)
+        _logger.error("%s is not compacted any more, until the broker is restarted: %s", log.directory, error)
+
+
+def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
+    """Return the faster filter for a compaction of `size` bytes.
+
+    The imports are here for the sake of numpy, which is a quarter of a broker's start and of its memory.
+    """
+    from odradek.log.cleaner.offset_map import OffsetMap
+
+    room = settings.dedupe_buffer_bytes // settings.threads
+    offsets = OffsetMap(room, settings.load_factor, secret=secret)
+    code = _compiled_code.get() if size >= settings.worthwhile_bytes else None
+    if code is None:
+        return PlainRecordFilter(offsets)
+    from odradek.log.cleaner.compiled_record_filter import CompiledRecordFilter
+
+    return CompiledRecordFilter(code, offsets)
+
+
+class _CompiledCode:
+    """The compiled code of this process. That there is none is found out once."""
+
+    def __init__(self) -> None:
+        self._is_missing = False
+
+    def get(self) -> "CompactionCode | None":
+        """Return None if there is none, or not yet."""
+        if not self._is_missing:
+            try:
+                from odradek.columns.compaction_code import compaction_code
+
+                return compaction_code()
+            except ModuleNotFoundError:
+                self._is_missing = True
+            except Exception:
+                # A library that does not fit this system, a compiler that failed: the plain way needs none of it.
+                self._is_missing = True
+                _logger.exception("Compiled compaction does not work; compaction is slower until the broker restarts")
+        return None
+
+
+_compiled_code: Final = _CompiledCode()
+
+
+class Throttle:
+    """Spreads I/O over time: after some of it, how long to wait so that the rate is kept on the whole."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    def wait_s(self, size: int, bytes_per_second: float, now_s: float) -> float:
+        """How long to wait after `size` bytes, in seconds; what was not used before now is lost."""
+        self._free_at = max(self._free_at, now_s) + size / bytes_per_second
+        return self._free_at - now_s

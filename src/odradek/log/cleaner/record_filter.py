@@ -1,0 +1,255 @@
+"""Which records of a batch compaction keeps: the plain way, of which `compiled_record_filter` is the fast one.
+
+Both read batches, and answer the same two questions about those that came in order: `index_keys` notes the last offset
+of each key, and `keep_records` says what is left by it.
+
+A record stays if it lies behind all that was indexed, or if it has a key and no later record has it. A tombstone, a
+record without a value, goes too once the delete horizon of its batch has passed; the first time that a tombstone stays
+in a batch, the batch gets its horizon (KIP-534): the horizon takes the place of the base timestamp, so that all
+timestamp deltas are written anew. Everything else in a record, also its offset delta, is copied as it stands.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from odradek.log.cleaner.checked_batches import Chunk, Piece, Section, read_plainly
+from odradek.log.segments.segment_swap import Source
+from odradek.protocol.compression import Buffer
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.record_batch import BatchHeader
+from odradek.protocol.varint import read_varint, varint
+from odradek.runtime import File
+
+if TYPE_CHECKING:
+    from odradek.log.cleaner.offset_map import OffsetMap
+
+MIN_RECORD_BYTES: Final = 7
+NO_TIMESTAMP: Final = -1
+_TIMES: Final = range(-(1 << 62), 1 << 62)
+"""Times beyond have no difference of 64 bits."""
+
+
+class Kept(NamedTuple):
+    """What stays of a section: `record_count` records in `data`, or in what they came in if that is None.
+
+    `max_timestamp` is theirs; it and the count say nothing if all is as it was. With `has_new_horizon` their timestamps
+    are relative to the horizon.
+    """
+
+    record_count: int
+    data: Buffer | None
+    max_timestamp: int
+    has_new_horizon: bool
+
+
+class KeptBatch(NamedTuple):
+    """A batch that is left of a run, as it goes into the books of a segment; `size` in bytes."""
+
+    base_offset: int
+    last_offset: int
+    size: int
+    record_count: int
+    max_timestamp: int
+
+
+class KeptRun(NamedTuple):
+    """What stays of a run: its batches in `data`, whole and end to end, which is good until the filter's next one."""
+
+    data: Buffer
+    batches: Sequence[KeptBatch]
+
+
+class KeyOffsets(Protocol):
+    """What is noted of keys. `latest_offset` is how far; whoever knows that nothing comes after it moves it on."""
+
+    latest_offset: int
+
+    @property
+    def utilization(self) -> float:
+        """How full it is, 1 when no more keys fit."""
+
+
+class RecordFilter(Protocol):
+    """Either way. Both raise `CorruptBatchError` for records that are not just what their header says."""
+
+    @property
+    def offsets(self) -> KeyOffsets:
+        """What is noted so far."""
+
+    def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
+        """The batches of `source` from `position` on. See `read_plainly`; `now_ms` is for delete horizons."""
+
+    def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
+        """Note the keys of all records from `from_offset` on, and how far it came in `offsets.latest_offset`.
+
+        Whether there is no room for the next one. The pieces are of the chunk that was read last.
+        """
+
+    def keep_records(
+        self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
+    ) -> Sequence[Kept | KeptRun]:
+        """What stays of each piece of the chunk that was read last. `horizon_ms` is for batches that get one now.
+
+        The batches of a run that end at one of `last_offsets`, which rise, stay without records if need be.
+        """
+
+
+class PlainRecordFilter:
+    """A loop over the records, about 2 µs for each. See `RecordFilter`. It never has a `Run`."""
+
+    def __init__(self, offsets: "OffsetMap") -> None:
+        self.offsets = offsets
+
+    def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
+        """See `RecordFilter`."""
+        return read_plainly(file, source, position=position, read_bytes=read_bytes)
+
+    def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
+        """See `RecordFilter`."""
+        offsets, sections = self.offsets, _sections(pieces)
+        if offsets.put(_last_offsets(sections, from_offset)):
+            offsets.latest_offset = sections[-1].header.last_offset
+            return False
+        for section in sections:
+            if not offsets.put(_last_offsets([section], from_offset)):
+                return _index_until_full(section, offsets, from_offset)
+            offsets.latest_offset = section.header.last_offset
+        return False
+
+    def keep_records(
+        self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
+    ) -> list[Kept]:
+        """See `RecordFilter`."""
+        sections = _sections(pieces)
+        walked = [list(_walk(section)) for section in sections]
+        keys = [record.key for records in walked for record in records if record.key is not None]
+        last = iter(self.offsets.get(keys))
+        latest_offset = self.offsets.latest_offset
+        answers = []
+        for (header, data), records in zip(sections, walked, strict=True):
+            is_past_horizon = header.has_delete_horizon and header.base_timestamp <= now_ms
+            kept = []
+            for record in records:
+                is_last = record.key is not None and record.offset >= next(last)
+                if record.offset > latest_offset or (is_last and not (record.is_tombstone and is_past_horizon)):
+                    kept.append(record)
+            answers.append(_kept(header, data, kept, horizon_ms))
+        return answers
+
+
+def _sections(pieces: Sequence[Piece]) -> list[Section]:
+    sections = [piece for piece in pieces if isinstance(piece, Section)]
+    assert len(sections) == len(pieces), "a run is of the filter that found it"
+    return sections
+
+
+def set_horizon(section: Section, horizon_ms: int) -> Kept:
+    """All of a section, as it is in a batch that gets a delete horizon. Raises `CorruptBatchError`."""
+    return _with_horizon(section.header, section.data, list(_walk(section)), horizon_ms)
+
+
+class _Record(NamedTuple):
+    """Where a record lies in its section, and what is asked of it. `rest` is where its offset delta begins."""
+
+    start: int
+    rest: int
+    end: int
+    timestamp: int
+    offset: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+def _last_offsets(sections: Sequence[Section], from_offset: int) -> dict[bytes, int]:
+    return {
+        record.key: record.offset
+        for section in sections
+        for record in _walk(section)
+        if record.key is not None and record.offset >= from_offset
+    }
+
+
+def _index_until_full(section: Section, offsets: "OffsetMap", from_offset: int) -> bool:
+    for record in _walk(section):
+        if record.key is not None and record.offset >= from_offset and not offsets.put({record.key: record.offset}):
+            return True
+        offsets.latest_offset = record.offset
+    return False
+
+
+def _kept(header: BatchHeader, data: Buffer, records: list[_Record], horizon_ms: int) -> Kept:
+    has_new_horizon = not header.has_delete_horizon and any(record.is_tombstone for record in records)
+    if len(records) == header.record_count and not has_new_horizon:
+        return Kept(len(records), None, header.max_timestamp, False)
+    if has_new_horizon:
+        return _with_horizon(header, data, records, horizon_ms)
+    rest = b"".join([data[record.start : record.end] for record in records])
+    return Kept(len(records), rest, _latest(header, records), False)
+
+
+def _with_horizon(header: BatchHeader, data: Buffer, records: list[_Record], horizon_ms: int) -> Kept:
+    parts: list[bytes] = []
+    for record in records:
+        body = b"\0" + varint(record.timestamp - horizon_ms) + bytes(data[record.rest : record.end])
+        parts += (varint(len(body)), body)
+    return Kept(len(records), b"".join(parts), _latest(header, records), True)
+
+
+def _latest(header: BatchHeader, records: list[_Record]) -> int:
+    return max([NO_TIMESTAMP, *(record.timestamp for record in records)]) if records else header.max_timestamp
+
+
+def _walk(section: Section) -> Iterator[_Record]:
+    """The records of a section. Varints of one byte are read in place, for the cost of a call."""
+    header, data = section.header, bytes(section.data)
+    base_offset, last_offset, base_timestamp = header.base_offset, header.last_offset, header.base_timestamp
+    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
+    new, size = tuple.__new__, len(data)
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            start = position
+            if (n := data[position]) < 0x80:
+                n, position = (n >> 1) ^ -(n & 1), position + 1
+            else:
+                n, position = read_varint(data, position)
+            end = position + n
+            if n < MIN_RECORD_BYTES - 1 or end > size:
+                raise _malformed(header)
+            # The byte at `position` is the record's attributes, which mean nothing so far.
+            if (n := data[position + 1]) < 0x80:
+                timestamp, rest = (n >> 1) ^ -(n & 1), position + 2
+            else:
+                timestamp, rest = read_varint(data, position + 1)
+            if (n := data[rest]) < 0x80:
+                n, position = (n >> 1) ^ -(n & 1), rest + 1
+            else:
+                n, position = read_varint(data, rest)
+            offset = base_offset + n
+            if (n := data[position]) < 0x80:
+                n, position = (n >> 1) ^ -(n & 1), position + 1
+            else:
+                n, position = read_varint(data, position)
+            key = None if n < 0 else data[position : (position := position + n)]
+            if (n := data[position]) < 0x80:
+                n, position = (n >> 1) ^ -(n & 1), position + 1
+            else:
+                n, position = read_varint(data, position)
+            # One byte at least is left: the number of headers.
+            if position + (n if n > 0 else 0) >= end:
+                raise _malformed(header)
+            if timestamp not in _TIMES:
+                raise _malformed(header)
+            timestamp = base_timestamp + timestamp if fixed_timestamp is None else fixed_timestamp
+            if not base_offset <= offset <= last_offset or timestamp not in _TIMES:
+                raise _malformed(header)
+            yield new(_Record, (start, rest, end, timestamp, offset, key, n < 0))
+            position = end
+    except (IndexError, CorruptBatchError):
+        raise _malformed(header) from None
+    if position != size:
+        raise _malformed(header)
+
+
+def _malformed(header: BatchHeader) -> CorruptBatchError:
+    return CorruptBatchError(f"the records of the batch at offset {header.base_offset} are malformed")

@@ -1,0 +1,1 @@
+"""A broker's data directories: `LogManager`, locks, loading at the start, logs that are missing or incomplete."""

@@ -1,0 +1,43 @@
+"""What the checkpoints of a data directory hold: of its open logs as they are, of the others as they were found.
+
+Of a log that has lost records they keep the recovery point and the high watermark that show it.
+"""
+
+from collections.abc import Collection, Mapping
+
+from odradek.log.checkpoints.checkpoint_file import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from odradek.log.cleaner.log_cleaner import LogCleaner
+from odradek.log.directories.directory_loading import FoundLog
+from odradek.log.directories.lost_records import Shortfall
+from odradek.log.log import Log
+from odradek.model import TopicPartition
+from odradek.runtime import Disk
+
+
+def checkpoint_contents(
+    disk: Disk,
+    directory: str,
+    logs: Mapping[TopicPartition, Log],
+    unopened: Collection[FoundLog],
+    shortfalls: Collection[Shortfall],
+    cleaner: LogCleaner,
+) -> dict[str, Mapping[TopicPartition, int]]:
+    """Recovery points, log start offsets, high watermarks and how far logs are compacted, by the files' paths."""
+    points = {tp: log.recovery_point for tp, log in logs.items()}
+    starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
+    marks = {tp: log.high_watermark for tp, log in logs.items()}
+    for found in unopened:
+        points[found.partition] = found.recovery_point
+        starts[found.partition] = found.log_start_offset
+        marks[found.partition] = found.high_watermark
+    for each in shortfalls:
+        points[each.partition] = max(points.get(each.partition, 0), each.recovery_point)
+        marks[each.partition] = max(marks.get(each.partition, 0), each.high_watermark)
+    files = {RECOVERY_POINTS: points, LOG_START_OFFSETS: starts, HIGH_WATERMARKS: marks}
+    cleaned = {tp: offset for tp in logs if (offset := cleaner.compacted_offset(tp)) is not None}
+    for found in unopened:
+        if found.partition in cleaner.offsets:
+            cleaned[found.partition] = cleaner.offsets[found.partition]
+    if cleaned or disk.exists(f"{directory}/{CLEANER_OFFSETS}"):
+        files[CLEANER_OFFSETS] = cleaned
+    return {f"{directory}/{name}": offsets for name, offsets in files.items()}

@@ -1,0 +1,66 @@
+"""Brings the checkpoint files of the data directories up to date, from any thread, and never back to an older state.
+
+A plan is made on the event loop's thread, of values that the files shall have; writing it down takes the disk a while,
+and is for another thread. Meanwhile a newer one may be written, because a log is about to be cut: the older plan is
+then dropped.
+"""
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import NamedTuple
+
+from odradek.log.checkpoints.checkpoint_file import encode_offsets
+from odradek.log.errors import CheckpointError
+from odradek.log.names import parent_of
+from odradek.model import TopicPartition
+from odradek.runtime import Disk
+
+
+class CheckpointPlan(NamedTuple):
+    """What files are to hold, by path. Later plans have higher numbers; `is_whole` says that it has every file."""
+
+    number: int
+    files: Mapping[str, Mapping[TopicPartition, int]]
+    is_whole: bool
+
+
+class CheckpointWriter:
+    """See the module. `planned` is the number of the last plan, `written` that of the last whole one on the disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.planned = 0
+        self.written = 0
+        self._disk = disk
+        self._lock = Lock()
+        self._held: dict[str, bytes] = {}
+        """What the files hold: they are written when that changes."""
+        self._numbers: dict[str, int] = {}
+        self._is_stopped = False
+
+    def plan(self, files: Mapping[str, Mapping[TopicPartition, int]], *, is_whole: bool) -> CheckpointPlan:
+        """The next plan; its values are the writer's now."""
+        self.planned += 1
+        return CheckpointPlan(self.planned, files, is_whole)
+
+    def write(self, plan: CheckpointPlan) -> None:
+        """Write what has changed, each file whole and synced. Raises `CheckpointError`."""
+        with self._lock:
+            for path, offsets in plan.files.items():
+                if self._is_stopped or self._numbers.get(path, 0) > plan.number:
+                    continue
+                self._numbers[path] = plan.number
+                data = encode_offsets(offsets)
+                if self._held.get(path) != data:
+                    self._held.pop(path, None)
+                    try:
+                        self._disk.replace_file(path, data)
+                    except OSError as error:
+                        raise CheckpointError(parent_of(path), path, error) from error
+                    self._held[path] = data
+            if plan.is_whole:
+                self.written = max(self.written, plan.number)
+
+    def stop(self) -> None:
+        """Write nothing any more: the directories are another's. Returns when no file is being written."""
+        with self._lock:
+            self._is_stopped = True

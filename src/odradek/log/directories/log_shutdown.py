@@ -1,0 +1,72 @@
+"""The end of a broker's logs: all that they have in memory is written, and all that is written synced.
+
+```
+each log      what is pending, its indexes, producers and leader epochs ─► files     several at a time of each directory
+each directory                                                files ─► the disk      all directories at a time
+```
+Kafka flushes one log after the other on each of `num.recovery.threads.per.data.dir` threads (`LogManager.shutdown`). A
+file system writes its journal once for all that wait for it, so that here the syncs come together.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from odradek.log.durability import FlushJob
+from odradek.log.errors import told
+from odradek.log.log import Log
+from odradek.log.segments.open_files import FilePool
+from odradek.model.values import dataclass, field
+from odradek.runtime import Disk
+
+_logger = logging.getLogger("odradek.log")
+
+
+@dataclass(slots=True, kw_only=True)
+class ClosedDirectory:
+    """What became of a directory's logs. `error` is why nothing of it may be believed; without one, `jobs` are done.
+
+    `is_whole` says that all its logs are on the disk: that none has failed, now or earlier.
+    """
+
+    jobs: list[tuple[Log, FlushJob]] = field(default_factory=list)
+    is_whole: bool = True
+    error: Exception | None = None
+
+
+def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: int) -> dict[str, ClosedDirectory]:
+    """Write and sync the logs of each directory, which nobody else uses, `threads` at a time of each directory."""
+    closed = {directory: ClosedDirectory() for directory in logs}
+    writing = [[partial(_write, directory, log) for log in those] for directory, those in logs.items()]
+    for directory, log, job, is_written in pool.run_lanes(writing, threads=threads):
+        closed[directory].is_whole &= is_written
+        if job is not None:
+            closed[directory].jobs.append((log, job))
+    syncing = [[partial(_sync, pool.disk, directory, closed[directory].jobs)] for directory in logs]
+    for directory, error in pool.disk.run_lanes(syncing, threads=1):
+        closed[directory].error = error
+    return closed
+
+
+def _write(directory: str, log: Log) -> tuple[str, Log, FlushJob | None, bool]:
+    """The job that is to be synced, if there is one, and whether all is written."""
+    try:
+        job = log.begin_close()
+        if job is not None:
+            job.prepare()
+    except Exception as error:
+        _logger.warning("%s will be recovered at the next start: %s", log.directory, told(error))
+        return directory, log, None, False
+    finally:
+        log.close_files()
+    return directory, log, job, True
+
+
+def _sync(disk: Disk, directory: str, jobs: Sequence[tuple[Log, FlushJob]]) -> tuple[str, Exception | None]:
+    try:
+        disk.sync_all([path for _, job in jobs for path in job.paths])
+    except Exception as error:
+        return directory, error
+    for _, job in jobs:
+        job.error = None
+    return directory, None

@@ -1,0 +1,294 @@
+"""One segment's files held against one another: every batch, and every entry of the indexes against its batch.
+
+Each check remembers the first thing that is wrong in its file, and goes on where it can, because one damaged batch
+leaves the others, and the entries that point to them, as good as they were.
+"""
+
+from collections.abc import Sequence
+
+from odradek.log.checkpoints.leader_epoch_cache import NO_EPOCH
+from odradek.log.errors import DamagedFileError
+from odradek.log.inspection.file_contents import Pair, read_pairs
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments import offset_index, time_index
+from odradek.log.segments.batch_scan import FoundBatch
+from odradek.log.segments.segment import MAX_RELATIVE_OFFSET
+from odradek.log.segments.time_index import NO_TIMESTAMP
+from odradek.model.values import dataclass
+from odradek.protocol.record_batch import BatchHeader, CorruptBatchError, verify_crc
+from odradek.protocol.records import decode_records
+
+
+@dataclass(slots=True, kw_only=True)
+class Chain:
+    """What a log's batches have come to, from segment to segment; `producers` is None where that is not known."""
+
+    next_offset: int
+    leader_epoch: int = NO_EPOCH
+    producers: ProducerState | None = None
+
+
+class FileCheck:
+    """What was found in one file.
+
+    `damage` is the first thing that is wrong, `others` how many more there are; `oddity` is the first that is strange.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.damage: DamagedFileError | None = None
+        self.others = 0
+        self.oddity: tuple[int, str] | None = None
+
+    def wonder(self, byte: int, reason: str) -> None:
+        """Something is as Kafka writes it in some cases, and may be wrong in others."""
+        if self.oddity is None:
+            self.oddity = byte, reason
+
+    def fail(self, byte: int, reason: str) -> None:
+        """Something is wrong; whatever comes first in the file is remembered."""
+        self.found(DamagedFileError(self.path, byte, reason))
+
+    def found(self, error: DamagedFileError) -> None:
+        """The same, with the error that there is already."""
+        if self.damage is None:
+            self.damage = error
+        else:
+            self.others += 1
+            if error.byte < self.damage.byte:
+                self.damage = error
+
+
+class LogCheck(FileCheck):
+    """A `.log` file's batches, one after the other."""
+
+    def __init__(self, path: str, base_offset: int, chain: Chain, *, cleaned_offset: int, records: bool) -> None:
+        super().__init__(path)
+        self._cleaned_offset = cleaned_offset
+        self._base_offset = base_offset
+        self._chain = chain
+        self._records = records
+
+    def batch(self, found: FoundBatch) -> bool:
+        """Check a batch; whether its header may be believed."""
+        position, header, data = found
+        if not verify_crc(data, 0, header):
+            self.fail(position, f"has a batch with a wrong checksum, at offset {header.base_offset}")
+            return False
+        reason = self._fault(header) or (self._fault_of_records(header, data) if self._records else None)
+        if reason is not None:
+            self.fail(position, f"has a batch {reason}")
+        chain = self._chain
+        if not self._is_in_its_place(header):
+            return False
+        if header.base_offset > max(chain.next_offset, self._cleaned_offset):
+            self.wonder(
+                position,
+                f"has no batch with offsets {chain.next_offset} to {header.base_offset - 1}: "
+                "compaction took them, here or where they were copied from, or they are lost",
+            )
+        chain.next_offset = max(chain.next_offset, header.next_offset)
+        chain.leader_epoch = max(chain.leader_epoch, header.partition_leader_epoch)
+        return reason is None
+
+    def _is_in_its_place(self, header: BatchHeader) -> bool:
+        """Whether what comes next may be held against it: no checksum covers where a batch says it begins."""
+        return self._base_offset <= header.base_offset <= header.last_offset <= self._base_offset + MAX_RELATIVE_OFFSET
+
+    def _fault(self, header: BatchHeader) -> str | None:
+        chain, base, last = self._chain, header.base_offset, header.last_offset
+        if base < self._base_offset:
+            return f"that begins at offset {base}, before its segment"
+        if base < chain.next_offset:
+            return f"that begins at offset {base}, where {chain.next_offset} was due"
+        if header.last_offset_delta < 0 or last - self._base_offset > MAX_RELATIVE_OFFSET:
+            return f"at offset {base} that ends at offset {last}, which cannot be in this segment"
+        if not 0 <= header.record_count <= header.last_offset_delta + 1:
+            return f"at offsets {base} to {last} that says it has {header.record_count} records"
+        if header.partition_leader_epoch < chain.leader_epoch:
+            return (
+                f"at offset {base} of leader epoch {header.partition_leader_epoch}, after one of {chain.leader_epoch}"
+            )
+        try:
+            assert header.codec is not None
+        except CorruptBatchError:
+            return f"at offset {base} with the unknown codec {header.attributes & 7}"
+        return None
+
+    @staticmethod
+    def _fault_of_records(header: BatchHeader, data: memoryview) -> str | None:
+        try:
+            offsets = [record.offset for record in decode_records(data)]
+        except CorruptBatchError as error:
+            return f"at offset {header.base_offset} whose records cannot be read: {error}"
+        due = header.base_offset
+        for offset in offsets:
+            if not due <= offset <= header.last_offset:
+                return f"at offsets {header.base_offset} to {header.last_offset} with a record at offset {offset}"
+            due = offset + 1
+        return None
+
+
+class OffsetIndexCheck(FileCheck):
+    """An `.index`: each entry points to where a batch begins, and has the offset of that batch's last record.
+
+    Kafka's followers and its compaction write several batches at a time, with one entry for them all: it points to the
+    first and has the last one's offset.
+    """
+
+    def __init__(self, path: str, data: bytes, base_offset: int) -> None:
+        super().__init__(path)
+        self._base_offset = base_offset
+        self._entries: list[Pair] = []
+        self._next = 0
+        self._awaited: Pair | None = None
+        before = Pair(-1, -1, -1)
+        try:
+            for entry in read_pairs(data, path, offset_index.ENTRY):
+                if entry.first <= before.first or entry.second <= before.second:
+                    self.fail(entry.byte, f"has an entry that does not rise: {self._told(entry)}")
+                    break
+                self._entries.append(entry)
+                before = entry
+        except DamagedFileError as error:
+            self.found(error)
+
+    def batch(self, position: int, header: BatchHeader, *, is_trusted: bool) -> None:
+        """The next batch of the segment; without `is_trusted` its offsets mean nothing."""
+        last = header.last_offset - self._base_offset
+        if self._awaited is not None and is_trusted and last >= self._awaited.first:
+            if last > self._awaited.first:
+                self._disagree(self._awaited)
+            else:
+                told = self._told(self._awaited)
+                self.wonder(self._awaited.byte, f"has an entry that stands for several batches: {told}")
+            self._awaited = None
+        while self._next < len(self._entries) and self._entries[self._next].second <= position:
+            entry = self._entries[self._next]
+            self._next += 1
+            if entry.second < position:
+                self.fail(entry.byte, f"has an entry that points into a batch: {self._told(entry)}")
+            elif is_trusted and entry.first < last:
+                self._disagree(entry)
+            elif is_trusted and entry.first > last:
+                if self._awaited is not None:
+                    self._disagree(self._awaited)
+                self._awaited = entry
+
+    def end(self, size: int, *, may_be_ahead: bool) -> None:
+        """No more batches come: the segment has `size` bytes. An entry may come before its batch, in a live log."""
+        if self._awaited is not None and not may_be_ahead:
+            self._disagree(self._awaited)
+        for entry in self._entries[self._next :]:
+            if entry.second < size:
+                self.fail(entry.byte, f"has an entry that points into a batch: {self._told(entry)}")
+            elif not may_be_ahead:
+                self.fail(
+                    entry.byte, f"has an entry that points beyond the segment's {size} bytes: {self._told(entry)}"
+                )
+
+    def _disagree(self, entry: Pair) -> None:
+        self.fail(entry.byte, f"has an entry whose offset is not that of its batch: {self._told(entry)}")
+
+    def _told(self, entry: Pair) -> str:
+        return f"offset {self._base_offset + entry.first}, position {entry.second}"
+
+
+class TimeIndexCheck(FileCheck):
+    """A `.timeindex`: each entry has the largest timestamp so far, and an offset of the batch that has it."""
+
+    def __init__(self, path: str, data: bytes, base_offset: int) -> None:
+        super().__init__(path)
+        self._base_offset = base_offset
+        self._entries: list[Pair] = []
+        self._next = 0
+        self._largest = NO_TIMESTAMP
+        self._is_lost = False
+        self._bytes = len(data)
+        before = Pair(-1, -1, -1)
+        try:
+            for entry in read_pairs(data, path, time_index.ENTRY):
+                if entry.first <= before.first or entry.second < before.second:
+                    self.fail(entry.byte, f"has an entry that does not rise: {self._told(entry)}")
+                    break
+                self._entries.append(entry)
+                before = entry
+        except DamagedFileError as error:
+            self.found(error)
+
+    def batch(self, header: BatchHeader, *, is_trusted: bool) -> None:
+        """The next batch of the segment; after one that is not to be trusted, nobody knows the largest timestamp."""
+        self._is_lost = self._is_lost or not is_trusted
+        if self._is_lost:
+            return
+        self._largest = max(self._largest, header.max_timestamp)
+        first, last = header.base_offset - self._base_offset, header.last_offset - self._base_offset
+        while self._next < len(self._entries) and self._entries[self._next].second <= last:
+            entry = self._entries[self._next]
+            self._next += 1
+            if entry.second < first:
+                self.fail(entry.byte, f"has an entry whose offset is in no batch: {self._told(entry)}")
+            elif not entry.first == header.max_timestamp == self._largest:
+                self.fail(
+                    entry.byte,
+                    f"has an entry that is not the largest timestamp so far, {self._largest}, where it came up: "
+                    f"{self._told(entry)}",
+                )
+
+    def end(self, *, may_be_ahead: bool, is_finished: bool) -> None:
+        """No more batches come. `is_finished`: the largest timestamp of all must be there by now."""
+        if self._is_lost:
+            return
+        for entry in self._entries[self._next :]:
+            if not may_be_ahead:
+                self.fail(entry.byte, f"has an entry that points beyond the segment: {self._told(entry)}")
+        last = self._entries[-1].first if self._entries else NO_TIMESTAMP
+        if is_finished and last < self._largest and self.damage is None:
+            self.fail(self._bytes, f"ends without an entry for the segment's largest timestamp, {self._largest}")
+
+    def _told(self, entry: Pair) -> str:
+        return f"timestamp {entry.first}, offset {self._base_offset + entry.second}"
+
+
+class EpochCheck(FileCheck):
+    """A `leader-epoch-checkpoint`: every batch is of the epoch that it says for the batch's offset."""
+
+    def __init__(
+        self,
+        path: str,
+        size: int,
+        entries: Sequence[tuple[int, int, int]],
+        *,
+        log_start_offset: int,
+        is_complete: bool,
+    ) -> None:
+        """`entries` are `(byte, epoch, start offset)`; `is_complete`: the file should not lack the latest epoch.
+
+        It need not know the epochs of what is below `log_start_offset`.
+        """
+        super().__init__(path)
+        self._log_start_offset = log_start_offset
+        self._size = size
+        self._entries = entries
+        self._is_complete = is_complete
+        self._number = -1
+
+    def batch(self, header: BatchHeader) -> None:
+        """The next batch of the log, in the order of offsets."""
+        entries, epoch, offset = self._entries, header.partition_leader_epoch, header.base_offset
+        while self._number + 1 < len(entries) and entries[self._number + 1][2] <= offset:
+            self._number += 1
+        following = entries[self._number + 1] if 0 <= self._number < len(entries) - 1 else None
+        if following is not None and following[2] <= header.last_offset:
+            self.fail(following[0], f"says that leader epoch {following[1]} begins inside a batch, at {following[2]}")
+        is_deleted = header.last_offset < self._log_start_offset
+        if epoch < 0 or is_deleted or (self._number < 0 and entries) or self.damage is not None:
+            return  # there are no epochs yet, or the log begins later
+        byte, known, _ = entries[self._number] if entries else (0, NO_EPOCH, 0)
+        if epoch == known:
+            return
+        if epoch > known and self._number == len(entries) - 1:
+            if self._is_complete:
+                self.fail(self._size, f"lacks leader epoch {epoch}, which wrote offset {offset}")
+        else:
+            self.fail(byte, f"says that offset {offset} is of leader epoch {known}, and its batch is of {epoch}")

@@ -1,0 +1,146 @@
+"""Whether a log's files are what they should be: each checked by its own rules, and against the others.
+
+```
+.log                     CRC of every batch, sizes, codecs, offsets and leader epochs that rise (records too, if asked)
+.index .timeindex        every entry against its batch
+.txnindex                every entry against the batches of its transaction, and every aborted transaction
+.snapshot                its own rules; nothing beyond the log
+leader-epoch-checkpoint  its own rules, and the epoch of every batch
+the segments             no offset is missing between two, unless compaction took it
+a data directory         its checkpoints too: no offset in them is beyond its log
+```
+Nothing is changed, locked or repaired. In the directory of a broker that runs, the end of a log may be half written,
+and files may go while they are read: that is said, and is no damage. The same is true of indexes, snapshots and epochs
+beyond the recovery point, which nobody synced and the next start writes anew; where a broker died, a batch that is cut
+is damage.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from odradek.log.checkpoints import meta_properties
+from odradek.log.checkpoints.checkpoint_file import (
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    decode_offset_lines,
+)
+from odradek.log.inspection.file_contents import OFFSET_CHECKPOINTS, partition_directories
+from odradek.log.inspection.findings import DirectoryState, Finding, Report, Surroundings, Totals, directory_state
+from odradek.log.inspection.partition_check import PartitionCheck
+from odradek.log.inspection.segment_check import FileCheck
+from odradek.log.names import parse_folder
+from odradek.model import TopicPartition
+from odradek.runtime import Disk
+
+Lines = list[tuple[int, TopicPartition, int]]
+
+
+class Verification:
+    """One look at one directory or several, with the totals of all.
+
+    `records`: also decompress the batches and read what is in them. `advance` is told, as it goes on, of the bytes of
+    batches that were checked.
+    """
+
+    def __init__(
+        self, disk: Disk, *, records: bool = False, advance: Callable[[int], object] = lambda _count: None
+    ) -> None:
+        self._report = Report(disk)
+        self._records = records
+        self._advance = advance
+        self.totals = self._report.totals
+
+    def data_directory(self, directory: str) -> Iterator[Finding]:
+        """Check every log of a broker's directory, and the directory's own files. Raises `OSError`."""
+        report, disk = self._report, self._report.disk
+        state = directory_state(disk, directory)
+        self._tell(directory, state)
+        checkpoints = self._read_checkpoints(directory, state)
+        self._check_identity(directory, state)
+        if disk.is_directory(path := f"{directory}/{meta_properties.CLEAN_SHUTDOWN}"):
+            report.damage(path, "is a directory: no broker starts")
+        yield from report.take()
+        ends: dict[TopicPartition, int | None] = {}
+        surroundings = _surroundings(state, checkpoints)
+        for folder in partition_directories(disk, directory):
+            partition = parse_folder(folder.rpartition("/")[2])
+            assert partition is not None
+            check = self._partition(folder, surroundings(partition))
+            yield from check.run()
+            ends[partition] = check.end_offset
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS):
+            self._check_ends(f"{directory}/{name}", checkpoints.get(name, []), ends)
+        yield from report.take()
+
+    def partition_directory(self, directory: str) -> Iterator[Finding]:
+        """Check one partition's log; what its data directory says of it is taken into account. Raises `OSError`."""
+        disk = self._report.disk
+        parent, _, name = disk.absolute(directory).rstrip("/").rpartition("/")
+        state = directory_state(disk, parent)
+        self._tell(directory, state)
+        checkpoints = self._read_checkpoints(parent, state)
+        yield from self._report.take()
+        yield from self._partition(directory, _surroundings(state, checkpoints)(parse_folder(name))).run()
+
+    def _partition(self, directory: str, surroundings: Surroundings) -> PartitionCheck:
+        return PartitionCheck(self._report, directory, surroundings, records=self._records, advance=self._advance)
+
+    def _tell(self, directory: str, state: DirectoryState) -> None:
+        if state.lock_error is not None:
+            reason = state.lock_error.strerror or state.lock_error
+            path = f"{directory}/{meta_properties.LOCK}"
+            self._report.damage(path, f"cannot be read: {reason}; whether a broker runs here is not known")
+        if state.holder is not None:
+            self._report.note(directory, f"is in use by {state.holder}; what comes in meanwhile is not looked at")
+        elif not state.is_clean:
+            self._report.note(directory, "was not closed by its broker; the next start recovers it")
+
+    def _check_identity(self, directory: str, state: DirectoryState) -> None:
+        path = f"{directory}/{meta_properties.META_PROPERTIES}"
+        if not self._report.disk.exists(path):
+            if partition_directories(self._report.disk, directory):
+                self._report.damage(path, "is missing")
+            return
+        found = self._report.read(path, state, meta_properties.decode_meta_properties)
+        if found is not None and (found.broker_id is None or found.cluster_id is None):
+            self._report.damage(path, "does not say whose directory it is: node.id or cluster.id is missing", 0)
+
+    def _read_checkpoints(self, directory: str, state: DirectoryState) -> dict[str, Lines]:
+        found = {}
+        for name in OFFSET_CHECKPOINTS:
+            path = f"{directory}/{name}"
+            if self._report.disk.exists(path):
+                lines = self._report.read(path, state, decode_offset_lines)
+                if lines is not None:
+                    found[name] = lines
+        return found
+
+    def _check_ends(self, path: str, lines: Lines, ends: dict[TopicPartition, int | None]) -> None:
+        check = FileCheck(path)
+        for byte, partition, offset in lines:
+            end = ends.get(partition)
+            if end is not None and offset > end:
+                check.fail(byte, f"has offset {offset} for {partition}, which ends at {end}")
+        self._report.add(check)
+
+
+def _surroundings(
+    state: DirectoryState, checkpoints: Mapping[str, Lines]
+) -> Callable[[TopicPartition | None], Surroundings]:
+    """From a partition to what is said of it."""
+    points, cleaned, starts = (
+        _offsets_in(checkpoints.get(name)) for name in (RECOVERY_POINTS, CLEANER_OFFSETS, LOG_START_OFFSETS)
+    )
+    return lambda partition: Surroundings(
+        state=state,
+        recovery_point=points.get(partition, 0),
+        cleaned_offset=cleaned.get(partition, 0),
+        log_start_offset=starts.get(partition, 0),
+    )
+
+
+def _offsets_in(lines: Lines | None) -> dict[TopicPartition | None, int]:
+    return {partition: offset for _, partition, offset in lines or ()}
+
+
+__all__ = ["Finding", "Totals", "Verification"]

@@ -1,0 +1,150 @@
+"""What is appended but not written, and the job that writes it on another thread.
+
+A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
+but its own files. `run` raises nothing: what goes wrong is kept in `error`, and the log decides.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from odradek.log.errors import NotRunError, is_out_of_descriptors
+from odradek.log.names import SNAPSHOT, offset_file
+from odradek.log.segments.open_files import write_file
+from odradek.log.segments.segment import Segment
+from odradek.runtime import Buffer, Disk, File
+
+THREAD_BYTES: Final = 65_536
+"""From here on a write is worth a thread: fresh pages cost 3.6 ms a MiB (measured)."""
+
+
+class PendingWrites:
+    """Batches that wait to be written, in order, and the segments that begin with them.
+
+    `size` counts bytes. `buffers` is of the active segment, `finished` of those before it.
+    """
+
+    __slots__ = ("_snapshots", "buffers", "finished", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.buffers: list[Buffer] = []
+        self.finished: list[tuple[Segment, list[Buffer]]] = []
+        self._snapshots: dict[Segment, bytes] = {}
+
+    def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
+        """What comes now belongs to `new`, whose files, a snapshot among them, are created when it is written."""
+        if self.buffers:
+            self.finished.append((old, self.buffers))
+            self.buffers = []
+        self._snapshots[new] = snapshot
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.size = 0
+        self.buffers = []
+        self.finished = []
+        self._snapshots = {}
+
+    def take(self, active: Segment) -> "list[WritePart]":
+        """All of it as parts of a job, with their files pinned; nothing waits any more. Raises `OSError`."""
+        parts: list[WritePart] = []
+        try:
+            for segment, buffers in [*self.finished, (active, self.buffers)]:
+                if segment.is_created:
+                    parts.append(WritePart(segment, buffers, file=segment.log.pin()))
+                else:
+                    parts.append(WritePart(segment, buffers, snapshot=self._snapshots.pop(segment)))
+        except Exception:
+            for part in parts:
+                part.give_back(keep=False)
+            raise
+        self.clear()
+        return parts
+
+
+class WritePart:
+    """What goes to the end of one segment. Without a `file` the segment begins with it, and with a `snapshot`."""
+
+    __slots__ = ("buffers", "file", "segment", "size", "snapshot")
+
+    def __init__(
+        self, segment: Segment, buffers: list[Buffer], *, file: File | None = None, snapshot: bytes = b""
+    ) -> None:
+        self.segment = segment
+        self.buffers = buffers
+        self.size = sum(map(len, buffers))
+        self.file = file
+        self.snapshot = snapshot
+
+    def give_back(self, *, keep: bool) -> None:
+        """Let the pool have the file again; one that the job created is kept only if the job went well."""
+        if self.segment.is_created:
+            self.segment.log.unpin()
+        elif self.file is not None and keep:
+            self.segment.log.adopt(self.file)
+            self.segment.is_created = True
+        elif self.file is not None:
+            self.file.close()
+
+
+class WriteJob:
+    """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk, `names` too (see `Durability`).
+
+    Of errors, `failed_sync` says that it was a sync which failed. `rolls`: it begins a segment, and so ends another.
+    `behind` are files of older segments that are not synced and have to be with it.
+    """
+
+    __slots__ = ("_disk", "behind", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")
+
+    def __init__(
+        self, disk: Disk, parts: list[WritePart], names: Sequence[str], *, size: int, end_offset: int, sync: bool
+    ) -> None:
+        self._disk = disk
+        self.parts = parts
+        self.behind: Sequence[str] = ()
+        self.rolls = any(part.file is None for part in parts)
+        self.names = names
+        self.size = size
+        self.end_offset = end_offset
+        self.sync = sync
+        self.error: Exception | None = NotRunError("the write was not begun")
+        self.failed_sync = False
+
+    @property
+    def prefers_thread(self) -> bool:
+        """Whether it would keep the event loop too long: it is large, or waits for the disk."""
+        return self.sync or (self.size >= THREAD_BYTES and bool(self.parts))
+
+    def run(self) -> None:
+        """Write, part by part: a crash leaves the first so many bytes of it."""
+        self.error = None
+        try:
+            for part in self.parts:
+                file = part.file
+                if file is None:
+                    file = part.file = self._begin_segment(part)
+                file.append(part.buffers)
+                if self.sync:
+                    self._sync(file.sync)
+            if self.behind:
+                self._sync(partial(self._disk.sync_all, self.behind))
+            if self.sync and self.names:
+                self._disk.sync_all(self.names)
+        except Exception as error:
+            self.error = error
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        try:
+            sync()
+        except Exception as error:
+            self.failed_sync = not is_out_of_descriptors(error)
+            raise
+
+    def _begin_segment(self, part: WritePart) -> File:
+        directory = part.segment.directory
+        snapshot = offset_file(directory, part.segment.base_offset, SNAPSHOT)
+        write_file(self._disk, snapshot, part.snapshot)
+        file = self._disk.open(part.segment.log.path, create=True)
+        file.truncate(0)
+        return file

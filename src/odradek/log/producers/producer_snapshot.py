@@ -1,0 +1,80 @@
+"""`.snapshot`: the producers of a log as of the offset in the file's name, so that opening need not read all of it.
+
+```
+ 0 version int16 = 1 | 2 crc uint32 (CRC-32C of all that follows) | 6 count int32 | 10 entries, 46 bytes each
+entry    producer_id int64 | epoch int16 | last_sequence int32 | last_offset int64 | offset_delta int32
+         timestamp int64 | coordinator_epoch int32 | current_txn_first_offset int64
+```
+Big-endian. `offset_delta` is the last batch's last offset less its first. Only the last batch of each producer is in
+it; `last_offset` -1 says that there is none. `coordinator_epoch` is of the coordinator that ended the producer's last
+transaction, `current_txn_first_offset` where the one begins that is open; -1 for none. Valid if version, CRC and length
+are right; one that is not is removed, and an older one or none takes its place. Written at each roll and at clean
+shutdown.
+"""
+
+import struct
+from typing import Final
+
+from odradek.log.errors import DamagedFileError
+from odradek.log.producers.producer_state import (
+    NO_SEQUENCE,
+    AppendedBatch,
+    ProducerEntry,
+    ProducerState,
+    first_sequence,
+)
+from odradek.protocol.checksum import crc32c
+
+VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_NO_OFFSET: Final = -1
+
+
+def encode_snapshot(state: ProducerState) -> bytes:
+    """The file."""
+    body = bytearray(_COUNT.pack(len(state.entries)))
+    for producer_id, entry in state.entries.items():
+        last = entry.batches[-1] if entry.batches else AppendedBatch(0, NO_SEQUENCE, _NO_OFFSET, _NO_OFFSET, -1)
+        body += _ENTRY.pack(
+            producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.last_offset - last.first_offset,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.transaction_start,
+        )
+    return _HEAD.pack(VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, path: str) -> ProducerState:
+    """The producers. Raises `DamagedFileError` if the file is not valid."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        raise DamagedFileError(path, 0, "is cut")
+    version, crc = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise DamagedFileError(path, 0, f"has version {version}; this release reads {VERSION}")
+    body = memoryview(data)[_HEAD.size :]
+    if crc32c(body) != crc:
+        raise DamagedFileError(path, 0, "has another checksum than it says")
+    (count,) = _COUNT.unpack_from(body)
+    if count < 0 or len(body) != _COUNT.size + count * _ENTRY.size:
+        raise DamagedFileError(path, 0, f"says that it has {count} producers, and has {len(data)} bytes")
+    entries: dict[int, ProducerEntry] = {}
+    for fields in _ENTRY.iter_unpack(body[_COUNT.size :]):
+        producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields
+        batches = []
+        if last_offset != _NO_OFFSET:
+            first = NO_SEQUENCE if last == NO_SEQUENCE else first_sequence(last, delta)
+            batches.append(AppendedBatch(first, last, last_offset - delta, last_offset, timestamp))
+        entries[producer_id] = ProducerEntry(
+            epoch,
+            batches,
+            last_timestamp=timestamp,
+            coordinator_epoch=coordinator_epoch,
+            transaction_start=transaction_start,
+        )
+    return ProducerState(entries)

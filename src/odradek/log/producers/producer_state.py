@@ -1,0 +1,306 @@
+"""What a log knows of its producers: which sequence number is due, which batches are there already, what is open.
+
+An idempotent producer numbers its records per partition; a batch carries the first number. The log takes a batch only
+if it continues the last one, answers a repetition of one of the last five with the offsets that it got the first time,
+and refuses all else. The state is nothing but replayed batches: it is rebuilt from a snapshot and what follows it.
+
+| the batch's producer | and its sequence | answer |
+|---|---|---|
+| is unknown, or has no epoch | any | taken: earlier records may be gone by retention |
+| has an older epoch | any | INVALID_PRODUCER_EPOCH: a newer instance has taken over |
+| has a newer epoch | 0 | taken |
+| has a newer epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| has the same epoch | first and last of one of its last five batches | duplicate |
+| has the same epoch | follows the last one (0 follows 2**31 - 1) | taken |
+| has the same epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER, unless the due one was refused (`refused_batches`) |
+
+A transaction begins with a producer's first transactional batch and ends with the marker that a coordinator has the
+broker write; until then a batch of that producer that is not transactional is refused with INVALID_TXN_STATE.
+
+| the marker's producer epoch | and the transaction | answer |
+|---|---|---|
+| is older than the producer's | | INVALID_PRODUCER_EPOCH |
+| is the same, before transactions of version 2 | | taken |
+| is the same, since (each end has a new epoch, KIP-890) | is open | INVALID_PRODUCER_EPOCH: it is an earlier one's |
+| is the same, since | is not open | repeated: the coordinator did not hear that it is written |
+| is newer, or the producer is unknown | | taken |
+| was sent by a coordinator that is older than the last | | TRANSACTION_COORDINATOR_FENCED |
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from odradek.log.segments.transaction_index import AbortedTransaction
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.record_batch import BatchHeader
+
+REMEMBERED_BATCHES: Final = 5
+"""As many as a producer may have on their way at once."""
+NO_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+EPOCH_PER_TRANSACTION: Final = 2
+"""The first version of transactions whose ends carry a new producer epoch (KIP-890)."""
+_SEQUENCES: Final = 2**31
+
+
+class AppendedBatch(NamedTuple):
+    """A batch that is in the log. `timestamp` is its largest, in ms."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerEntry:
+    """One producer: its epoch and its last batches, the newest last.
+
+    `transaction_start` is the first offset of the transaction that is open, -1 if none is; `coordinator_epoch` is of
+    the coordinator that ended the one before, -1 if there was none. `last_append_ms` is when its last batch was
+    appended here, -1 if that was before the log was opened: its records may have no timestamps, or old ones.
+    """
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms", "last_timestamp", "transaction_start")
+
+    def __init__(
+        self,
+        epoch: int,
+        batches: Iterable[AppendedBatch] = (),
+        *,
+        last_timestamp: int = -1,
+        coordinator_epoch: int = -1,
+        transaction_start: int = -1,
+    ) -> None:
+        self.epoch = epoch
+        self.batches = deque(batches, REMEMBERED_BATCHES)
+        self.last_timestamp = last_timestamp
+        self.last_append_ms = -1
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_start = transaction_start
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record, -1 if none is known."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def due_sequence(self, epoch: int) -> int:
+        """Return the sequence number that the next batch of that epoch must begin with."""
+        return (self.last_sequence + 1) % _SEQUENCES if epoch == self.epoch else 0
+
+
+class ProducerState:
+    """The producers of one log by their ids."""
+
+    __slots__ = ("_ended", "_open", "entries", "high_watermark")
+
+    def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
+        self.entries = {} if entries is None else entries
+        self.high_watermark = 0
+        """The end of what is committed, as far as `committed` was told."""
+        starts = {key: entry.transaction_start for key, entry in self.entries.items() if entry.transaction_start >= 0}
+        self._open = {key: self.entries[key] for key in sorted(starts, key=starts.__getitem__)}
+        """The producers whose transactions are open, in the order of their beginnings."""
+        self._ended: deque[tuple[int, int]] = deque()
+        """`(first offset, the marker's)` of those whose end is not committed yet, in the order of their ends."""
+
+    # ---- transactions -------------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction begins that is open, or whose end is not committed; None without one."""
+        first = next(iter(self._open.values())).transaction_start if self._open else None
+        if not self._ended:
+            return first
+        ended = min(self._ended)[0]
+        return ended if first is None else min(first, ended)
+
+    @property
+    def oldest_transaction_timestamp(self) -> int | None:
+        """When the producer whose transaction is open longest wrote its last batch (ms); None if none is open."""
+        return next(iter(self._open.values())).last_timestamp if self._open else None
+
+    def committed(self, high_watermark: int) -> None:
+        """What is before `high_watermark` is committed now."""
+        self.high_watermark = high_watermark
+        while self._ended and self._ended[0][1] < high_watermark:
+            self._ended.popleft()
+
+    def check_marker(
+        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, transaction_version: int
+    ) -> bool:
+        """Whether the marker is to be appended; False if it is there already. See the table in the module.
+
+        Raises `KafkaError` INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return True
+        is_new = transaction_version < EPOCH_PER_TRANSACTION or producer_epoch != entry.epoch
+        if not is_new and entry.transaction_start < 0:
+            return False
+        if producer_epoch < entry.epoch or not is_new:
+            raise KafkaError(
+                ErrorCode.invalid_producer_epoch,
+                f"the end of a transaction has epoch {producer_epoch}; producer {producer_id} has {entry.epoch}",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.transaction_coordinator_fenced,
+                f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}, "
+                f"which ended a transaction of producer {producer_id}",
+            )
+        return True
+
+    def end_transaction(
+        self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, offset: int, timestamp: int
+    ) -> AbortedTransaction | None:
+        """Note a marker that was appended at `offset`; what is to be remembered of the transaction if it is aborted.
+
+        Checks nothing, as `update`. `timestamp` in ms.
+        """
+        entry = self._entry(producer_id, producer_epoch)
+        entry.last_timestamp = timestamp
+        entry.coordinator_epoch = marker.coordinator_epoch
+        first = entry.transaction_start
+        if first < 0:
+            return None
+        entry.transaction_start = -1
+        del self._open[producer_id]
+        if offset >= self.high_watermark:
+            self._ended.append((first, offset))
+        if marker.type is not ControlType.ABORT:
+            return None
+        stable = next(iter(self._open.values())).transaction_start if self._open else offset + 1
+        return AbortedTransaction(producer_id, first, offset, stable)
+
+    # ---- batches ------------------------------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader, *, has_sequence: bool = True) -> AppendedBatch | None:
+        """The batch that `header` repeats, or None if it is to be appended; see the tables in the module.
+
+        What the broker writes in a producer's name has no sequence. Raises `KafkaError` OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch, first = header.producer_epoch, header.base_sequence
+        if epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.invalid_producer_epoch,
+                f"producer {header.producer_id} has epoch {epoch}; a newer instance of it has {entry.epoch}",
+            )
+        expected = entry.due_sequence(epoch)
+        if first != expected and has_sequence and entry.epoch != NO_EPOCH:
+            known = self.find(header)
+            if known is not None:
+                return known
+            raise KafkaError(
+                ErrorCode.out_of_order_sequence_number,
+                f"producer {header.producer_id} sent sequence {first} in epoch {epoch}; {expected} was due",
+            )
+        if entry.transaction_start >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.invalid_txn_state,
+                f"producer {header.producer_id} has a transaction open since offset {entry.transaction_start}, "
+                "and sent a batch that does not belong to it",
+            )
+        return None
+
+    def find(self, header: BatchHeader) -> AppendedBatch | None:
+        """Return the batch that `header` repeats, if it is one of the last five of its producer's epoch."""
+        entry, first = self.entries.get(header.producer_id), header.base_sequence
+        if entry is None or header.producer_epoch != entry.epoch or first < 0:
+            return None
+        last = last_sequence(first, header.last_offset_delta)
+        for batch in entry.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        return None
+
+    def batches_since(self, offset: int) -> list[tuple[int, int, int]]:
+        """Return `(producer id, epoch, first sequence)` of each producer's first known batch from `offset` on."""
+        found = []
+        for producer_id, entry in self.entries.items():
+            batch = next((each for each in entry.batches if each.first_offset >= offset), None)
+            if batch is not None and batch.first_sequence >= 0:
+                found.append((producer_id, entry.epoch, batch.first_sequence))
+        return found
+
+    def update(self, header: BatchHeader, first_offset: int, timestamp: int, *, now_ms: int = -1) -> None:
+        """Note a batch of data that is appended at `first_offset`, at `now_ms` unless it is read from the log.
+
+        `timestamp` is its largest, in ms. Checks nothing: a replayed batch was checked by the leader that appended it.
+        """
+        producer_id = header.producer_id
+        entry = self._entry(producer_id, header.producer_epoch)
+        entry.last_timestamp = timestamp
+        entry.last_append_ms = now_ms
+        if header.is_transactional and entry.transaction_start < 0:
+            entry.transaction_start = first_offset
+            self._open[producer_id] = entry
+        first, delta = header.base_sequence, header.last_offset_delta
+        last = last_sequence(first, delta) if first >= 0 else NO_SEQUENCE
+        entry.batches.append(AppendedBatch(first, last, first_offset, first_offset + delta, timestamp))
+
+    def replay(
+        self, header: BatchHeader, marker: EndTransactionMarker | None, *, now_ms: int = -1
+    ) -> AbortedTransaction | None:
+        """Note a batch that was read from the log, with its `marker` if it is a control batch that has one.
+
+        What is to be remembered of a transaction that it aborts. `now_ms` is for a follower, which appends it now.
+        """
+        if header.producer_id < 0:
+            return None
+        if not header.is_control:
+            self.update(header, header.base_offset, header.max_timestamp, now_ms=now_ms)
+            return None
+        if marker is None:
+            return None
+        return self.end_transaction(
+            marker,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            offset=header.base_offset,
+            timestamp=header.max_timestamp,
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without a transaction whose last batch is older than `expiration_ms`; how many.
+
+        By its timestamp (as Kafka does), or by its append if that was later. A batch that has no timestamp and was
+        appended before the log was opened is taken to be appended now.
+        """
+        old = []
+        for producer_id, entry in self.entries.items():
+            last_ms = max(entry.last_timestamp, entry.last_append_ms)
+            if last_ms <= 0:
+                entry.last_append_ms = now_ms
+            elif last_ms < now_ms - expiration_ms and entry.transaction_start < 0:
+                old.append(producer_id)
+        for producer_id in old:
+            del self.entries[producer_id]
+        return len(old)
+
+    def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
+        """The producer's entry, of that epoch from now on."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        return entry
+
+
+def last_sequence(first: int, last_offset_delta: int) -> int:
+    """The sequence number of a batch's last record; after 2**31 - 1 comes 0."""
+    return (first + last_offset_delta) % _SEQUENCES
+
+
+def first_sequence(last: int, last_offset_delta: int) -> int:
+    """The sequence number of a batch's first record, from its last one's."""
+    return (last - last_offset_delta) % _SEQUENCES

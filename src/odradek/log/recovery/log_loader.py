@@ -1,0 +1,453 @@
+"""Opening a log: what is in its folder, and after a crash, how much of it may be believed.
+
+After a clean shutdown the files are as the log left them, and only their ends are looked at. Otherwise every batch
+from the recovery point's segment on is checked, its indexes are built anew, and the log ends before the first batch
+that is cut, damaged, out of order, or of an older leader epoch than the one before it: what comes after it cannot have
+been synced. For the same reason a segment there must begin where the one before ends, as `Log` always rolls.
+Loading changes files (it cuts and removes) only towards a state that loading again would leave alone, so it may itself
+be interrupted anywhere.
+"""
+
+import logging
+from collections.abc import Container, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from odradek.log.checkpoints import leader_epoch_cache
+from odradek.log.checkpoints.leader_epoch_cache import NO_EPOCH, NO_OFFSET, LeaderEpochs
+from odradek.log.log_config import LogConfig
+from odradek.log.names import (
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    TEMPORARY,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    offset_file,
+    parse_offset_file,
+)
+from odradek.log.producers.producer_snapshot import decode_snapshot
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.recovery.segment_recovery import Watcher, recover_segment
+from odradek.log.segments.open_files import FilePool
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_swap import complete_swaps
+from odradek.model import StorageError
+from odradek.model.values import dataclass
+from odradek.protocol.control_records import EndTransactionMarker, decode_marker
+from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
+from odradek.runtime import Disk
+
+_logger = logging.getLogger("odradek.log")
+_RECALLED_ENTRIES: Final = 64
+"""Index entries before the end whose batches are read again: 64 batches of 4 KiB or more, else a quarter of a MiB."""
+_LEFT_OVER: Final = (DELETED, TEMPORARY)
+_INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+
+class Cut(NamedTuple):
+    """What recovery took away because it was not whole."""
+
+    size: int
+    segments: int
+
+
+NO_CUT: Final = Cut(0, 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedLog:
+    """What was found: at least one segment, the last of which is appended to. No file is open.
+
+    `is_clean` says that all of it is on the disk as a clean shutdown left it.
+    """
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerState
+    log_start_offset: int
+    is_clean: bool
+    cut: Cut
+
+
+def load(
+    pool: FilePool,
+    directory: str,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    cleaned_offset: int = 0,
+    watch: Watcher = lambda size: None,
+) -> LoadedLog:
+    """Open the log in `directory`, which is created if it is not there, and repair it. Raises `OSError`.
+
+    `recovery_point`, `log_start_offset` and `cleaned_offset` are what the checkpoints say. With `clean` nothing should
+    be amiss; what is amiss even so is repaired. `watch` is told what recovery reads.
+    """
+    if not pool.disk.exists(directory):
+        pool.disk.make_directories(directory)
+    complete_swaps(pool, directory, config)
+    names = _without_left_overs(pool, directory)
+    bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
+    segments = [Segment.open(pool, directory, base, config, now_ms=now_ms) for base in bases]
+    first = _load_synced(pool, directory, segments, now_ms, clean=clean, recovery_point=recovery_point)
+    epochs = _load_epochs(pool, directory, segments[:first])
+    if first == len(segments) and not _knows_the_end(epochs, segments, log_start_offset):
+        _logger.warning("%s does not know its last leader epoch; it is built anew from the batches", directory)
+        epochs = _epochs_of(segments)
+    is_clean, producers, cut = bool(segments) and first == len(segments), None, NO_CUT
+    if first < len(segments):
+        producers = load_producers(pool, directory, segments[:first], segments[first])
+        cut = _recover(segments, first, epochs, producers, now_ms, watch, cleaned_offset)
+    if segments and segments[-1].next_offset < log_start_offset:
+        _logger.warning(
+            "%s ends at offset %d and begins at %d: its records are gone",
+            directory,
+            segments[-1].next_offset,
+            log_start_offset,
+        )
+        _remove(segments)
+        epochs.truncate_from_end(0)
+        segments.clear()
+        producers = None
+    if not segments:
+        segments.append(create_segment(pool, directory, log_start_offset, config, now_ms=now_ms))
+        is_clean = False
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    end_offset = segments[-1].next_offset
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(log_start_offset)
+    remove_snapshots(pool, directory, after=end_offset)
+    _remove_stray_snapshots(pool, directory, segments, synced_offset=end_offset if clean else recovery_point)
+    if producers is None:
+        producers = load_producers(pool, directory, segments)
+    for segment in segments:
+        segment.close()
+    return LoadedLog(
+        segments=segments,
+        epochs=epochs,
+        producers=producers,
+        log_start_offset=log_start_offset,
+        is_clean=is_clean,
+        cut=cut,
+    )
+
+
+def _load_synced(
+    pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
+) -> int:
+    """Learn the ends of the segments that are on the disk as they should be; how many these are, the others follow.
+
+    A log whose recovery point is its end was not written to since that was noted: all of it is synced.
+    """
+    for number, segment in enumerate(segments[:-1]):
+        following = segments[number + 1].base_offset
+        if not clean and following > recovery_point:
+            return number
+        if segment.has_valid_indexes(following):
+            segment.load_finished(following)
+        else:
+            _logger.warning("%s: its indexes are missing or damaged; they are built anew", segment.log.path)
+            _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment), now_ms)
+        segment.close()
+    if not segments:
+        return 0
+    last = segments[-1]
+    is_synced = clean or (
+        last.base_offset < recovery_point and last.has_valid_indexes(recovery_point) and last.has_sorted_indexes()
+    )
+    if is_synced and _has_valid_end(last) and (clean or last.next_offset == recovery_point):
+        return len(segments)
+    return len(segments) - 1
+
+
+def create_segment(pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
+    """A new, empty segment whose file is there; not synced. Raises `OSError`."""
+    segment = Segment(pool, directory, base_offset, config, now_ms=now_ms)
+    segment.log.truncate(0)
+    segment.is_created = True
+    return segment
+
+
+def _has_valid_end(active: Segment) -> bool:
+    """Learn where the log ends; whether its last segment is as a clean shutdown leaves it."""
+    return active.load_end() and active.has_valid_transactions(active.next_offset)
+
+
+def load_producers(
+    pool: FilePool, directory: str, segments: Sequence[Segment], following: Segment | None = None
+) -> ProducerState:
+    """The producers as of the end of `segments`: the newest snapshot that is valid, and the batches after it.
+
+    `following` is the segment after them, if there is one.
+    """
+    disk = pool.disk
+    end = segments[-1].next_offset if following is None else following.base_offset
+    state, start = ProducerState(), segments[0].base_offset if segments else end
+    for offset in reversed(_snapshots(pool, directory)):
+        path = offset_file(directory, offset, SNAPSHOT)
+        if offset > end:
+            continue
+        if offset < start:
+            break
+        try:
+            state, start = decode_snapshot(disk.read_file(path), path), offset
+            _recall(state, segments, start)
+        except StorageError as error:
+            _logger.warning("%s; an older one is used", error)
+            disk.remove(path)
+        else:
+            break
+    for segment in segments:
+        if segment.next_offset > start:
+            for position, header in segment.scan(segment.find(start) if start > segment.base_offset else 0):
+                state.replay(header, _marker(segment, position, header))
+            segment.close()
+    return state
+
+
+def _recall(state: ProducerState, segments: Sequence[Segment], end: int) -> None:
+    """Add the batches before `end` that a snapshot leaves out, which has one of each producer.
+
+    Any of the last five may be sent again, by who got no answer before the broker stopped. (Kafka takes those for out
+    of order; a client then sends them as new ones, and they are there twice.)
+    """
+    holding = [segment for segment in segments if segment.base_offset < end]
+    if not holding or not state.entries:
+        return
+    found = ProducerState()
+    # Two: the last one may have begun a moment ago.
+    for segment in holding[-2:]:
+        with suppress(CorruptBatchError):  # nobody asked whether it is sound; what follows it is enough
+            for _, header in segment.scan(segment.offset_index.position_before(end, entries=_RECALLED_ENTRIES)):
+                if header.base_offset >= end:
+                    break
+                if not header.is_control:
+                    found.replay(header, None)
+        segment.close()
+    for producer_id, recalled in found.entries.items():
+        entry = state.entries.get(producer_id)
+        if entry and entry.batches and entry.epoch == recalled.epoch and entry.batches[-1] == recalled.batches[-1]:
+            entry.batches = recalled.batches
+
+
+def _marker(segment: Segment, position: int, header: BatchHeader) -> EndTransactionMarker | None:
+    return decode_marker(segment.log.read(position, header.size)) if header.is_control else None
+
+
+def remove_snapshots(
+    pool: FilePool,
+    directory: str,
+    *,
+    after: int | None = None,
+    before: int | None = None,
+    of: Container[int] = (),
+) -> None:
+    """Remove the snapshots older than `before`, those beyond `after`, which may not come back, and those `of` offsets.
+
+    Raises `OSError`.
+    """
+    gone = [
+        offset
+        for offset in _snapshots(pool, directory)
+        if (after is not None and offset > after) or (before is not None and offset < before) or offset in of
+    ]
+    for offset in gone:
+        pool.disk.remove(offset_file(directory, offset, SNAPSHOT))
+    if gone and after is not None:
+        pool.disk.sync_directory(directory)
+
+
+def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment], *, synced_offset: int) -> None:
+    """Remove those of earlier shutdowns, and those from `synced_offset` on that a crash left damaged.
+
+    Only the newest, and those with which a segment begins, are of use.
+    """
+    bases = {segment.base_offset for segment in segments}
+    offsets = _snapshots(pool, directory)
+    for offset in offsets:
+        path = offset_file(directory, offset, SNAPSHOT)
+        is_stray = offset not in bases and offset != offsets[-1]
+        if is_stray or (offset >= synced_offset and not _is_snapshot(pool.disk, path)):
+            pool.disk.remove(path)
+
+
+def _is_snapshot(disk: Disk, path: str) -> bool:
+    try:
+        decode_snapshot(disk.read_file(path), path)
+    except StorageError:
+        return False
+    return True
+
+
+def remove_segment_files(pool: FilePool, segment: Segment) -> None:
+    """Remove the files of a segment that is no longer part of its log, the log file last. Raises `OSError`."""
+    segment.close()
+    for path in reversed(segment.paths):
+        if pool.disk.exists(path):
+            pool.disk.remove(path)
+
+
+def _snapshots(pool: FilePool, directory: str) -> list[int]:
+    parsed = [parse_offset_file(name) for name in pool.disk.list(directory)]
+    return sorted(item[0] for item in parsed if item and item[1] == SNAPSHOT)
+
+
+def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
+    """The names in the folder, after what a crash left on its way out is gone, and indexes whose log is gone."""
+    names = pool.disk.list(directory)
+    logs = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
+    kept = []
+    told = set()
+    for name in names:
+        stem, _, suffix = name.rpartition(".")
+        is_stray = f".{suffix}" in _INDEXES and stem not in logs
+        if is_stray and stem not in told:
+            told.add(stem)
+            _logger.warning(
+                "%s/%s has no .log beside it and is removed: unless retention was taking that segment when its broker "
+                "died, its records are lost",
+                directory,
+                name,
+            )
+        if name.endswith(_LEFT_OVER) or is_stray:
+            pool.disk.remove(f"{directory}/{name}")
+        else:
+            kept.append(name)
+    return kept
+
+
+def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
+    """The file's epochs; without a file, or if it is damaged, those of the `synced` segments. Recovery adds others."""
+    path = f"{directory}/{leader_epoch_cache.FILE_NAME}"
+    try:
+        return LeaderEpochs.decode(pool.disk.read_file(path), path)
+    except FileNotFoundError:
+        return _epochs_of(synced)
+    except StorageError as error:
+        _logger.warning("%s; it is built anew from the batches", error)
+    epochs = _epochs_of(synced)
+    epochs.is_dirty = True
+    return epochs
+
+
+def _knows_the_end(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
+    """Whether the last batch is of the epoch that the file says.
+
+    Were the latest epoch missing, it would seem to begin later than it did, and followers would keep what they must
+    not. Another broker may leave the file so: Kafka's forgets epochs that began after the one its own controller knows,
+    which another cluster's controller gave while the directory was there.
+    """
+    last = next((segment for segment in reversed(segments) if segment.size), None)
+    if last is None:
+        return True
+    if last.end_batch is None:
+        try:
+            for _, header in last.scan((last.offset_index.entries.last or (0, 0))[1]):
+                last.end_batch = header.last_offset, header.partition_leader_epoch
+        except CorruptBatchError as error:
+            _logger.error("%s: its last leader epoch is not known", error)
+        last.close()
+    offset, epoch = last.end_batch or (NO_OFFSET, NO_EPOCH)
+    return epoch == NO_EPOCH or offset < log_start_offset or epochs.epoch_at(offset) == epoch
+
+
+def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
+    """What the batches say, up to the first that cannot be read."""
+    epochs = LeaderEpochs()
+    try:
+        for segment in segments:
+            for _, header in segment.scan():
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+            segment.close()
+    except CorruptBatchError as error:
+        _logger.error("%s: the leader epochs from there on are not known", error)
+    return epochs
+
+
+def _recover(
+    segments: list[Segment],
+    first: int,
+    epochs: LeaderEpochs,
+    producers: ProducerState,
+    now_ms: int,
+    watch: Watcher,
+    cleaned_offset: int,
+) -> Cut:
+    """Check the segments from number `first` on; the log ends where something is wrong, and the rest is removed.
+
+    `producers` are as of the first of them, and in the end as of the last.
+    """
+    epochs.truncate_from_end(segments[first].base_offset)
+    expected = segments[first].base_offset
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        # Kafka's compaction leaves gaps between segments, this one none.
+        is_wrong = not expected <= segment.base_offset <= max(expected, cleaned_offset)
+        cut = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
+        segment.close()
+        expected = segment.next_offset
+        if is_wrong or cut:
+            rest = segments[number if is_wrong else number + 1 :]
+            if cut or rest:
+                _logger.warning(
+                    "%s: %d bytes and %d segments after offset %d were not whole and are cut",
+                    segment.directory, cut, len(rest), segments[number - 1].next_offset if is_wrong else expected,
+                )  # fmt: skip
+            lost = cut + sum(each.size for each in rest)
+            _remove(rest)
+            del segments[len(segments) - len(rest) :]
+            return Cut(lost, len(rest))
+    return NO_CUT
+
+
+def _remove(segments: list[Segment]) -> None:
+    """Remove segments from the last one backwards, so that an interruption leaves no hole."""
+    for segment in reversed(segments):
+        remove_segment_files(segment.pool, segment)
+    if segments:
+        segments[0].pool.disk.sync_directory(segments[0].directory)
+
+
+def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState, now_ms: int) -> None:
+    """Build the indexes of a segment that was synced. Its file is left alone, also where it is damaged.
+
+    `producers` are as of the segment's beginning.
+    """
+    size = segment.size
+    offset_beyond = segment.offset_beyond_its_end()
+    segment.clear_books()
+    try:
+        for position, header in segment.scan():
+            if not segment.next_offset <= header.base_offset <= header.last_offset < next_offset:
+                raise CorruptBatchError(f"{segment.log.path} has a batch at byte {position} that is not in its place")
+            if position + header.size > size:
+                break
+            segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
+            aborted = producers.replay(header, _marker(segment, position, header))
+            if aborted is not None:
+                segment.add_aborted(aborted)
+    except CorruptBatchError as error:
+        _logger.error("%s: what follows in this file cannot be found", error)
+    else:
+        segment.is_cut = segment.size != size
+    is_known_by_index = offset_beyond is not None and offset_beyond >= segment.next_offset
+    segment.is_cut |= is_known_by_index
+    if segment.is_cut:
+        _logger.error(
+            "%s is cut: what it had from offset %d to %d is lost, and answers CORRUPT_MESSAGE",
+            segment.log.path,
+            segment.next_offset,
+            next_offset - 1,
+        )
+    segment.size = size
+    segment.next_offset = next_offset
+    segment.forget_recent()
+    segment.finish()
+    if not is_known_by_index:  # else these files tell the next start, too
+        segment.replace_indexes()
+    segment.close()

@@ -1,0 +1,199 @@
+"""Which batches of a segment may be believed after a crash, and the books of the segment that has just these.
+
+A segment is read from its first byte on, in large pieces into one buffer. A batch is believed if its CRC is right and
+it continues what is before it: its magic is 2, its length fits, no offset of it is below the end or beyond the reach of
+the segment, and its leader epoch does not fall. The segment ends before the first that is not, unless that is a whole
+message of a format that this release does not read.
+
+A batch costs about a microsecond beside its checksum, which is why its header is unpacked once, into local names.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
+from odradek.log.errors import DamagedFileError
+from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.old_formats import old_message
+from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment, SegmentEnd
+from odradek.log.segments.time_index import NO_TIMESTAMP
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.control_records import decode_marker
+from odradek.protocol.record_batch import CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
+
+_CHUNK_BYTES: Final = 1 << 20
+_SHORTEST: Final = HEADER_SIZE - LENGTH_OVERHEAD
+Watcher = Callable[[int], None]
+"""Told how many bytes were read since the last time. It may raise, and ends the check so."""
+
+
+def recover_segment(
+    segment: Segment, epochs: LeaderEpochs, producers: ProducerState, *, now_ms: int, watch: Watcher
+) -> int:
+    """Check all batches, build the indexes anew, and cut the file after the last good one; how many bytes were cut.
+
+    `epochs` and `producers`, which are as of the segment's beginning, learn what is in it. Raises `OSError`, and
+    `DamagedFileError`, having changed nothing, for messages that are older than all that is read.
+    """
+    size = segment.written_size
+    segment.clear_books()
+    check = _Check(segment, size, epochs, producers)
+    check.run(watch)
+    magic = old_message(segment.log, check.position, size)
+    if magic is not None:
+        raise DamagedFileError(
+            segment.log.path,
+            check.position,
+            f"has messages of format {magic}, of before Kafka 0.11, which this release does not read: they are left",
+        )
+    segment.set_books(check.end(), now_ms)
+    if segment.size < size:
+        segment.log.truncate(segment.size)
+        segment.log.sync()
+    segment.finish()
+    segment.rewrite_indexes()
+    return size - segment.size
+
+
+class _Check:
+    """One walk over a segment. `position` is the end of the batches that are believed."""
+
+    __slots__ = (
+        "_epoch",
+        "_epochs",
+        "_first_timestamp",
+        "_max_offset",
+        "_max_timestamp",
+        "_next_offset",
+        "_producers",
+        "_segment",
+        "_since_entry",
+        "_size",
+        "position",
+    )
+
+    def __init__(self, segment: Segment, size: int, epochs: LeaderEpochs, producers: ProducerState) -> None:
+        self.position = 0
+        self._segment = segment
+        self._size = size
+        self._epochs = epochs
+        self._producers = producers
+        self._next_offset = segment.base_offset
+        self._epoch = -1
+        self._first_timestamp: int | None = None
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_offset = segment.base_offset
+        self._since_entry = 0
+
+    def end(self) -> SegmentEnd:
+        """The books of what is believed."""
+        return SegmentEnd(
+            size=self.position,
+            next_offset=self._next_offset,
+            first_timestamp=self._first_timestamp,
+            max_timestamp=self._max_timestamp,
+            max_timestamp_offset=self._max_offset,
+            since_entry=self._since_entry,
+        )
+
+    def run(self, watch: Watcher) -> None:
+        """Walk as far as the batches may be believed."""
+        size, log = self._size, self._segment.log
+        buffer = memoryview(bytearray(min(_CHUNK_BYTES, size)))
+        while self.position + HEADER_SIZE <= size:
+            length = log.read_into(self.position, buffer[: min(len(buffer), size - self.position)])
+            watch(length)
+            if length < HEADER_SIZE:
+                return
+            before = self.position
+            if not self._check_chunk(buffer[:length]):
+                return
+            if self.position == before and not self._check_large(buffer, length, watch):
+                return
+
+    def _check_chunk(self, chunk: memoryview) -> bool:
+        """Take the whole batches in `chunk`, which begins at `position`; False if one is not to be believed."""
+        at, end = 0, len(chunk)
+        start, size, base = self.position, self._size, self._segment.base_offset
+        interval = self._segment.config.index_interval_bytes
+        expected, epoch, since = self._next_offset, self._epoch, self._since_entry
+        latest, latest_offset = self._max_timestamp, self._max_offset
+        unpack, replay = HEADER.unpack_from, self._producers.replay
+        believed = True
+        while at + HEADER_SIZE <= end:
+            fields = unpack(chunk, at)
+            first, length, leader_epoch, magic, crc, attributes, delta, _, timestamp, producer_id, _, _, _ = fields
+            last = first + delta
+            stop = at + length + LENGTH_OVERHEAD
+            if (
+                magic != MAGIC
+                or length < _SHORTEST
+                or first < expected
+                or delta < 0
+                or last - base > MAX_RELATIVE_OFFSET
+                or leader_epoch < epoch
+                or start + stop > size
+            ):
+                believed = False
+                break
+            if stop > end:
+                break
+            if crc32c(chunk[at + CRC_START : stop]) != crc:
+                believed = False
+                break
+            if timestamp > latest:
+                latest, latest_offset = timestamp, last
+            if leader_epoch != epoch:
+                self._epochs.assign(leader_epoch, first)
+                epoch = leader_epoch
+            if since > interval:
+                self._segment.add_index_entries(last, start + at, latest, latest_offset)
+                since = 0
+            elif not start + at:
+                self._first_timestamp = timestamp
+            if producer_id >= 0:
+                marker = decode_marker(chunk[at:stop]) if attributes & CONTROL else None
+                aborted = replay(tuple.__new__(BatchHeader, fields), marker)
+                if aborted is not None:
+                    self._segment.add_aborted(aborted)
+            since += stop - at
+            expected = last + 1
+            at = stop
+        self.position, self._next_offset, self._epoch = start + at, expected, epoch
+        self._max_timestamp, self._max_offset, self._since_entry = latest, latest_offset, since
+        return believed
+
+    def _check_large(self, buffer: memoryview, length: int, watch: Watcher) -> bool:
+        """Take the one batch at `position`, of which `buffer` has the first `length` bytes; whether it is believed.
+
+        Its length may be a lie, so that its checksum is made piece by piece, in the same buffer.
+        """
+        header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer))
+        crc = crc32c(buffer[CRC_START:length])
+        done = length
+        while done < header.size:
+            length = self._segment.log.read_into(self.position + done, buffer[: min(len(buffer), header.size - done)])
+            if not length:
+                return False
+            watch(length)
+            crc = crc32c(buffer[:length], crc)
+            done += length
+        if crc != header.crc:
+            return False
+        self._take_large(header)
+        return True
+
+    def _take_large(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp, self._max_offset = header.max_timestamp, header.last_offset
+        self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self._epoch = header.partition_leader_epoch
+        if self._since_entry > self._segment.config.index_interval_bytes:
+            self._segment.add_index_entries(header.last_offset, self.position, self._max_timestamp, self._max_offset)
+            self._since_entry = 0
+        elif not self.position:
+            self._first_timestamp = header.max_timestamp
+        self._producers.replay(header, None)  # no marker has that size
+        self._since_entry += header.size
+        self._next_offset = header.next_offset
+        self.position += header.size

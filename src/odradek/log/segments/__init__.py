@@ -1,0 +1,1 @@
+"""A log's segments and their indexes: the files, reading them, and replacing them."""

@@ -1,0 +1,58 @@
+"""Reading a log's segments: batches from an offset on, and what of aborted transactions is among them.
+
+Only what is written is found, and nothing that is deleted. All of it raises `OSError` when a file cannot be read.
+"""
+
+from odradek.log.segments.segment import Lender
+from odradek.log.segments.segments import Segments
+from odradek.log.segments.transaction_index import AbortedTransaction
+from odradek.runtime import Buffer
+
+
+def read_batches(
+    segments: Segments,
+    offset: int,
+    max_bytes: int,
+    *,
+    limit: int,
+    written: int,
+    at_least_one: bool,
+    lend: Lender | None = None,
+) -> Buffer:
+    """Batches from the one with `offset` on, out of one segment, none of them at `limit` or beyond; see `Log.read`.
+
+    `written` is the end of the log, so that most reads look up no limit.
+    """
+    for number in range(segments.find(offset), len(segments)):
+        segment = segments[number]
+        position = segment.find(offset)
+        is_cut = limit < written and limit < segment.next_offset
+        end = min(segment.find(limit), segment.written_size) if is_cut else segment.written_size
+        if position < end:
+            return segment.read(position, max_bytes, end, at_least_one=at_least_one, lend=lend)
+    return b""
+
+
+def collect_aborted(segments: Segments, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions with a record in `from_offset` to `to_offset`, exclusive, in the order of their ends."""
+    found: list[AbortedTransaction] = []
+    for number in range(segments.find(from_offset), len(segments)):
+        aborted = segments[number].aborted
+        if aborted is not None:
+            some, is_all = aborted.collect(from_offset, to_offset)
+            found += some
+            if is_all:
+                break
+    return found
+
+
+def size_between(segments: Segments, from_offset: int, to_offset: int) -> int:
+    """The bytes of the batches in `from_offset` to `to_offset`, exclusive."""
+    size = 0
+    for number in range(segments.find(from_offset), len(segments)):
+        segment = segments[number]
+        if segment.base_offset >= to_offset:
+            break
+        start = segment.find(from_offset) if from_offset > segment.base_offset else 0
+        size += segment.find(to_offset) - start
+    return size

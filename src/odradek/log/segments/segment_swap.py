@@ -1,0 +1,99 @@
+"""How a compacted segment takes the place of those it was made of, so that a crash leaves the one or the others.
+
+```
+1  N.log.cleaned, N.index.cleaned …   are written and synced        crash: they are removed
+2  each is renamed to *.swap                                        crash: a .cleaned is left, so both are removed
+3  the old segments' files are renamed to *.deleted                 crash: the rest of them is removed, 4 is done
+4  each *.swap gets its final name                                  crash: what is still *.swap gets it
+```
+As Kafka does it, so that either recovers what the other left. The new segment covers the offsets from N to its own end;
+in step 3, that says which old files are to go. Renames and removals must reach the disk in their order, as they do on
+file systems with a journal; nothing else has to be synced between them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from odradek.log.log_config import LogConfig
+from odradek.log.names import (
+    CLEANED,
+    INDEX,
+    LOG,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    offset_file,
+    parse_offset_file,
+)
+from odradek.log.segments.open_files import FilePool
+from odradek.log.segments.segment import Segment
+from odradek.runtime import Disk
+
+_KINDS = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+
+class Source(NamedTuple):
+    """A segment that is read, whole and synced. Sizes in bytes; `next_offset` is where the following one begins."""
+
+    base_offset: int
+    next_offset: int
+    path: str
+    size: int
+    index_bytes: int
+    time_index_bytes: int
+    last_append_ms: int
+
+
+class CleanedSegment(NamedTuple):
+    """A segment that is written and synced under names with `.cleaned`, to take the place of `sources`."""
+
+    sources: Sequence[Source]
+
+
+def swap(disk: Disk, directory: str, base_offset: int, remove_old: Callable[[], None]) -> None:
+    """Steps 2 to 4, of which `remove_old` does the third. Raises `OSError`: only a recovery puts that right."""
+    paths = [path for kind in _KINDS if disk.exists((path := offset_file(directory, base_offset, kind)) + CLEANED)]
+    for path in reversed(paths):
+        disk.rename(path + CLEANED, path + SWAP)
+    remove_old()
+    for path in paths:
+        disk.rename(path + SWAP, path)
+
+
+def complete_swaps(pool: FilePool, directory: str, config: LogConfig) -> None:
+    """Bring what a crash left in a log's folder to the one end or the other. May itself be interrupted anywhere.
+
+    Raises `OSError`.
+    """
+    disk = pool.disk
+    names = disk.list(directory)
+    unfinished = [parsed[0] for name in names if (parsed := _parse(name, CLEANED))]
+    swaps = [name for name in names if _parse(name, SWAP)]
+    for name in [*swaps, *(name for name in names if name.endswith(CLEANED))]:
+        parsed = _parse(name, SWAP)
+        if parsed is None or (unfinished and parsed[0] >= min(unfinished)):
+            disk.remove(f"{directory}/{name}")
+    kept = [parsed for name in swaps if disk.exists(f"{directory}/{name}") and (parsed := _parse(name, SWAP))]
+    for base_offset, kind in kept:
+        if kind == LOG:
+            _remove_covered(pool, directory, base_offset, config)
+    for base_offset, kind in sorted(kept, key=lambda each: (each[0], _KINDS.index(each[1]))):
+        path = offset_file(directory, base_offset, kind)
+        disk.rename(path + SWAP, path)
+
+
+def _parse(name: str, suffix: str) -> tuple[int, str] | None:
+    parsed = parse_offset_file(name.removesuffix(suffix)) if name.endswith(suffix) else None
+    return parsed if parsed is not None and parsed[1] in _KINDS else None
+
+
+def _remove_covered(pool: FilePool, directory: str, base_offset: int, config: LogConfig) -> None:
+    """Remove the old segments whose place the swapped one at `base_offset` takes."""
+    segment = Segment.open(pool, directory, base_offset, config, now_ms=0, suffix=SWAP)
+    segment.load_end()
+    end = max(segment.next_offset, base_offset + 1)
+    segment.close()
+    for name in pool.disk.list(directory):
+        parsed = parse_offset_file(name)
+        if parsed is not None and parsed[1] in _KINDS and base_offset <= parsed[0] < end:
+            pool.disk.remove(f"{directory}/{name}")

@@ -1,0 +1,74 @@
+"""`.timeindex`: where in a segment to look for a time.
+
+```
+entry, 12 bytes    timestamp int64, ms | relative offset uint32     big-endian, both rise
+```
+It says: up to this offset no record is later than this timestamp. The offset is that of the last record of the batch
+that has the timestamp. An entry is written with one of the offset index if time went on since, and one more with the
+segment's largest timestamp when the segment is rolled or closed. The file is valid if its size is a multiple of 12 and
+the last relative offset is not beyond the segment, nor zeros the last of several entries; whether an entry is true is
+seen when it is used (`index_rebuild`).
+"""
+
+import struct
+from typing import Final
+
+from odradek.log.segments.index_file import IndexFile, Pair
+from odradek.log.segments.open_files import PooledFile
+
+ENTRY: Final = struct.Struct(">qI")
+NO_TIMESTAMP: Final = -1
+
+
+class TimeIndex:
+    """The sparse time index of one segment; in absolute offsets. Raises `OSError` when its file cannot be read."""
+
+    __slots__ = ("_base_offset", "entries", "limit")
+
+    def __init__(self, file: PooledFile, base_offset: int, *, max_bytes: int, stored_bytes: int = 0) -> None:
+        self.entries: IndexFile[Pair] = IndexFile(file, ENTRY, stored=stored_bytes // ENTRY.size)
+        self.limit = max_bytes // ENTRY.size
+        self._base_offset = base_offset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment has to roll; one entry is kept free for the one at the roll."""
+        return len(self.entries) >= self.limit - 1
+
+    @property
+    def last_timestamp(self) -> int:
+        """The largest timestamp that is known, -1 if none is."""
+        last = self.entries.last
+        return last[0] if last else NO_TIMESTAMP
+
+    def append(self, timestamp: int, offset: int, *, at_end: bool = False) -> None:
+        """Note the largest timestamp so far; ignored if it is known, or if the index is full but for its last entry."""
+        if timestamp > self.last_timestamp and (at_end or not self.is_full):
+            self.entries.append((timestamp, offset - self._base_offset))
+
+    def last_entry(self) -> tuple[int, int]:
+        """The largest timestamp that is known, and its offset; -1 and the base offset if none is."""
+        last = self.entries.last
+        return (last[0], self._base_offset + last[1]) if last else (NO_TIMESTAMP, self._base_offset)
+
+    def entry_below(self, timestamp: int) -> tuple[int, int]:
+        """The last entry that is earlier: `(timestamp, offset)`, -1 and the base offset if none is.
+
+        Before that offset no record has `timestamp` or a later one: it is where to begin to look for the first.
+        """
+        number = self.entries.find(timestamp - 1, 0)
+        if number < 0:
+            return NO_TIMESTAMP, self._base_offset
+        found, relative = self.entries[number]
+        return found, self._base_offset + relative
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget offsets from `end_offset` on."""
+        self.entries.truncate(self.entries.find(end_offset - 1 - self._base_offset, 1) + 1)
+
+    def is_valid(self, stored_bytes: int, end_offset: int) -> bool:
+        """Whether the file may be believed; see the module."""
+        last = self.entries.last
+        return stored_bytes % ENTRY.size == 0 and (
+            last is None or (self._base_offset + last[1] < end_offset and (any(last) or len(self.entries) == 1))
+        )

@@ -35,6 +35,8 @@ OPTIONS: Final = {
     "connections.max.idle.ms": "-1",  # other tests may run for longer between two that ask
     "transaction.partition.verification.enable": "false",
 }
+KAFKA_OPTIONS: Final = {"broker.session.timeout.ms": "600000"}
+"""On a busy machine, Kafka's broker misses heartbeats to its own controller, and leads nothing for a while."""
 OUR_OPTIONS: Final = {"broker.id": "0", "log.validate.records": "all"}
 """Kafka looks into every record; ours where a rule of the topic asks for it, unless it is told to (decision 5)."""
 _LEFT_OUT: Final = frozenset(
@@ -80,7 +82,7 @@ class Twins:
     """Both, running; each answers on a connection of its own."""
 
     def __init__(self, directory: Path) -> None:
-        self.kafka = KafkaBroker(directory / "kafka", options=OPTIONS, heap="384M")
+        self.kafka = KafkaBroker(directory / "kafka", options=OPTIONS | KAFKA_OPTIONS, heap="384M")
         self.ours = ServedBroker(directory / "ours", options=OPTIONS | OUR_OPTIONS)
         self._connections: dict[str, RawConnection] = {}
 

@@ -84,6 +84,8 @@ def main(*, rounds: int, seed: int, seconds: float, folder: Path | None) -> None
     soak_network.enter()
     logging.getLogger().addHandler(logging.NullHandler())  # what clients complain of is counted
     say = Console(width=None if sys.stdout.isatty() else 160)
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="odradek-soak-", dir=folder))
     network = soak_network.Network([*BROKERS, *ZOOKEEPERS])
     reports = []

@@ -26,7 +26,7 @@ def _installed(is_installed: Callable[[], bool]) -> Callable[[], str]:
 @functools.cache
 def _kafka() -> str:
     # Asked once: where Maven is out of reach, it takes its time to say so.
-    from odradek.cli.bench.kafka_peer import kafka_home
+    from bench.peers.kafka_peer import kafka_home
     from odradek.model import UnavailableError
 
     try:

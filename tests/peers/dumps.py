@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from click.testing import CliRunner
 
+from bench.peers.kafka_peer import kafka_home
 from odradek.cli import main
-from odradek.cli.bench.kafka_peer import kafka_home
 
 SUFFIXES: Final = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
 

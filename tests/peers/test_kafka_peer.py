@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.bench import kafka_peer
-from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home, kafka_server
+from bench.peers.kafka_peer import KafkaBroker, kafka_home, kafka_server
 from odradek.model import UnavailableError
 from odradek.spark.java import find_java
 
@@ -28,12 +27,6 @@ def install_maven(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str | N
         (folder / "mvn").write_text(f"#!/bin/sh\n{script}\n")
         (folder / "mvn").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/bin" if script is not None else str(folder))
-
-
-def test_without_the_repository_there_is_no_kafka(nothing_fetched: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kafka_peer, "_POM", nothing_fetched / "pom.xml")
-    with pytest.raises(UnavailableError, match="a checkout of the repository"):
-        kafka_home()
 
 
 @pytest.mark.needs("java")

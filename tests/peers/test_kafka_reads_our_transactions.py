@@ -8,7 +8,7 @@ import pytest
 from dumps import as_row, as_shown, kafkas_lines, our_lines, our_rows, segment_files
 from transactions import Partition
 
-from odradek.cli.bench.kafka_peer import kafka_home
+from bench.peers.kafka_peer import kafka_home
 from odradek.testing.process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 from dumps import as_row, as_shown, kafkas_lines, our_lines, our_rows, segment_files
 
+from bench.peers.kafka_peer import KafkaBroker
 from odradek.cli import main
-from odradek.cli.bench.kafka_peer import KafkaBroker
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
 

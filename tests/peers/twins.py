@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from raw_connection import DEADLINE_S, RawConnection
 
-from odradek.cli.bench.kafka_peer import KafkaBroker
+from bench.peers.kafka_peer import KafkaBroker
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import decode_response_header
 from odradek.protocol.messages import decode_response

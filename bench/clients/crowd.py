@@ -8,7 +8,7 @@ from typing import Final
 
 import uvloop
 
-from odradek.cli.bench.workloads import DEADLINE_SECONDS, Figures
+from bench.clients.workloads import DEADLINE_SECONDS, Figures
 from odradek.protocol.api import ApiKey
 
 _READ_BYTES: Final = 256 * 1024

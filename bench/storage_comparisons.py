@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from odradek.cli.bench.comparisons import Bench
-from odradek.cli.bench.measure import Row, Run
-from odradek.cli.bench.servers import run_client
-from odradek.cli.bench.sides import BrokerProcess, Side, running
+from bench.clients.processes import run_client
+from bench.comparisons import Bench
+from bench.measure import Row, Run
+from bench.peers.sides import BrokerProcess, Side, running
 from odradek.model import UnavailableError
 
 _MIB: Final = 1024 * 1024

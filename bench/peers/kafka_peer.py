@@ -20,14 +20,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from odradek.cli.bench.servers import Server
+from bench.peers.servers import Server
 from odradek.model import UnavailableError
 from odradek.model.values import dataclass
 from odradek.spark.java import cache_directory, find_java
 from odradek.testing.ports import free_ports
 from odradek.testing.server_process import ServerProcess
 
-_POM: Final = Path(__file__).resolve().parents[4] / "bench" / "peers" / "kafka" / "pom.xml"
+_POM: Final = Path(__file__).resolve().parent / "kafka" / "pom.xml"
 _FETCH_S: Final = 300
 _START_S: Final = 120.0
 _STOP_S: Final = 60.0
@@ -102,11 +102,8 @@ class KafkaHome:
 def kafka_home() -> KafkaHome:
     """Kafka as the pom pins it, fetched by Maven the first time.
 
-    Raises `UnavailableError` without the repository's `bench` folder, without Java or Maven, or where Maven can't
-    reach a registry.
+    Raises `UnavailableError` without Java or Maven, or where Maven can't reach a registry.
     """
-    if not _POM.exists():
-        raise UnavailableError(f"{_POM} is missing: Kafka as a peer needs a checkout of the repository, not an install")
     java = find_java()
     pom = _POM.read_bytes()
     jars = cache_directory() / f"kafka-{hashlib.sha256(pom).hexdigest()[:16]}"

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 
 import click
 
-from odradek.cli.bench.measure import Aim, Row, cpu_seconds, print_rows, resident_mib, rounds
-from odradek.cli.bench.servers import Server, background_client, mock_server, odradek_server, run_client
+from bench.clients.processes import background_client, run_client
+from bench.measure import Aim, Row, cpu_seconds, print_rows, resident_mib, rounds
+from bench.peers.servers import Server, mock_server, odradek_server
 
 _MIB = 1024 * 1024
 _AS_FAST = Aim(0.9)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from odradek.cli.bench.librdkafka import CProducer
-from odradek.cli.bench.workloads import Figures, await_leaders, create_topic
+from bench.clients.librdkafka import CProducer
+from bench.clients.workloads import Figures, await_leaders, create_topic
 
 _STEADY_S: Final = 1.0
 _PER_SECOND: Final = 200

@@ -6,7 +6,7 @@ confluent-kafka and aiokafka give an object per record; our consumer Arrow batch
 import asyncio
 import time
 
-from odradek.cli.bench.workloads import Figures
+from bench.clients.workloads import Figures
 
 _FETCH_BYTES = 8 * 1024 * 1024
 """What every consumer asks of a partition at once; librdkafka asks for as much by itself, as it fills its queue."""

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home
-from odradek.cli.bench.sides import OPTIONS, BrokerProcess
+from bench.peers.kafka_peer import KafkaBroker, kafka_home
+from bench.peers.sides import OPTIONS, BrokerProcess
 from odradek.config import parse_host_port
 from odradek.model import UnavailableError
 from odradek.model.values import dataclass

@@ -8,11 +8,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from odradek.cli.bench import cluster_comparisons
-from odradek.cli.bench.cluster_comparisons import BROKERS, ClusterBench
-from odradek.cli.bench.clusters import ClusterSide, kafka_cluster_side, odradek_cluster_side
-from odradek.cli.bench.measure import Row, print_rows
-from odradek.cli.bench.progress import progress
+from bench import cluster_comparisons
+from bench.cluster_comparisons import BROKERS, ClusterBench
+from bench.measure import Row, print_rows
+from bench.peers.clusters import ClusterSide, kafka_cluster_side, odradek_cluster_side
+from bench.progress import progress
 from odradek.cli.common import key_and_value
 
 F = TypeVar("F", bound=Callable[..., Any])

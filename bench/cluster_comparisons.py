@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from bench.clients.processes import run_client
+from bench.comparisons import THROUGHPUT, describe_shape, settle
+from bench.measure import Aim, Row, Run, cpu_seconds, resident_mib, turns
+from bench.peers.clusters import ClusterSide, ProcessCluster
 from odradek.broker.cluster.counted_store import CHILDREN, GET, MULTI
-from odradek.cli.bench.clusters import ClusterSide, ProcessCluster
-from odradek.cli.bench.comparisons import THROUGHPUT, describe_shape, settle
-from odradek.cli.bench.measure import Aim, Row, Run, cpu_seconds, resident_mib, turns
-from odradek.cli.bench.servers import run_client
 from odradek.model.values import dataclass, field
 
 BROKERS: Final = 3

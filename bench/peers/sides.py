@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
-from odradek.cli.bench.kafka_peer import KafkaBroker, kafka_home
-from odradek.cli.bench.servers import Server
+from bench.peers.kafka_peer import KafkaBroker, kafka_home
+from bench.peers.servers import Server
 from odradek.model import UnavailableError
 from odradek.model.values import dataclass
 from odradek.testing.process import ServedBroker

@@ -1,4 +1,4 @@
-"""The process that a workload runs in: `python -m odradek.cli.bench.client WORKLOAD JSON`; figures come as JSON."""
+"""The program of a client process: `client_command(WORKLOAD, JSON)` runs it, and it prints its figures as JSON."""
 
 import json
 import signal
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from odradek.cli.bench import cluster_workloads, crowd, decoding, workloads
+from bench.clients import cluster_workloads, crowd, decoding, workloads
 
 WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "produce": workloads.produce,
@@ -54,7 +54,3 @@ def _mock() -> None:
         signal.pause()
     except KeyboardInterrupt:
         return
-
-
-if __name__ == "__main__":
-    main()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bench import cluster_commands, cluster_comparisons
+from bench.peers.clusters import ClusterSide, odradek_cluster_side
 from odradek.cli import main
-from odradek.cli.bench import cluster_commands, cluster_comparisons
-from odradek.cli.bench.clusters import ClusterSide, odradek_cluster_side
 from odradek.model import UnavailableError
 
 pytest.importorskip("confluent_kafka")

@@ -10,11 +10,11 @@ from typing import Final
 
 import click
 
-from odradek.cli.bench import comparisons, storage
-from odradek.cli.bench.comparisons import Bench
-from odradek.cli.bench.measure import Row, print_rows
-from odradek.cli.bench.progress import progress
-from odradek.cli.bench.sides import kafka_side, odradek_side
+from bench import comparisons, storage_comparisons
+from bench.comparisons import Bench
+from bench.measure import Row, print_rows
+from bench.peers.sides import kafka_side, odradek_side
+from bench.progress import progress
 from odradek.cli.common import key_and_value
 
 PEERS = {"kafka": kafka_side}
@@ -25,8 +25,8 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
     "fetch": comparisons.fetch,
     "requests": comparisons.requests,
     "latency": comparisons.latency,
-    "recovery": storage.recovery,
-    "compaction": storage.compaction,
+    "recovery": storage_comparisons.recovery,
+    "compaction": storage_comparisons.compaction,
 }
 """By name, in their order. The last two have the machine to themselves."""
 

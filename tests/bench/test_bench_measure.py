@@ -5,12 +5,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from bench import compare, comparisons
+from bench.clients.librdkafka import CConsumer, CProducer, Messages
+from bench.clients.workloads import create_topic
+from bench.measure import Aim, Row, print_rows, rounds, turns
+from bench.peers.sides import Side, odradek_side
 from odradek.cli import main
-from odradek.cli.bench import compare, comparisons
-from odradek.cli.bench.librdkafka import CConsumer, CProducer, Messages
-from odradek.cli.bench.measure import Aim, Row, print_rows, rounds, turns
-from odradek.cli.bench.sides import Side, odradek_side
-from odradek.cli.bench.workloads import create_topic
 from odradek.model import UnavailableError
 from odradek.testing import Cluster
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from odradek.cli.bench.librdkafka import CConsumer, CProducer, Messages
+from bench.clients.librdkafka import CConsumer, CProducer, Messages
 
 Figures = dict[str, float]
 DEADLINE_SECONDS = 300

@@ -1,4 +1,4 @@
-"""What `bench compare` measures of two sides, each a function that gives rows (`storage` has more of them).
+"""What `bench compare` measures of two sides, each a function that gives rows (`storage_comparisons` has more of them).
 
 Those that need a broker at work share one of each side, warmed up and on for as long as the last of them needs it;
 start and memory take fresh ones every round. Before each measurement the disk is synced, so that neither side pays for
@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from odradek.cli.bench.measure import Aim, Row, Run, cpu_seconds, peak_resident_mib, resident_mib, rounds
-from odradek.cli.bench.servers import Server, background_client, run_client
-from odradek.cli.bench.sides import Side, running
+from bench.clients.processes import background_client, run_client
+from bench.measure import Aim, Row, Run, cpu_seconds, peak_resident_mib, resident_mib, rounds
+from bench.peers.servers import Server
+from bench.peers.sides import Side, running
 from odradek.model.values import dataclass, field
 
 _MIB: Final = 1024 * 1024

@@ -1,0 +1,5 @@
+"""Both sides of a comparison: brokers and clusters of ours and of the peer, each broker a process on loopback.
+
+`kafka_peer` is Apache Kafka, `servers` has `odradek serve` and librdkafka's mock cluster, `sides` single brokers and
+`clusters` several that can be stopped, killed and started again.
+"""

@@ -1,0 +1,38 @@
+"""What is measured: `odradek serve` and librdkafka's mock cluster, each a process of its own on loopback."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.clients.processes import client_command
+from odradek.model.values import dataclass
+from odradek.testing.process import ServedBroker
+from odradek.testing.server_process import AnnouncingProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A running server: where clients connect, and which process to look at."""
+
+    name: str
+    bootstrap_servers: str
+    pid: int
+
+
+@contextmanager
+def odradek_server(name: str = "odradek", *, options: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A broker of ours on a temporary directory; `options` are its configuration."""
+    settings = {"group.initial.rebalance.delay.ms": "0", **(options or {})}
+    with (
+        tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,
+        ServedBroker(Path(directory) / "data", options=settings) as broker,
+    ):
+        yield Server(name=name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
+
+
+@contextmanager
+def mock_server(name: str = "mock") -> Iterator[Server]:
+    """The mock cluster of librdkafka: C, one thread, no disk, keeps the last few MiB of each partition."""
+    with AnnouncingProcess("the mock", client_command("mock"), prefix="ready: ") as process:
+        yield Server(name=name, bootstrap_servers=process.announced, pid=process.pid)

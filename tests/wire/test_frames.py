@@ -88,7 +88,7 @@ def test_a_frame_that_is_kept_survives_all_that_come_after_it() -> None:
 @pytest.mark.parametrize("size", [-1, -(2**31), LARGEST + 1, 2**31 - 1])
 def test_a_size_that_cannot_be_is_an_error(size: int) -> None:
     frames = FrameBuffer(BufferPool(), LARGEST)
-    with pytest.raises(FrameSizeError, match="are the most"):
+    with pytest.raises(FrameSizeError, match="the limit is"):
         feed(frames, struct.pack(">i", size))
 
 

@@ -316,7 +316,7 @@ def test_what_was_read_meanwhile_is_found_out_when_there_seems_to_be_no_room() -
     [
         (b"\x16\x03\x01\x02\x00", "TLS"),
         (b"GET / HTTP/1.1\r\n", "HTTP"),
-        (b"ruok", "ZooKeeper"),
+        (b"ruok", "a ZooKeeper command"),
         (b"SSH-2.0-x", "SSH"),
     ],
 )
@@ -332,4 +332,4 @@ def test_another_protocol_is_closed_with_a_line_that_names_it(
     with caplog.at_level("INFO"):
         play(scene)
     assert len(caplog.records) == 1
-    assert f"it looks like {'a question to ' * (said == 'ZooKeeper')}{said}" in caplog.text
+    assert f"it looks like {said}" in caplog.text

@@ -1,8 +1,9 @@
-"""A connection, as a server has it and as whoever asks has it.
+"""Both ends of a TCP connection that speaks Kafka's protocol.
 
-A server's (`connection`) takes bytes in and gives replies in order; it knows no API. Data passes from the transport
-into a pooled buffer (`buffers`), is cut into frames in place (`frames`), and goes up to a `Service` as memoryviews.
-An asker's (`client_connection`) sends requests in versions that both sides know, and finds the answer to each.
+`connection` is the broker's end: it reads from the transport into pooled buffers (`buffers`), splits them into frames
+(`frames`), hands each request to a `Service` as a memoryview, and sends the replies in order. It knows no API.
+`client_connection` is the client's end: it negotiates API versions, sends requests and matches responses to them.
+`connection_group` holds what the connections of one server share: limits, memory (`memory_pressure`), time (`turns`).
 """
 
 from odradek.wire.buffers import BufferPool, ResponseBuffers

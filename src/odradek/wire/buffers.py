@@ -1,8 +1,8 @@
-"""Buffers that are read into, lent out and taken back, so that a busy broker touches the same pages again and again.
+"""A pool of read buffers, so that a busy broker reuses memory pages.
 
-A fresh page costs 3.6 ms per MiB here and an old one 0.08 (DESIGN 3). A buffer may be given back while views into it
-still live, a produce request's records until they are written say: Python refuses to resize a bytearray that has
-views, and that refusal is how `take` tells a free buffer from a busy one. Nobody has to say when it is done with one.
+A fresh page costs 3.6 ms per MiB here, a reused one 0.08 (DESIGN 3). A buffer may be returned while views of it are
+still alive, for example until the records of a produce request are written: Python refuses to resize a bytearray that
+has views, and `take` uses that refusal to skip such a buffer. No caller has to report that it released a view.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 SMALLEST_BUFFER_BYTES: Final = 128 * 1024
-"""What one read offers the kernel: many small requests, and still small enough for the second-level cache."""
+"""The space offered to one read: room for many small requests, and small enough for the second-level cache."""
 SMALL_BUFFER_BYTES: Final = 16 * 1024
-"""What a connection reads into when all that may be lent is lent: enough for most requests."""
+"""The size of the buffers lent while the pool's limit is reached: enough for most requests."""
 LARGEST_POOLED_BYTES: Final = 16 * 1024 * 1024
-"""Above this a buffer is used once: frames so large are rare, and kept ones would fill the pool."""
+"""A larger buffer is used once: such frames are rare, and kept buffers of that size would fill the pool."""
 _MOST_LOOKED_AT: Final = 8
-"""Busy buffers that `take` passes over before it gives up and makes a new one."""
+"""Buffers with live views that `take` skips before it allocates a new one."""
 
 
 def _call_soon(callback: Callable[[], None]) -> None:
@@ -24,13 +24,14 @@ def _call_soon(callback: Callable[[], None]) -> None:
 
 
 class BufferPool:
-    """Bytearrays in sizes of powers of two. At most `most_bytes` wait in it; what is over is left to the allocator.
+    """A pool of bytearrays whose sizes are powers of two.
 
-    When `limit_bytes` are lent, whoever wants to begin is lent a small one, and whoever needs a larger one should wait;
-    from half of that on a buffer is not had for bytes that were only announced.
+    It keeps at most `most_bytes` and leaves the rest to the allocator. When `limit_bytes` are lent, a connection that
+    begins to read gets a small buffer, and one that needs a larger buffer waits. From half of the limit on, no buffer
+    is lent for bytes that a frame only announces.
 
-    Who waits is called in a later turn of the event loop, by way of `call_soon`, and never by `give`: who gives is in
-    the middle of something, and so may be those who would take.
+    Waiters are called in a later iteration of the event loop, by way of `call_soon`, never inside `give`: the caller
+    of `give` and the waiters may both be in the middle of an operation.
     """
 
     def __init__(
@@ -50,26 +51,26 @@ class BufferPool:
 
     @property
     def is_generous(self) -> bool:
-        """Whether so little is lent that a buffer may be had for bytes that were only announced."""
+        """Whether less than half of the limit is lent, so that a buffer may be lent for announced bytes."""
         return self._lent_bytes * 2 < self._limit_bytes
 
     @property
     def is_used_up(self) -> bool:
-        """Whether as much is lent as may be."""
+        """Whether the limit is reached."""
         return self._lent_bytes >= self._limit_bytes
 
     @property
     def lent_bytes(self) -> int:
-        """What was taken and not given back."""
+        """Bytes that were taken and not yet given back."""
         return self._lent_bytes
 
     @property
     def waiting_bytes(self) -> int:
-        """How much is in the pool, busy or free."""
+        """Bytes of the buffers in the pool, with or without live views."""
         return self._waiting_bytes
 
     def take(self, least_bytes: int = SMALLEST_BUFFER_BYTES) -> bytearray:
-        """A buffer of at least `least_bytes` that nobody else has, with whatever was in it before."""
+        """Return a buffer of at least `least_bytes` without other users; its content is arbitrary."""
         size = _size_class(least_bytes)
         self._lent_bytes += size
         waiting = self._by_size.get(size)
@@ -82,35 +83,35 @@ class BufferPool:
         return bytearray(size)
 
     def take_small(self) -> bytearray:
-        """A small buffer, when all that may be lent is lent."""
+        """Return a buffer of `SMALL_BUFFER_BYTES`, which may exceed the limit."""
         self._lent_bytes += SMALL_BUFFER_BYTES
         return bytearray(SMALL_BUFFER_BYTES)
 
     def set_reader(self, reader: "Reader") -> None:
-        """`reader` has taken a buffer for the bytes that are about to come.
+        """Record that `reader` took a buffer for bytes about to arrive. Release the previous reader's if it is empty.
 
-        Who took one before it has got its bytes by now. If there were none, its connection has ended, and its end comes
-        to the service a turn later: ten thousand that end at once would hold a gigabyte until then.
+        A previous reader without bytes has a closed connection, of which the service is notified an iteration of the
+        event loop later: until then 10,000 closed connections would hold a gigabyte.
         """
         before, self._reader = self._reader, reader
         if before is not None and before is not reader:
             before.release_if_empty()
 
     def wait(self, waiter: "Waiter") -> None:
-        """Call `waiter.has_memory()` a turn after something is given back; those who waited longest come first."""
+        """Call `waiter.has_memory()` in a later iteration of the event loop when there is memory, oldest first."""
         self._waiting[waiter] = None
 
     @property
     def first_waiter(self) -> "Waiter | None":
-        """Who has waited longest."""
+        """The waiter that has waited longest."""
         return next(iter(self._waiting), None)
 
     def forget(self, waiter: "Waiter") -> None:
-        """It waits no more."""
+        """Remove `waiter` from those that wait for memory."""
         self._waiting.pop(waiter, None)
 
     def give(self, buffer: bytearray) -> None:
-        """Take back a buffer of `take`'s; views into it may still be alive, and keep what they show."""
+        """Return a buffer to the pool. Live views of it keep their content."""
         size = len(buffer)
         self._lent_bytes -= size
         if SMALLEST_BUFFER_BYTES <= size <= LARGEST_POOLED_BYTES and self._waiting_bytes + size <= self._most_bytes:
@@ -121,7 +122,7 @@ class BufferPool:
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Let those go on who waited, for as long as there is memory; others may have taken it in the meantime."""
+        """Call waiters while there is memory; a waiter may have taken all of it."""
         self._will_wake = False
         while self._waiting and not self.is_used_up:
             waiter = next(iter(self._waiting))
@@ -130,24 +131,24 @@ class BufferPool:
 
 
 class ResponseBuffers:
-    """Memory for answers to be read into. Nobody gives it back: it is used again when nobody looks at it any more.
+    """Memory that responses are read into, reused once no view of it is alive.
 
-    A transport looks at what it has not sent. At most `most_bytes` are kept, and what was lent longest ago goes first:
-    those who read slowest have it, and theirs it is until they have read it.
+    A transport keeps views of what it has not sent. At most `most_bytes` are kept; beyond that the buffer that was
+    lent first leaves the pool, and lives until its slow reader has read it.
     """
 
     def __init__(self, most_bytes: int = 16 * 1024 * 1024) -> None:
         self._most_bytes = most_bytes
         self._kept_bytes = 0
-        self._kept: list[bytearray] = []  # as they were lent, the latest last
+        self._kept: list[bytearray] = []  # in the order in which they were lent
 
     @property
     def kept_bytes(self) -> int:
-        """How much is kept, looked at or free."""
+        """Bytes of the kept buffers, with or without live views."""
         return self._kept_bytes
 
     def lend(self, least_bytes: int) -> memoryview:
-        """At least `least_bytes` that nobody looks at, with whatever was in them before."""
+        """Return at least `least_bytes` without other views; the content is arbitrary."""
         size = _size_class(least_bytes)
         if size > self._most_bytes:
             return memoryview(bytearray(least_bytes))
@@ -162,7 +163,7 @@ class ResponseBuffers:
 
     def _free(self, size: int) -> bytearray | None:
         kept = self._kept
-        # The latest first, as in `BufferPool`.
+        # The newest first, as in `BufferPool.take`.
         for index in range(len(kept) - 1, -1, -1):
             if len(kept[index]) == size and _is_free(kept[index]):
                 return kept.pop(index)
@@ -170,17 +171,17 @@ class ResponseBuffers:
 
 
 class Reader(Protocol):
-    """Who reads into a buffer."""
+    """The owner of a buffer that bytes are read into."""
 
     def release_if_empty(self) -> None:
-        """Give the buffer back if next to nothing in it is unread."""
+        """Give the buffer back if almost nothing in it is unread."""
 
 
 class Waiter(Protocol):
-    """Who waits for memory."""
+    """A connection that waits for memory."""
 
     def has_memory(self) -> None:
-        """There is some: take it now, or others will."""
+        """Take memory now; later it may be lent to other waiters."""
 
 
 def _size_class(least_bytes: int) -> int:
@@ -190,7 +191,10 @@ def _size_class(least_bytes: int) -> int:
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """Whether no view into `buffer` is alive. Python over-allocates by a byte at least, so nothing is moved by this."""
+    """Return whether no view of `buffer` is alive.
+
+    Python over-allocates by a byte at least, so `append` moves nothing.
+    """
     try:
         last = buffer.pop()
     except BufferError:

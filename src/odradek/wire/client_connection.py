@@ -1,12 +1,11 @@
-"""One TCP connection to a broker: frames, correlation ids, time-outs, and which version of an API both sides speak.
+"""The client's end of a TCP connection to a broker: frames, correlation ids, time-outs, API versions.
 
 ```
 frame   length int32 | header | body
 ```
-A frame is read in place: small ones out of a buffer of the connection, large ones straight into memory of their own,
-which the caller then owns. What a request means is not known here. When anything is wrong with a connection (closed,
-silent for too long, an answer that nobody asked for), everything in flight fails with `UnavailableError` and the
-connection is of no more use: whether a request in flight was carried out is not known.
+Small frames are read from a buffer of the connection, large ones straight into memory that the caller then owns. When
+anything is wrong (the connection is closed, silent for too long, or receives an unexpected response), all requests in
+flight fail with `UnavailableError` and the connection is closed; whether the broker executed them is not known.
 """
 
 import asyncio
@@ -29,16 +28,16 @@ _log = logging.getLogger("odradek.clients")
 _LENGTH: Final = struct.Struct(">i")
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
 LATE_MS: Final = 1_000
-"""An answer is late after this, beyond the time that the broker is asked to wait, and again after as long."""
+"""A response is late after this, beyond the time that the request lets the broker wait; checked again after as long."""
 _BUFFER_BYTES: Final = 64 << 10
 _WRITE_HIGH_BYTES: Final = 64 << 10
-"""asyncio's default. More unsent than this, and the connection is not `writable`."""
+"""asyncio's default. With more unsent than this the connection is not `writable`."""
 _LARGE_FRAME_BYTES: Final = 8 << 10
-"""From here on a frame gets memory of its own: a second copy would cost more than a second read."""
+"""From this size on a frame gets its own memory: a second copy would cost more than a second read."""
 
 
 class RawResponse(NamedTuple):
-    """A response as it came: its frame, where the body starts in it, and the version it is in."""
+    """An undecoded response: its frame, the offset of the body in it, and its version."""
 
     frame: bytes | memoryview
     offset: int
@@ -47,7 +46,7 @@ class RawResponse(NamedTuple):
 
 @dataclass(slots=True)
 class _Pending:
-    """A request without an answer yet."""
+    """A request without a response yet."""
 
     api_key: ApiKey
     version: int
@@ -56,18 +55,18 @@ class _Pending:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """An open connection; `open_connection` makes one. Several requests may be in flight; brokers answer in order."""
+    """An open connection, made by `open_connection`. Several requests may be in flight; brokers answer in order."""
 
     def __init__(self, address: str, *, client_id: str, request_timeout_ms: int, max_response_bytes: int) -> None:
         self.address = address
         self.closed = False
         self.writable = True
-        """Whether the socket takes data at once; what is sent while it does not waits in memory."""
+        """Whether the socket takes data at once; otherwise what is sent waits in memory."""
         self.on_writable: Callable[[], None] | None = None
         self.is_late = False
-        """Whether an answer is late, and none has come since."""
+        """Whether a response is late and none has arrived since."""
         self.on_late: Callable[[], None] | None = None
-        """Called whenever an answer is late, if it is set when that is asked for."""
+        """Called whenever a response is late, for requests that are sent while this is set."""
         self._reason = ""
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
@@ -83,27 +82,27 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._large: memoryview | None = None
         self._large_filled = 0
 
-    # ---- asking -------------------------------------------------------------------------------------------------
+    # ---- requests -----------------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """How many requests have no answer yet."""
+        """The number of requests without a response."""
         return len(self._pending)
 
     def version(self, api_key: ApiKey, *, at_most: int | None = None) -> int:
-        """The highest version that both sides know. Raises `KafkaError` UNSUPPORTED_VERSION if there is none."""
+        """Return the highest common version of an API. Raise `KafkaError` UNSUPPORTED_VERSION if there is none."""
         ours = schema_versions(api_key)
         lowest, highest = self._versions.get(api_key, (0, -1))
         best = min(highest, ours[-1] if at_most is None else at_most)
         if best < max(lowest, ours[0]):
             raise KafkaError(
                 ErrorCode.unsupported_version,
-                f"broker {self.address} has no {api_key.name} in the versions {ours[0]} to {ours[-1]}",
+                f"broker {self.address} does not support {api_key.name} in versions {ours[0]} to {ours[-1]}",
             )
         return best
 
     def supports(self, api_key: ApiKey) -> bool:
-        """Whether there is a version of `api_key` that both sides know."""
+        """Return whether both sides have a common version of `api_key`."""
         lowest, highest = self._versions.get(api_key, (0, -1))
         ours = schema_versions(api_key)
         return max(lowest, ours[0]) <= min(highest, ours[-1])
@@ -111,10 +110,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def request(
         self, api_key: ApiKey, message: Message, *, at_most: int | None = None, timeout_ms: int | None = None
     ) -> Any:
-        """Send `message` in the highest common version (`at_most` limits it); kio's dataclass of the answer.
+        """Send `message` in the highest common version up to `at_most`. Return the response as kio's dataclass.
 
-        Raises `UnavailableError` if none comes, and `KafkaError` UNSUPPORTED_VERSION. Errors inside of the answer are
-        the caller's to find.
+        Raise `UnavailableError` if there is no response, and `KafkaError` UNSUPPORTED_VERSION. Error codes inside the
+        response are left to the caller.
         """
         version = self.version(api_key, at_most=at_most)
         try:
@@ -125,7 +124,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self.decode(api_key, reply)
 
     def decode(self, api_key: ApiKey, reply: RawResponse) -> Any:
-        """A reply as kio's dataclass. A malformed one ends the connection with `UnavailableError`."""
+        """Return a response as kio's dataclass. A malformed one closes the connection with `UnavailableError`."""
         try:
             return decode_response(api_key, reply.version, reply.frame, reply.offset)
         except (OSError, ImportError) as error:
@@ -134,17 +133,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise self.malformed(api_key, error) from error
 
     def malformed(self, api_key: ApiKey, error: KafkaError) -> UnavailableError:
-        """Close because an answer could not be decoded; the error to raise."""
-        self.close(f"its {api_key.name} answer is malformed ({error})")
+        """Close because a response could not be decoded, and return the error to raise."""
+        self.close(f"its {api_key.name} response is malformed ({error})")
         return self._unavailable()
 
     def exchange(
         self, api_key: ApiKey, version: int, body: Sequence[Buffer], *, timeout_ms: int | None = None
     ) -> asyncio.Future[RawResponse]:
-        """Send a body that is encoded already; the answer, undecoded. The future fails with `UnavailableError`.
+        """Send an encoded body and return a future of the undecoded response, which may fail with `UnavailableError`.
 
-        An answer that takes longer than `timeout_ms` (`request.timeout.ms` by default) closes the connection, because
-        all later answers wait behind it.
+        A response that takes longer than `timeout_ms` (by default `request.timeout.ms`) closes the connection, because
+        all later responses wait behind it.
         """
         future: asyncio.Future[RawResponse] = self._loop.create_future()
         if self.closed:
@@ -160,7 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return future
 
     def post(self, api_key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
-        """Send a body that gets no answer: a produce request with `acks=0`. Raises `UnavailableError` if closed."""
+        """Send a body that gets no response: a produce request with `acks=0`. Raise `UnavailableError` if closed."""
         if self.closed:
             raise self._unavailable()
         self._write(api_key, version, body)
@@ -176,7 +175,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return correlation_id
 
     async def negotiate(self) -> None:
-        """Ask for the broker's versions (KIP-35), in our highest version first and then in the broker's (KIP-511)."""
+        """Request the broker's versions (KIP-35), in this client's highest version first, then in the broker's."""
         version = schema_versions(ApiKey.API_VERSIONS)[-1]
         message = {"client_software_name": "odradek", "client_software_version": __version__}
         for _ in range(2):
@@ -187,37 +186,34 @@ class ClientConnection(asyncio.BufferedProtocol):
             version = self._lower_version(reply)
         response = self.decode(ApiKey.API_VERSIONS, reply)
         if response.error_code != ErrorCode.none:
-            self.close(f"it refused to say its versions ({response.error_code.name})")
+            self.close(f"it refused ApiVersions ({response.error_code.name})")
             raise self._unavailable()
         self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
     @staticmethod
     def _lower_version(refusal: RawResponse) -> int:
-        """The ApiVersions that a broker knows who answered, in version 0, that it does not know ours."""
+        """Return the ApiVersions version that a broker supports which refused, in version 0, the client's."""
         try:
             response = decode_response(ApiKey.API_VERSIONS, 0, refusal.frame, refusal.offset)
         except KafkaError:
-            # librdkafka's mock says it in bytes that nothing reads, its own client included.
+            # librdkafka's mock sends this error in bytes that no client can read, librdkafka included.
             return 0
         return next((int(key.max_version) for key in response.api_keys if key.api_key == ApiKey.API_VERSIONS), 0)
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`."""
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports do not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         limit_unsent(self._transport, _WRITE_HIGH_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See `asyncio.BufferedProtocol`."""
         del sizehint
         if self._large is not None:
             return self._large[self._large_filled :]
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See `asyncio.BufferedProtocol`."""
         if self._large is None:
             self._filled += nbytes
             self._take_frames()
@@ -228,7 +224,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._answered(frame)
 
     def _take_frames(self) -> None:
-        """Hand on what is whole in the buffer, and make room for what is not."""
+        """Complete requests with the whole frames in the buffer, and make room for the rest of a partial one."""
         buffer, start, end = self._buffer, 0, self._filled
         while end - start >= _LENGTH.size and not self.closed:
             (size,) = _LENGTH.unpack_from(buffer, start)
@@ -253,7 +249,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         (correlation_id,) = _LENGTH.unpack_from(frame)
         pending = self._pending.pop(correlation_id, None)
         if pending is None:
-            self.close(f"it answered a request {correlation_id} that was not sent")
+            self.close(f"it sent a response to request {correlation_id}, which was not sent")
             return
         pending.timer.cancel()
         self.is_late = False
@@ -263,36 +259,33 @@ class ClientConnection(asyncio.BufferedProtocol):
             _, offset = decode_response_header(pending.api_key, pending.version, frame)
         except (KafkaError, IndexError) as error:
             self._pending[correlation_id] = pending
-            self.close(f"its {pending.api_key.name} answer is malformed ({error})")
+            self.close(f"its {pending.api_key.name} response is malformed ({error})")
             return
         pending.future.set_result(RawResponse(frame, offset, pending.version))
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """The socket is full; see `writable`."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """The socket has room again."""
         self.writable = True
         if self.on_writable is not None:
             self.on_writable()
 
     def eof_received(self) -> bool:
-        """The broker will send no more: the connection closes."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._fail(f"the connection was lost ({exc})" if exc else "it closed the connection")
 
     def close(self, reason: str = "the client is closed") -> None:
-        """End the connection now; what is in flight fails with `reason`."""
+        """Close the connection now; requests in flight fail with `reason`."""
         silent = bool(self._pending)
         self._fail(reason)
         if self._transport is not None:
-            # To a broker that owes an answer the rest of our data may never be sent; to others it is.
+            # A broker that owes responses may never read the rest of the unsent data, so it is dropped; otherwise it is
+            # sent.
             self._transport.abort() if silent else self._transport.close()
 
     async def wait_closed(self) -> None:
@@ -300,7 +293,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         await asyncio.shield(self._closed)
 
     def on_close(self, callback: Callable[[object], object]) -> None:
-        """Call `callback(future)` when the connection is closed, for whatever reason."""
+        """Call `callback(future)` when the connection is closed, for any reason."""
         self._closed.add_done_callback(callback)
 
     def _overdue(self, correlation_id: int, waited_ms: int, limit_ms: int) -> None:
@@ -344,9 +337,9 @@ async def open_connection(
     max_response_bytes: int,
     negotiate: bool = True,
 ) -> ClientConnection:
-    """Connect and learn the broker's versions; `UnavailableError` if that fails or takes over `setup_timeout_ms`.
+    """Connect and negotiate versions. Raise `UnavailableError` on failure or after `setup_timeout_ms`.
 
-    Without `negotiate` no versions are learned: only `exchange` is of use then.
+    Without `negotiate` no versions are known and only `exchange` can be used.
     """
     address = address_text(host, port)
     connection: ClientConnection | None = None
@@ -375,15 +368,15 @@ async def open_connection(
 
 
 def address_text(host: str, port: int) -> str:
-    """`HOST:PORT`, with brackets around an IPv6 address."""
+    """Return `HOST:PORT`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _reason(error: OSError) -> str:
-    """`connection refused` rather than asyncio's sentence with the address in it once more."""
+    """Return the cause alone, such as "connection refused", instead of asyncio's sentence that repeats the address."""
     return "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
 
 
 def _cannot_import(api_key: ApiKey, error: Exception) -> UnavailableError:
-    """Return the error for a message whose codec, imported when it is first used, lacks a file descriptor."""
+    """Return the error for a message whose codec could not be imported, for lack of a file descriptor."""
     return UnavailableError(f"{api_key.name} cannot be encoded or decoded now: {error}")

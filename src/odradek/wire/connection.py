@@ -1,9 +1,9 @@
-"""One client's connection: frames to a service, its replies back in order, and a limit on everything.
+"""The broker's end of a client connection: it reads requests, serves them, and sends the replies in order.
 
-Requests that may overlap (produce, fetch) are served as they come, with up to `most_in_flight` unanswered. For any
-other the service says `LATER` until it is alone, and its reply is exclusive: it is served after all before it are
-answered and before any after it, as Kafka does with every request. What can't be served yet waits in the read buffer,
-and reading stops: the client's TCP feels it.
+Requests that may overlap (produce, fetch) are served as they arrive, up to `most_in_flight` unanswered ones. For any
+other request the service returns `LATER` until no request is in flight, and its reply is exclusive: the request is
+served after all earlier ones are answered and before any later one, as Kafka serves every request. Requests that
+cannot be served yet stay in the read buffer and reading stops, so that TCP flow control slows the client down.
 """
 
 import asyncio
@@ -19,36 +19,37 @@ from odradek.wire.turns import SHARED_REQUESTS
 
 _log = logging.getLogger("odradek.wire")
 _LARGE_BYTES: Final = 64 * 1024
-"""From this size on it counts that an answer stays in memory as a whole until its last byte is sent."""
+"""From this size on a response is tracked in memory as a whole until its last byte is sent."""
 
 
 class Serve(Protocol):
-    """`Service.serve`, for those who stand before another."""
+    """The signature of `Service.serve`, for a wrapper of it."""
 
     def __call__(self, connection: "Connection", frame: memoryview, *, alone: bool) -> Reply:
-        """See `Service.serve`."""
+        """Serve one request."""
 
 
 class Service(Protocol):
-    """What stands above a connection."""
+    """The layer above a connection that decodes and answers requests."""
 
     def serve(self, connection: "Connection", frame: memoryview, *, alone: bool) -> Reply:
-        """Answer a request. `frame` may be kept for as long as needed. Must not raise.
+        """Serve one request. It may keep `frame` for as long as it needs it, and must not raise.
 
-        `alone`: no other request of the connection is unanswered. If that is needed and not so, the answer is `LATER`.
+        `alone` tells whether no other request of the connection is unanswered; return `LATER` if that is required and
+        not so.
         """
 
     def opened(self, connection: "Connection") -> bool:
-        """A client has connected; False turns it away."""
+        """Accept a new connection, or return False to close it."""
 
     def closed(self, connection: "Connection") -> None:
-        """The connection is gone, after `opened` said True."""
+        """Release what belongs to a connection that `opened` accepted and that is closed now."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module. `peer_host` is the client's address; `session` is the service's own, whatever it likes.
+    """One client's connection. `peer_host` is the client's address; `session` is for the service's own use.
 
-    `read_at` is when the requests came that are being served, by the group's clock; 0 without one.
+    `read_at` is the time at which the requests being served were read, by the group's clock; 0 without one.
     """
 
     __slots__ = (
@@ -107,23 +108,23 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight: deque[PendingReply] = deque()
         self._in_flight_bytes = 0
         self._outgoing: list[bytes | bytearray | memoryview] = []  # held back by the cork
-        self._held_bytes = 0  # of replies that are known and wait for earlier ones
+        self._held_bytes = 0  # of finished replies that wait for earlier ones
         self._written_bytes = 0  # given to the transport since the connection was made
-        self._large_responses: deque[tuple[int, int]] = deque()  # (`_written_bytes` after it, its size), if unsent
-        self._exclusive = False  # an unanswered request lets none follow it
-        self._unsent = False  # the transport asked for no more
+        self._large_responses: deque[tuple[int, int]] = deque()  # (`_written_bytes` after it, its size)
+        self._exclusive = False  # an exclusive request is unanswered
+        self._unsent = False  # the transport's write buffer is full
         self._stalled = False  # whole frames may be waiting in the buffer
-        self._paused = False  # the transport was asked not to read
+        self._paused = False  # the transport does not read
         self._closing = False
         self._eof = False
         self._opened = False
         self._offered = 0
         self._turn_bytes_left = limits.turn_bytes
         self._reads = 0
-        self._served_in_a_row = 0  # requests since the buffer had none
-        self._served = 0  # turns in which there was a request
+        self._served_in_a_row = 0  # requests since the buffer was last empty
+        self._served = 0  # turns in which a request was served
         self._waits = False  # for memory, to go on reading
-        self._waits_turn = False  # in the queue of `_turns`
+        self._waits_turn = False  # in a queue of `_turns`
         self._idle_timer: asyncio.TimerHandle | None = None
         self.peer_host = ""
         self.peer_port = 0
@@ -133,8 +134,7 @@ class Connection(asyncio.BufferedProtocol):
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio. The service may turn the client away."""
-        # Not an isinstance check: uvloop's transports are asyncio's by behaviour only.
+        # uvloop's transports do not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
@@ -149,13 +149,11 @@ class Connection(asyncio.BufferedProtocol):
             self._watch_idleness(self._reads, 0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See asyncio."""
         space = self._frames.space()
         self._offered = len(space)
         return space
 
     def buffer_updated(self, nbytes: int) -> None:
-        """See asyncio."""
         self._reads += 1
         may_serve = self._frames.filled(nbytes)
         if self._stalled:
@@ -168,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         if nbytes == self._offered:
             if self._frames.needs_more:
                 self._find_memory()
-            # The kernel has more, and libuv would go on reading from this connection within the same turn.
+            # More bytes are waiting, and libuv would go on reading from this connection in the same iteration.
             self._turn_bytes_left -= nbytes
             if self._turn_bytes_left <= 0:
                 self._yield_turn(SHARED_REQUESTS)
@@ -176,18 +174,16 @@ class Connection(asyncio.BufferedProtocol):
             self._turn_bytes_left = self._limits.turn_bytes
 
     def pause_writing(self) -> None:
-        """See asyncio: the client reads slower than it asks."""
         self._unsent = True
         if self._transport is not None:
             self._memory_pressure.answered(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """See asyncio."""
         self._unsent = False
         self.continue_serving()
 
     def eof_received(self) -> bool:
-        """See asyncio. What the client had sent before is still served: a producer with acks=0 writes and leaves."""
+        """Serve the requests that came before the end of the stream: a producer with acks=0 sends and closes."""
         for pending in tuple(self._in_flight):
             if not pending.settled and pending.abandon():
                 pending.complete(NO_REPLY)
@@ -195,7 +191,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._eof
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio. Replies that are still pending are abandoned."""
         self._transport = None
         self._closing = True
         if self._idle_timer is not None:
@@ -216,15 +211,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether replies can still leave."""
+        """Whether replies can still be sent."""
         return not self._closing
 
     def hold(self) -> None:
-        """Serve nothing until `resume_writing`: the server is not ready."""
+        """Serve nothing until `resume_writing`, because the server is not ready."""
         self._unsent = True
 
     def forget_request(self, *, kept_bytes: int) -> None:
-        """Of the request that waits alone, `kept_bytes` at most are kept: the rest is gone, or counted elsewhere."""
+        """Count only `kept_bytes` for the one unanswered request: the rest is freed, or counted elsewhere."""
         if not self._in_flight:
             return
         (reply,) = self._in_flight
@@ -234,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.give_back(gone_bytes)
 
     def close(self, reason: str | None = None) -> None:
-        """Send what is answered, then close; `reason` becomes the one line in the log."""
+        """Send what is answered, then close, and log `reason` if there is one."""
         if reason is not None and not self._closing:
             self._log_closing(reason)
         self.flush()
@@ -243,18 +238,18 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def exception(self, what: str, error: BaseException) -> None:
-        """Our own fault: log `error` with its traceback, and close."""
+        """Log `error`, a fault of the broker's own, with its traceback, and close."""
         if not self._closing:
             self._log_closing(what, level=logging.ERROR, error=error)
         self.close()
 
     def _log_closing(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
-        """Log why the connection is closed, unless very many are."""
+        """Log why the connection is closed, at a limited rate."""
         text = "closing the connection from %s:%d: %s"
         self._rate_limited_log.log(level, text, self.peer_host, self.peer_port, reason, error=error)
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close without sending what is unsent."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -262,7 +257,6 @@ class Connection(asyncio.BufferedProtocol):
     # Serving
 
     def _serve_frames(self) -> None:
-        """Serve what has come until something must be waited for."""
         frames, in_flight, limits, budget = self._frames, self._in_flight, self._limits, self._budget
         serve, turns = self._service.serve, self._turns
         count = 0
@@ -311,7 +305,6 @@ class Connection(asyncio.BufferedProtocol):
             budget.take(taken_bytes)
 
     def _may_add_in_flight(self) -> bool:
-        """Whether a request may join those in flight."""
         limits = self._limits
         return (
             not self._exclusive
@@ -321,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _add_in_flight(self, reply: PendingReply, size: int) -> int:
-        """Put a reply behind those in flight; returns what its request takes."""
+        """Queue a reply behind those in flight. Return the memory that its request takes."""
         request_bytes = reply.request_bytes = size + reply.decoded_bytes
         reply.on_settled = self._on_settled
         self._in_flight.append(reply)
@@ -333,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
         return request_bytes
 
     def _on_settled(self, reply: PendingReply) -> None:
-        """A reply is known; if it is the first it leaves, and with it all that are known behind it."""
+        """Send a finished reply if it is the first in flight, and all finished ones right behind it."""
         in_flight = self._in_flight
         if in_flight[0] is not reply:
             reply.held_bytes = sum(map(len, reply.buffers))
@@ -385,12 +378,10 @@ class Connection(asyncio.BufferedProtocol):
             self._forget_sent(transport.get_write_buffer_size())
 
     def flush(self) -> None:
-        """Write what the cork held back."""
         outgoing, self._outgoing = self._outgoing, []
         self._send(outgoing)
 
     def continue_serving(self) -> None:
-        """Something that was waited for has come."""
         if self._closing:
             return
         if self._stalled and not self._unsent and not self._waits_turn:
@@ -401,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
     # Memory
 
     def _find_memory(self) -> None:
-        """A frame needs a larger buffer: take it, or wait for it and read nothing until then."""
+        """Take the larger buffer that a frame needs, or stop reading until there is memory for it."""
         if not self._pool.is_used_up:
             self._frames.grow()
             return
@@ -411,7 +402,6 @@ class Connection(asyncio.BufferedProtocol):
         self._memory_pressure.begin()
 
     def has_memory(self) -> None:
-        """See `buffers.Waiter`."""
         self._waits = False
         if not self._closing:
             self._frames.grow()
@@ -419,7 +409,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._resume()
 
     def memory_use(self) -> MemoryUse:
-        """See `pressure.MonitoredConnection`."""
         frames = self._frames
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
         self._forget_sent(unsent_bytes)
@@ -437,13 +426,11 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _forget_sent(self, unsent_bytes: int) -> None:
-        """Large answers of which nothing is unsent are not in memory any more."""
         sent_bytes, answers = self._written_bytes - unsent_bytes, self._large_responses
         while answers and answers[0][0] <= sent_bytes:
             answers.popleft()
 
     def close_stuck(self) -> None:
-        """See `pressure.MonitoredConnection`."""
         if self._closing:
             self.abort()
             return
@@ -453,14 +440,12 @@ class Connection(asyncio.BufferedProtocol):
     # Turns and idleness
 
     def _yield_turn(self, served_in_a_row: int) -> None:
-        """Let the others have their turn before this connection goes on."""
         self._pause()
         if not self._waits_turn:
             self._waits_turn = True
             self._turns.wait(self, served_in_a_row)
 
     def next_turn(self) -> None:
-        """See `turns.Waiter`."""
         self._waits_turn = False
         self._turn_bytes_left = self._limits.turn_bytes
         if not self._stalled:
@@ -479,9 +464,9 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
 
     def _watch_idleness(self, reads_then: int, unsent_then: int) -> None:
-        """Close if nothing was read or sent since the last look, and nobody waits for an answer."""
+        """Close the connection if nothing was read or sent since the last check and no request is unanswered."""
         if self._closing:
-            self.abort()  # it would not even take its last answers
+            self.abort()  # the client did not even read the last responses
             return
         unsent_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
         is_idle = self._reads == reads_then and unsent_bytes >= unsent_then

@@ -1,4 +1,4 @@
-"""What the connections of one server share: limits, buffers, a budget, and a cork."""
+"""The objects that all connections of one server share: limits, buffer pool, request budget, write cork."""
 
 import asyncio
 import logging
@@ -13,44 +13,44 @@ from odradek.wire.rate_limited_log import RateLimitedLog
 from odradek.wire.turns import Turns
 
 _JOINED_BYTES: Final = 16 * 1024
-"""Replies up to this size together are copied into one write; larger ones are gathered by the kernel."""
+"""Replies up to this size together are copied into one write; larger ones use a gathering write."""
 
 
 class GroupedConnection(Protocol):
-    """A connection, as those see it that it shares with others."""
+    """A connection as the shared objects call it."""
 
     def continue_serving(self) -> None:
-        """Something that was waited for has come."""
+        """Serve the requests that had to wait."""
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Send the replies that were held back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one connection may use. `idle_ms` 0 or less: it may be idle for ever."""
+    """The limits of one connection. With `idle_ms` of 0 or less an idle connection stays open."""
 
     largest_frame_bytes: int = 104_857_600
     """Kafka's `socket.request.max.bytes`."""
     idle_ms: int = 600_000
-    """Kafka's `connections.max.idle.ms`, looked at once per such time. Who waits for an answer is not idle."""
+    """Kafka's `connections.max.idle.ms`, checked once per such time. A connection with an unanswered request is not
+    idle."""
     most_in_flight: int = 128
-    """Unanswered requests; the buffers that their records lie in are bounded by it."""
+    """Unanswered requests, which also bounds the buffers that hold their records."""
     most_in_flight_bytes: int = 8 * 1024 * 1024
-    """Bytes of unanswered requests, above which no more are served; one request may be larger than this."""
+    """Bytes of unanswered requests above which no more are served; a single request may be larger."""
     turn_bytes: int = 1024 * 1024
-    """Read budget per turn of the event loop; measured: without one, a fast producer makes others wait 350 ms."""
+    """Read budget per turn of the event loop; measured: without one, a fast producer delays others by 350 ms."""
     turn_requests: int = 256
-    """Requests served per turn, so that a pipeline of small ones can't hold the loop either; see also `turns`."""
+    """Requests served per turn, so that pipelined small requests cannot occupy the event loop; see also `turns`."""
     write_high_bytes: int = 64 * 1024
-    """Unsent replies above which nothing more is served, until they are down to a quarter of this."""
+    """Unsent bytes above which no request is served, until they fall to a quarter of this."""
 
 
 class RequestBudget:
-    """What all connections of a server may have in flight together, in bytes: Kafka's `queued.max.request.bytes`.
+    """The bytes of requests that a server may have in flight: Kafka's `queued.max.request.bytes`; -1 is no limit.
 
-    When it is used up, connections stall until requests are answered; -1 is no limit. It is exceeded by at most one
-    turn's reading.
+    When it is used up, connections wait until requests are answered. It is exceeded by the reads of one turn at most.
     """
 
     __slots__ = ("_limit", "_used", "_waiting", "is_used_up")
@@ -63,16 +63,16 @@ class RequestBudget:
 
     @property
     def used_bytes(self) -> int:
-        """What is in flight."""
+        """Bytes in flight."""
         return self._used
 
     def take(self, size: int) -> None:
-        """Requests of `size` bytes are in flight."""
+        """Count `size` bytes of requests as in flight."""
         self._used += size
         self.is_used_up = 0 <= self._limit <= self._used
 
     def give_back(self, size: int) -> None:
-        """They are answered, or given up."""
+        """Count `size` bytes of requests as answered or abandoned, and resume the waiting connections."""
         self._used -= size
         self.is_used_up = 0 <= self._limit <= self._used
         if self._waiting and not self.is_used_up:
@@ -81,15 +81,16 @@ class RequestBudget:
                 connection.continue_serving()
 
     def wait(self, connection: GroupedConnection) -> None:
-        """Let `connection` go on when there is something left."""
+        """Resume `connection` when the budget is no longer used up."""
         self._waiting[connection] = None
 
 
 class Cork:
-    """While it is in, connections hold back what they write; when it is drawn, each writes once.
+    """A context manager inside which connections hold back their writes; each writes once at its end.
 
-    A write is a system call of its own to uvloop, and what one append makes known is often many replies to one client.
-    Who comes last is first: after those who wrote records come those who waited for them, and have the longer way.
+    Each write is a system call under uvloop, and one append often completes many replies to one client. The connection
+    that was added last writes first: producers are added before the fetches they complete, which take longer to
+    process.
     """
 
     __slots__ = ("_connections", "_depth", "is_in")
@@ -114,13 +115,13 @@ class Cork:
                 connection.flush()
 
     def add(self, connection: GroupedConnection) -> None:
-        """`connection` has something to flush; said once."""
+        """Have `connection` flushed at the end. Call it once per connection."""
         self._connections.append(connection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionGroup:
-    """One server's connections have one of these in common."""
+    """The shared objects of one server's connections."""
 
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     pool: BufferPool = field(default_factory=BufferPool)
@@ -129,26 +130,27 @@ class ConnectionGroup:
     turns: Turns = field(default_factory=Turns)
     memory_pressure: MemoryPressure = field(init=False)
     response_bytes: int = 1 << 62
-    """How much of all connections' answers may be unsent before readers get less, and those that are stuck go."""
+    """Unsent bytes of all responses above which fetches return less and connections that make no progress are
+    closed."""
     rate_limited_log: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(logging.getLogger("odradek.wire")))
     clock: Callable[[], float] | None = None
-    """Asked for `Connection.read_at` at every read, if somebody wants to know."""
+    """The source of `Connection.read_at`, read at every arrival of bytes; None if no one needs it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "memory_pressure", MemoryPressure(self.pool, self.response_bytes))
 
 
 def limit_unsent(transport: asyncio.Transport, high_bytes: int) -> None:
-    """Have `transport` pause its protocol from now on, at once if so much is unsent already.
+    """Make `transport` pause its protocol above `high_bytes` unsent bytes, at once if it has as many already.
 
-    To be called again when more than that is unsent after `writelines` and the protocol was not paused: asyncio's own
-    forgets to in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 (CVE-2024-12254), and memory would have no limit.
+    Call it again if more is unsent after `writelines` and the protocol was not paused: asyncio omits that in Python
+    3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 (CVE-2024-12254), and memory would be unbounded.
     """
     transport.set_write_buffer_limits(high_bytes, high_bytes // 4)
 
 
 def gather(pieces: Sequence[bytes | bytearray | memoryview], size: int) -> Sequence[bytes | bytearray | memoryview]:
-    """The same bytes, `size` of them, in as few pieces as is worth a copy."""
+    """Return the same `size` bytes, joined into one piece where a copy is cheaper than a gathering write."""
     if size <= _JOINED_BYTES:
         return (b"".join(pieces),)
     return pieces

@@ -1,11 +1,11 @@
-"""Cuts a stream of bytes into frames where they lie.
+"""Splits a stream of bytes into frames without copying them.
 
 ```
 frame   size int32 | payload of that size
 ```
-A frame is valid if its size is not negative and not above the limit; the first one that is not makes the stream
-unreadable for good. Bytes are read straight into a pooled buffer, and a frame is a view of it: no copy, except of the
-piece of a frame that lies at the end of a full buffer.
+A frame is valid if its size is not negative and not above the limit; an invalid one makes the rest of the stream
+unreadable. Bytes are read into a pooled buffer, and a frame is a view of it. Only a partial frame at the end of a full
+buffer is copied.
 """
 
 import struct
@@ -16,20 +16,20 @@ from odradek.wire.protocol_guess import describe_protocol
 
 _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
-"""A frame up to this size gets its whole buffer as soon as its size is known, a larger one as its bytes arrive: four
-bytes that claim a gigabyte must not cost one, and ten thousand connections that claim two megabytes not twenty."""
+"""A frame up to this size gets its whole buffer once its size is known, a larger one as its bytes arrive: a header that
+announces a gigabyte must not allocate one."""
 _KEPT_BYTES: Final = 4096
-"""The beginning of a frame up to this size is kept apart, and its buffer given back: a sender that stops there, or is
-slow, holds no more than that."""
+"""A partial frame up to this size is copied out and its buffer given back, so that a slow sender holds no more than
+this."""
 _NOTHING: Final = memoryview(b"")
 
 
 class FrameSizeError(Exception):
-    """The sender's fault: a frame with a negative size, or one above the limit."""
+    """The client sent a frame with a negative size or one above the limit."""
 
 
 class FrameBuffer:
-    """`space` for bytes to come, `filled` when they came, `next_frame` until it gives None, and again."""
+    """Call `space` for where to read to, `filled` after a read, then `next_frame` until it returns None."""
 
     __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_missing", "_pool", "_start", "_usual_bytes", "_view")
 
@@ -39,16 +39,16 @@ class FrameBuffer:
         self._buffer: bytearray | None = None
         self._view = _NOTHING  # of all of the buffer
         self._start = self._end = 0
-        self._usual_bytes = 0  # of a frame: the next is probably like the last, and need not be moved if it finds room
-        self._missing = 0  # until the next frame is whole, as far as is known
+        self._usual_bytes = 0  # of a frame: one like the last needs no move if the buffer has room for it
+        self._missing = 0  # bytes until the next frame is complete, as far as is known
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that came and that `next_frame` has not given out."""
+        """Bytes that arrived and that `next_frame` has not returned."""
         return self._end - self._start
 
     def space(self) -> memoryview:
-        """Where the next bytes go; never empty, and good until `filled` or `close`."""
+        """Return the space for the next bytes: never empty, valid until `filled` or `close`."""
         buffer = self._buffer
         if buffer is None:
             return self._begin()
@@ -59,13 +59,13 @@ class FrameBuffer:
         return self._view[self._end :]
 
     def filled(self, count: int) -> bool:
-        """`count` bytes came into `space`; whether `next_frame` may have a frame now."""
+        """Record that `count` bytes were read into `space`. Return whether `next_frame` may have a frame now."""
         self._end += count
         self._missing -= count
         return self._missing <= 0
 
     def next_frame(self) -> memoryview | None:
-        """The payload of the next whole frame, or None until more bytes come. Raises `FrameSizeError`."""
+        """Return the payload of the next complete frame, or None until more bytes arrive. Raise `FrameSizeError`."""
         start = self._start
         self._missing = start + 4 - self._end
         if self._missing > 0:
@@ -73,7 +73,7 @@ class FrameBuffer:
         size: int = _SIZE.unpack_from(self._view, start)[0]
         if not 0 <= size <= self._largest_frame_bytes:
             hint = describe_protocol(bytes(self._view[start : start + 4]))
-            raise FrameSizeError(f"a frame of {size} bytes, where {self._largest_frame_bytes} are the most{hint}")
+            raise FrameSizeError(f"invalid frame size {size}, the limit is {self._largest_frame_bytes} bytes{hint}")
         end = start + 4 + size
         self._missing = end - self._end
         if self._missing > 0:
@@ -83,12 +83,12 @@ class FrameBuffer:
         return self._view[start + 4 : end]
 
     def push_back(self, frame: memoryview) -> None:
-        """Undo the last `next_frame`, which will give `frame` again."""
+        """Undo the last `next_frame`: the next call returns `frame` again."""
         self._start -= 4 + len(frame)
         assert self._start >= 0
 
     def release_if_empty(self) -> None:
-        """Give the buffer back if next to nothing in it is unread, so that a connection that waits holds none."""
+        """Give the buffer back if almost nothing in it is unread, so that an idle connection holds none."""
         buffer, unread = self._buffer, self._end - self._start
         if buffer is None or unread > _KEPT_BYTES:
             return
@@ -98,7 +98,7 @@ class FrameBuffer:
         self._pool.give(buffer)
 
     def close(self) -> None:
-        """Give the buffer back, and forget what is unread."""
+        """Give the buffer back and drop unread bytes."""
         buffer, self._buffer, self._view = self._buffer, None, _NOTHING
         self._start = self._end = self._missing = 0
         if buffer is not None:
@@ -106,7 +106,7 @@ class FrameBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """The size of the buffer that it has now."""
+        """The size of the current buffer."""
         return 0 if self._buffer is None else len(self._buffer)
 
     @property
@@ -115,12 +115,11 @@ class FrameBuffer:
         return self._buffer is not None and self._end == len(self._buffer) and self._end - self._start > _KEPT_BYTES
 
     def grow(self) -> None:
-        """Take that buffer now, unless what it was needed for was taken out since."""
+        """Take a larger buffer if the next read still needs it."""
         if self.needs_more:
             self.space()
 
     def _begin(self) -> memoryview:
-        """Take a buffer, for what was kept apart and what comes now."""
         pool, kept = self._pool, self._end - self._start
         if pool.is_used_up:
             buffer = pool.take_small()
@@ -135,11 +134,11 @@ class FrameBuffer:
         return view[kept:]
 
     def _make_room(self, buffer: bytearray) -> None:
-        """See to it that the frame that began at `_start` can go on."""
+        """Make room for the rest of the frame that begins at `_start`."""
         have = self._end - self._start
         needed = 4 + (_SIZE.unpack_from(buffer, self._start)[0] if have >= 4 else SMALLEST_BUFFER_BYTES // 2)
         if needed <= have:
-            # The frames that are unread are whole, because nobody may take them yet; the next one may still grow.
+            # The unread frames are complete and wait to be served; the next one may still grow.
             needed = have + 1
         room = len(buffer) - self._start
         eager = min(needed, _EAGER_BYTES) if self._pool.is_generous else 0
@@ -149,7 +148,7 @@ class FrameBuffer:
             self._move(buffer, min(needed, 2 * have))
 
     def _move(self, buffer: bytearray, least_bytes: int) -> None:
-        """Take the unread bytes to the start of another buffer: views into this one may still be alive."""
+        """Copy the unread bytes to another buffer: views of this one may still be alive."""
         have = self._end - self._start
         moved = self._pool.take(max(least_bytes, have + 1))
         moved[:have] = self._view[self._start : self._end]

@@ -1,9 +1,8 @@
-"""Who has to go when memory is used up: clients that hold it and get nowhere.
+"""Closes connections that hold memory and make no progress while the server's memory is exhausted.
 
-Requests that are not whole lie in buffers of the pool, answers that nobody reads in the transports. Both are bounded,
-and as long as neither bound is reached nobody is hurried. When one is, all connections are looked at every few seconds:
-those that hold memory by their own fault, and got no further since the last look, are closed; if there are none, the
-one that has waited longest for memory is.
+Incomplete requests lie in the pool's buffers, unread responses in the transports; both are bounded. When a bound is
+reached, all connections are checked every few seconds. Those that hold memory because of their client and made no
+progress since the last check are closed; if there are none, the one that has waited longest for memory is closed.
 """
 
 import asyncio
@@ -12,28 +11,28 @@ from typing import Final, NamedTuple, Protocol
 from odradek.wire.buffers import BufferPool
 
 CHECK_INTERVAL_S: Final = 5.0
-"""Between two looks."""
+"""Between two checks."""
 LEAST_PROGRESS_BYTES: Final = 64 * 1024
-"""What has to come of a large request in that time."""
+"""Bytes of a large request that count as progress between two checks."""
 _RECOUNT_S: Final = 0.05
 
 
 class MemoryUse(NamedTuple):
-    """What a connection holds, and how far it got."""
+    """The memory that a connection holds and the progress it has made."""
 
     held_bytes: int
-    """By its own fault: of requests that did not come in full, of answers that it does not read."""
+    """Bytes of incomplete requests and of responses that the client does not read."""
     served: int
     """Turns in which a request was served."""
     unserved_bytes: int
     unsent_bytes: int
     response_bytes: int
-    """Of answers that are in memory: a large one is there as a whole until its last byte is sent."""
+    """Bytes of responses in memory: a large one stays in memory as a whole until its last byte is sent."""
     waits: bool
-    """It would go on if there were memory."""
+    """Whether the connection waits for memory."""
 
     def made_no_progress_since(self, before: "MemoryUse") -> bool:
-        """Whether it got nowhere."""
+        """Return whether the connection held memory and made no progress by its client's fault."""
         arrived = self.unserved_bytes - before.unserved_bytes
         return (
             self.held_bytes > 0
@@ -45,17 +44,17 @@ class MemoryUse(NamedTuple):
 
 
 class MonitoredConnection(Protocol):
-    """A connection, as it is looked at."""
+    """A connection as `MemoryPressure` checks it."""
 
     def memory_use(self) -> MemoryUse:
-        """What it holds."""
+        """Return the memory that the connection holds."""
 
     def close_stuck(self) -> None:
-        """Close it, and say why."""
+        """Close the connection and log why."""
 
 
 class MemoryPressure:
-    """One server's connections. `response_bytes`: how much of answers may be in memory."""
+    """The memory check of one server's connections. Responses may take `response_bytes`."""
 
     def __init__(self, pool: BufferPool, response_bytes: int = 1 << 62) -> None:
         self._pool = pool
@@ -67,26 +66,29 @@ class MemoryPressure:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: MonitoredConnection) -> None:
-        """One more."""
+        """Check `connection` from now on."""
         self._connections[connection] = None
 
     def remove(self, connection: MonitoredConnection) -> None:
-        """It is gone."""
+        """Stop checking `connection`."""
         self._connections.pop(connection, None)
         self._seen.pop(connection, None)
 
     def begin(self) -> None:
-        """Memory is used up: look, and look again until it is not."""
+        """Start to check connections until memory is no longer exhausted."""
         if self._timer is None:
             self._seen = {each: each.memory_use() for each in self._connections}
             self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
 
     def answered(self, size: int) -> None:
-        """An answer of `size` bytes is about to be sent; small ones need not be told."""
+        """Add the size of a response that is about to be sent to the estimate; small ones need not be added."""
         self._estimate_bytes += size
 
     def response_room(self) -> int:
-        """How many bytes of answers there is room for. They are counted only when the estimate says: none."""
+        """Return how many bytes of responses fit into memory.
+
+        Responses are counted only when the estimate is used up.
+        """
         left = self._response_bytes - self._estimate_bytes
         if left > 0:
             return left
@@ -113,7 +115,7 @@ class MemoryPressure:
             if each in before and each.memory_use().made_no_progress_since(before[each])
         ]
         longest: object = self._pool.first_waiter
-        # If memory is there, it will be called this very turn.
+        # If there is memory, the pool calls that waiter in this iteration of the event loop.
         if not stuck and longest is not None and self._pool.is_used_up:
             stuck = [each for each in self._connections if each is longest and each in before and before[each].waits]
         for connection in stuck:

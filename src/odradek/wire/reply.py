@@ -1,7 +1,7 @@
-"""What a service answers: bytes at once, bytes later, nothing, or "ask me again when this connection is quiet".
+"""The replies of a service: bytes, a `PendingReply` for later, or `LATER`.
 
-A `PendingReply` is a place kept in the order of replies. It is not a future, because completing it writes to the socket
-at once, without another turn of the event loop; on the produce and fetch roads that turn would be most of the cost.
+A `PendingReply` keeps a place in the order of replies. It is not a future: completing it writes to the socket at once,
+without another iteration of the event loop, which would be most of the cost of a produce or a fetch.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,42 +9,45 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 Buffers: TypeAlias = Sequence[bytes | bytearray | memoryview]
-"""One whole response frame in pieces, its size included. Empty: the request has no response (produce with acks=0)."""
+"""One response frame in pieces, including its size. Empty: the request has no response (produce with acks=0)."""
 
 NO_REPLY: Final[Buffers] = ()
 
 
 class PendingReply:
-    """The answer to one request, to be given once: by `complete`, or by `refuse`, which costs the connection.
+    """The reply to one request, given once: `complete` sends it, `refuse` closes the connection.
 
-    What is here a class's attribute is an instance's default, since there is one of these per request.
+    Class attributes are the defaults of the instance attributes, to make an instance cheap: there is one per request.
     """
 
     exclusive = False
     """Whether later requests of the connection wait until this one is answered."""
     settled = False
-    """Whether the answer is known. Set by `complete` and `refuse`."""
+    """Whether `complete` or `refuse` was called."""
     buffers: Buffers = NO_REPLY
     refused: str | None = None
     decoded_bytes = 0
-    """The service's: what the request takes in memory beside its own bytes until it is answered."""
+    """Set by the service: the memory that the request takes beside its own bytes until it is answered."""
     request_bytes = 0
-    """The connection's: the size of the request, and what it takes beside."""
+    """Set by the connection: the size of the request plus `decoded_bytes`."""
     held_bytes = 0
-    """The connection's: the size of an answer that waits for earlier ones."""
+    """Set by the connection: the size of a reply that waits for earlier ones."""
     held_since = 0.0
-    """The connection's: when it began to, by the group's clock; 0 without one, and for an answer that left at once."""
+    """Set by the connection: when the reply began to wait for earlier ones, by the group's clock; 0 if it did not."""
     on_settled: "Callable[[PendingReply], None] | None" = None
-    """The connection's: called when the answer is known."""
+    """Set by the connection; called when the reply is known."""
     on_answered: "Callable[[PendingReply], None] | None" = None
-    """The service's: called when the answer leaves, after all before it."""
+    """Set by the service; called when the reply is sent, after all earlier ones."""
 
     def abandon(self) -> bool:
-        """The client went away: drop what waits for nobody else, and say whether that is so. Here it is not."""
+        """Stop work that only this client needs, because it disconnected. Return whether the request ended.
+
+        False by default.
+        """
         return False
 
     def complete(self, buffers: Buffers) -> None:
-        """Answer with `buffers`, as soon as every earlier request is answered."""
+        """Reply with `buffers` as soon as all earlier requests are answered."""
         assert not self.settled, "a reply is given once"
         self.buffers = buffers
         self.settled = True
@@ -52,13 +55,13 @@ class PendingReply:
             self.on_settled(self)
 
     def refuse(self, reason: str) -> None:
-        """Close the connection instead; `reason` is for the log."""
+        """Close the connection instead of replying, and log `reason`."""
         self.refused = reason
         self.complete(NO_REPLY)
 
 
 class Later(Enum):
-    """What a service says, while others of the connection are unanswered, to a request that it has to serve alone."""
+    """The type of `LATER`: the service must serve this request alone, and others of the connection are unanswered."""
 
     LATER = "later"
 

@@ -1,9 +1,9 @@
-"""The time that all connections of one server share in each turn of the event loop.
+"""The time that all connections of one server share in each iteration ("turn") of the event loop.
 
 A connection serves requests as soon as they arrive, until the time of the turn is used up. Connections with requests
-left wait in one of two queues, each of which has time of its own in every turn: one for connections that had fewer than
-`SHARED_REQUESTS` served since they last had none left, the other for those with a longer backlog. A client with few
-unanswered requests therefore waits for a turn or two, however many requests other connections have sent ahead.
+left wait in one of two queues, each with time of its own in every turn: one for connections that had fewer than
+`SHARED_REQUESTS` served since they last had none left, the other for longer backlogs. A client with few unanswered
+requests therefore waits for a turn or two, however many requests other connections have pipelined.
 """
 
 import asyncio
@@ -12,21 +12,22 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 TURN_S: Final = 0.0005
-"""How long requests that arrive are served in one turn, and as long again the connections in each of the two queues."""
+"""The time per turn for arriving requests, and for the connections of each queue."""
 SHARED_REQUESTS: Final = 32
-"""Requests of one connection in a row while others wait. With fewer, small answers cost a system call each; most
-clients have at most 5 unanswered requests."""
+"""Requests of one connection in a row while others wait. With fewer, small replies cost a system call each; most
+clients
+have at most 5 unanswered requests."""
 
 
 class Waiter(Protocol):
-    """A connection that has requests left."""
+    """A connection with requests left."""
 
     def next_turn(self) -> None:
-        """Serve some of them; does nothing if the connection is closed."""
+        """Serve some requests, or do nothing if the connection is closed."""
 
 
 class Turns:
-    """One server's. Without a clock no turn is ever over."""
+    """The turns of one server. Without a clock a turn never ends."""
 
     __slots__ = ("_backlogged", "_clock", "_interrupted", "_is_scheduled", "_until")
 
@@ -38,7 +39,7 @@ class Turns:
         self._backlogged: deque[Waiter] = deque()
 
     def is_over(self, served: int) -> bool:
-        """Return whether a connection has to wait that had `served` requests served in this turn."""
+        """Return whether a connection that had `served` requests served in this turn has to wait."""
         if served >= SHARED_REQUESTS and (self._interrupted or self._backlogged):
             return True
         if self._clock is None:
@@ -50,7 +51,10 @@ class Turns:
         return now >= self._until
 
     def wait(self, connection: Waiter, served_in_a_row: int) -> None:
-        """Call `connection.next_turn` in a later turn. It had so many requests served since it last had none left."""
+        """Call `connection.next_turn` in a later turn.
+
+        `served_in_a_row`: requests served since it last had none left.
+        """
         (self._interrupted if served_in_a_row < SHARED_REQUESTS else self._backlogged).append(connection)
         self._schedule()
 
@@ -60,7 +64,6 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Begin a turn with those that wait."""
         self._is_scheduled = False
         for queue in (self._interrupted, self._backlogged):
             self._until = None

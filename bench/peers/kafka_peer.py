@@ -15,12 +15,11 @@ import socket
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from bench.peers.servers import Server
 from odradek.model import UnavailableError
 from odradek.model.values import dataclass
 from odradek.spark.java import cache_directory, find_java
@@ -210,19 +209,6 @@ class KafkaBroker(ServerProcess):
             settings |= _ALONE | {"controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}"}
         settings |= self._options
         self._settings.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-
-
-@contextmanager
-def kafka_server(
-    name: str = "kafka", *, options: Mapping[str, str] | None = None, heap: str = "1G"
-) -> Iterator[Server]:
-    """Kafka on a temporary directory; `options` are its properties."""
-    settings = {"group.initial.rebalance.delay.ms": "0", **(options or {})}
-    with (
-        tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,
-        KafkaBroker(Path(directory) / "data", options=settings, heap=heap) as broker,
-    ):
-        yield Server(name=name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
 
 
 def _answers(port: int) -> bool:

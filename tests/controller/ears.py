@@ -77,7 +77,7 @@ class Ears:
         if self.is_deaf:
             return False
         self._connections.add(connection)
-        connection.session = Session(connection=connection, listener="", client_host="", client_port=0)
+        connection.session = Session(connection=connection, listener="", client_host="")
         return True
 
     def closed(self, connection: Connection) -> None:

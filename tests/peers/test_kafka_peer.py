@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.kafka_peer import KafkaBroker, kafka_home, kafka_server
+from bench.peers.kafka_peer import KafkaBroker, kafka_home
 from odradek.model import UnavailableError
 from odradek.spark.java import find_java
 
@@ -78,10 +78,3 @@ def test_a_node_that_cannot_start_says_why(tmp_path: Path):
     kafka = KafkaBroker(tmp_path / "data", options={"log.retention.bytes": "many"}, heap="256M")
     with pytest.raises(RuntimeError, match=r"Invalid value many for configuration log\.retention\.bytes"):
         kafka.start()
-
-
-@pytest.mark.needs("kafka")
-def test_a_server_to_measure_is_a_process_that_ends_with_the_block():
-    with kafka_server(heap="256M") as server:
-        assert b"kafka.Kafka" in Path(f"/proc/{server.pid}/cmdline").read_bytes().split(b"\0")
-    assert not Path(f"/proc/{server.pid}").exists()

@@ -43,7 +43,7 @@ from odradek.config.definition import (
 )
 from odradek.config.foreign import MOVED
 from odradek.config.inert import check_static, divided
-from odradek.config.listeners import ListenerAddress, parse_ip_counts, parse_listener
+from odradek.config.listeners import parse_ip_counts, parse_listener
 from odradek.config.sources import ConfigSource
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass, field
@@ -437,25 +437,6 @@ class BrokerConfig:
         """Limit of partitions in all fetch sessions: one for every 512 bytes of `queued.max.request.bytes`."""
         limit_bytes = self.queued_max_request_bytes
         return 1 << 62 if limit_bytes < 0 else max(limit_bytes // 512, 10_000)
-
-    @property
-    def log_retention_time_ms(self) -> int:
-        """The retention time, by the first of the three keys that is set; -1: unlimited."""
-        if self.log_retention_ms is not None:
-            return self.log_retention_ms
-        if self.log_retention_minutes is not None:
-            return max(self.log_retention_minutes * 60_000, -1)
-        return max(self.log_retention_hours * 3_600_000, -1)
-
-    @property
-    def listener_addresses(self) -> tuple[ListenerAddress, ...]:
-        """The parsed `listeners`."""
-        return tuple(parse_listener(address) for address in self.listeners)
-
-    @property
-    def advertised_addresses(self) -> tuple[ListenerAddress, ...]:
-        """The parsed `advertised.listeners`, or `listeners` if unset."""
-        return tuple(parse_listener(address) for address in self.advertised_listeners or self.listeners)
 
     @classmethod
     def definitions(cls) -> Mapping[str, Definition]:

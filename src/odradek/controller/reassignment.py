@@ -92,15 +92,11 @@ class StopReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentStep:
-    """One transaction. The live brokers in `stop` delete their replicas before `operations` are written.
-
-    After that the brokers of `tell`, by partition, receive its new state, and all brokers its metadata.
-    """
+    """One transaction. The live brokers in `stop` delete their replicas before `operations` are written."""
 
     topic: str
     operations: tuple[Operation, ...]
     stop: tuple[StopReplicas, ...]
-    tell: Mapping[int, Replicas]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +203,6 @@ def _begin(topic: TopicImage, begun: Mapping[int, Assignment], controller_epoch:
                 *(state.operation() for state in states),
             ),
             stop=(),
-            tell={number: begun[number].replicas for number in now},
         )
 
 
@@ -222,7 +217,6 @@ def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> 
     finished: dict[int, Assignment] = {}
     operations: list[Operation] = []
     stop: list[StopReplicas] = []
-    tell: dict[int, Replicas] = {}
     for number, partition in topic.partitions.items():
         assignment = assignment_of(partition)
         leaving = _leaving(assignment, partition, live) if assignment.in_progress else None
@@ -237,7 +231,6 @@ def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> 
             finished[number] = Assignment(replicas=after.replicas) if is_reassigned else after
             stop.append(StopReplicas(partition=key, brokers=leaving, leader_epoch=partition.leader_epoch))
         operations.append(change.operation())
-        tell[number] = finished.get(number, assignment).replicas
         if len(operations) == STEP_PARTITIONS:
             break
     if not operations:
@@ -245,7 +238,7 @@ def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> 
     if finished:
         operations.insert(0, _topic_operation(topic, finished, version=topic.version))
     stopped = tuple(each for each in stop if each.brokers)
-    return ReassignmentStep(topic=topic.name, operations=tuple(operations), stop=stopped, tell=tell)
+    return ReassignmentStep(topic=topic.name, operations=tuple(operations), stop=stopped)
 
 
 def _leaving(assignment: Assignment, partition: PartitionImage, live: Collection[int]) -> Replicas | None:

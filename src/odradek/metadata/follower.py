@@ -163,12 +163,6 @@ class TreeFollower(_Follower):
         """Make the next `refresh` read everything."""
         self.mark(brokers=True, broker_configs=True, controller=True, names=True, topics=self._topics)
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether `refresh` would read anything."""
-        flags = self._brokers_changed, self._broker_configs_changed, self._controller_changed, self._names_changed
-        return any(flags) or bool(self._changed)
-
     async def refresh(self, image: ClusterImage) -> ClusterImage:
         """Return `image` with the changes since the last call, or `image` itself if there are none.
 

@@ -22,7 +22,6 @@ class Session:
     connection: Connection
     listener: str
     client_host: str
-    client_port: int
     principal: Principal = ANONYMOUS
     client_software: str = ""
     """Name and version, if the client said so in ApiVersions (KIP-511)."""

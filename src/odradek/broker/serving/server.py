@@ -81,11 +81,6 @@ class Server:
         broker.partitions.writer.cork = self._group.cork
 
     @property
-    def connection_count(self) -> int:
-        """Clients that are connected."""
-        return len(self._connections)
-
-    @property
     def connections_by_listener(self) -> Mapping[str, int]:
         """The same for each listener."""
         counts = dict.fromkeys(self.counters, 0)
@@ -263,7 +258,6 @@ class Server:
             connection=connection,
             listener=listener,
             client_host=connection.peer_host,
-            client_port=connection.peer_port,
         )
         self._connections[connection] = session
         connection.session = session

@@ -99,8 +99,6 @@ class MembershipManager:
         """The partitions that the application reads, as of its last callback."""
         self.error: OdradekError | None = None
         """Why the member can never join (state FATAL)."""
-        self.rebalances = 0
-        """Number of completed assignments."""
         self._leave_count = 0
         """Number of times the member left: responses to an earlier JoinGroup are ignored."""
         self._rebalance_config = rebalance_config
@@ -174,7 +172,6 @@ class MembershipManager:
             return self._revoke_or_join(now) if self.state is MemberState.REVOKING else []
         if self.state is not MemberState.ASSIGNING:
             return []
-        self.rebalances += 1
         self._transition("assigned" if self._has_coordinator else "assigned without coordinator")
         if self._rejoin_needed:
             return self.rebalance(now)

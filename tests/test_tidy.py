@@ -178,9 +178,7 @@ NOT_YET_PLAIN: Final = (
     "columns/compaction_",
     "log",
     "model/values.py",
-    "pipelines",
     "replication",
-    "spark",
     "testing",
     "transactions",
 )

@@ -97,7 +97,7 @@ def test_files_that_were_there_before_the_pipeline_are_kept(caplog: pytest.LogCa
     place = Place()
     place.write(f"out/{data_file(7)}", "of a batch job")
     assert place.start() == [data_file(7)]
-    assert caplog.messages == ["job: 1 files in out were there first, and are kept"]
+    assert caplog.messages == ["job: kept 1 files that were in out before the first start"]
     place.begin(0)
     place.write(f"out/{data_file(8)}")
     assert place.start() == [data_file(7)]
@@ -165,7 +165,7 @@ def test_files_of_other_jobs_are_kept(place: Place, others: str, caplog: pytest.
     place.start()
     place.start()
     assert data_file(2) in place.disk.list(folder)
-    left = "job: left 1 files in out that no batch of this pipeline lists, and that another job may have written: "
+    left = "job: left 1 files in out that no batch of this pipeline committed and another job may have written: "
     assert caplog.messages == ([left + data_file(2)] if folder == "out" else [])
 
 

@@ -16,7 +16,7 @@ from odradek.spark.options import Subscribe, parse_read_options, parse_write_opt
 from odradek.spark.planning import DataLossError, OffsetRange
 from odradek.spark.scan import ScanTask, scan
 from odradek.spark.settings import ScanSettings, client_settings
-from odradek.spark.sink import Written, write
+from odradek.spark.sink import WriteResult, write
 from odradek.testing.process import ServedBroker
 
 Produce = Callable[..., None]
@@ -161,7 +161,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
     return pa.record_batch([pa.array(values, types[name]) for name, values in columns.items()], list(columns))
 
 
-def sink(bootstrap: str, batches: list[pa.RecordBatch], **more: str) -> Written:
+def sink(bootstrap: str, batches: list[pa.RecordBatch], **more: str) -> WriteResult:
     given = {"kafka.bootstrap.servers": bootstrap, "kafka.delivery.timeout.ms": "3000"} | more
     return write(iter(batches), parse_write_options({key.replace("__", "."): each for key, each in given.items()}))
 
@@ -192,7 +192,7 @@ def test_null_values_are_written_as_they_are(bootstrap: str, topic: str) -> None
 
 
 def test_nothing_to_write_opens_no_connection() -> None:
-    assert sink("127.0.0.1:1", [], topic="t") == Written(0, 0)
+    assert sink("127.0.0.1:1", [], topic="t") == WriteResult(0, 0)
 
 
 @pytest.mark.parametrize(

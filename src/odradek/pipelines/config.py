@@ -1,8 +1,8 @@
-"""What a pipeline is: the keys of its TOML file, checked and typed. `odradek pipeline example KIND` prints one of each.
+"""Parses a pipeline's TOML file. `odradek pipeline example KIND` prints one of each.
 
 All kinds
     kind                            real_time, offline or mirror
-    name                            what it is called; the file's name by default
+    name                            default: the file's name
     group                           the consumer group that its progress is committed to; the name by default
     checkpoint                      a directory of its own, for its offsets and state; relative to the file
     [source]
@@ -10,7 +10,7 @@ All kinds
     starting_offsets                earliest (default) or latest: where it begins when there is no checkpoint yet
     max_offsets_per_trigger         how many offsets a batch has at most, per stream
     min_partitions                  how many tasks a batch has at least (not for a mirror: it would lose the order)
-    fail_on_data_loss               whether records that are gone before they were read end it (default), or not
+    fail_on_data_loss               whether records that were deleted before they were read end it (default)
     kafka                           a table of client keys, such as "isolation.level" = "read_committed"
     [trigger]                       (an offline pipeline always ends with what is there)
     interval                        from one batch's beginning to the next one's: "10 seconds"; no pause by default
@@ -18,15 +18,15 @@ All kinds
 
 real_time and offline
     dead_letters                    a directory for records whose values are not JSON objects of the fields below:
-                                    Parquet, as they came, with a reason; the checkpoint's path and ".dead_letters" by
-                                    default
+                                    Parquet, unchanged, with a reason; default: the checkpoint's path and
+                                    ".dead_letters"
     sql                             a query over the streams; offline: all columns of its one stream by default
     [streams.NAME]                  a view of that name: columns key, topic, partition, offset, timestamp, and
     topics or pattern               … the records of these topics, or of those that match whole
     value                           … the fields of their JSON values, as Spark's DDL: "carrier STRING, delay DOUBLE";
                                     without it a column value, the text; a tombstone (a null value) is a row of nulls
     headers                         … a column headers too (default: false)
-    watermark                       real_time: how much later than others a record may come, such as "1 hour"
+    watermark                       real_time: how much later than others a record may arrive, such as "1 hour"
     event_time                      the column that the watermark is about; timestamp (the record's) by default
     [sink]
     format                          parquet, json or csv (with path), odradek (with bootstrap_servers, topic), console
@@ -36,7 +36,7 @@ real_time and offline
     options                         a table of the format's own options
 
 mirror
-    source.topics or source.pattern what is mirrored, every key, value, header, timestamp and partition
+    source.topics or source.pattern what is mirrored: every key, value, header, timestamp and partition
     [target]
     bootstrap_servers               HOST:PORT of the cluster that it writes
     topic_prefix                    comes before every topic's name; nothing by default
@@ -55,7 +55,7 @@ from odradek.model.values import dataclass
 from odradek.pipelines.tables import Table
 
 VIEW_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
-"""What a view has beside the fields of the values."""
+"""The columns of a view beside the fields of the values."""
 
 _INTERVAL: Final = re.compile(r"\d+(\.\d+)?\s+[a-zA-Z]+(\s+\d+\s+[a-zA-Z]+)*")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -64,7 +64,7 @@ _FILES: Final = ("parquet", "json", "csv")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Some topics by name, or those whose whole name matches; one of the two is empty."""
+    """Topics by name, or a pattern for whole names; one of the two is empty."""
 
     names: tuple[str, ...]
     pattern: str
@@ -72,7 +72,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The cluster that is read, and how."""
+    """The cluster to read, and how."""
 
     bootstrap_servers: str
     starting_offsets: str
@@ -84,7 +84,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """When the next batch begins. `interval` is Spark's text for a duration."""
+    """When the next batch begins. `interval` is a duration in Spark's notation."""
 
     interval: str
     available_now: bool
@@ -104,7 +104,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where results go: `options` has the path or the cluster among its keys, in the format's own words."""
+    """Where results are written: `options` includes the path or the cluster under the format's own keys."""
 
     format: str
     output_mode: str
@@ -114,7 +114,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The cluster that a mirror writes."""
+    """The cluster that a mirror writes to."""
 
     bootstrap_servers: str
     topic_prefix: str
@@ -124,7 +124,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What all kinds have."""
+    """The keys of all kinds."""
 
     name: str
     group: str
@@ -146,7 +146,7 @@ class QueryPipeline(Pipeline):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorPipeline(Pipeline):
-    """Topics to the same topics elsewhere."""
+    """A copy of topics to another cluster."""
 
     topics: Topics
     target: Target
@@ -157,7 +157,7 @@ AnyPipeline = QueryPipeline | MirrorPipeline
 
 
 def load_pipeline(path: Path) -> AnyPipeline:
-    """The pipeline that a file describes. Raises `ConfigurationError`, one line that begins with the file's name."""
+    """Return the pipeline of a file. Raise `ConfigurationError`, one line that begins with the file's name."""
     try:
         with path.open("rb") as file:
             values = tomllib.load(file)
@@ -171,7 +171,7 @@ def load_pipeline(path: Path) -> AnyPipeline:
 
 
 def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: str) -> AnyPipeline:
-    """A pipeline out of a file's values. Raises `ConfigurationError`, one sentence that names the key."""
+    """Return the pipeline of a file's values. Raise `ConfigurationError`, one sentence that names the key."""
     top = Table(values)
     kind = top.choice("kind", ("real_time", "offline", "mirror"))
     name = top.text("name", default_name)
@@ -187,7 +187,7 @@ def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: 
         common["topics"] = _topics(source_table)
         source, target = _source(source_table, kind), _target(top.table("target"))
         if source.bootstrap_servers == target.bootstrap_servers and not target.topic_prefix:
-            # Into the topic that it reads, a mirror would never end.
+            # A mirror that writes to the topic it reads never ends.
             raise ConfigurationError("source and target are the same cluster: give target.topic_prefix")
         pipeline: AnyPipeline = MirrorPipeline(**common, source=source, target=target)
     else:

@@ -1,4 +1,4 @@
-"""A file of each kind to begin with, as `odradek pipeline example` prints them. `config` says what else there is."""
+"""An example file of each kind, printed by `odradek pipeline example`. `config` lists all keys."""
 
 from typing import Final
 
@@ -81,4 +81,4 @@ kafka = { "compression.type" = "zstd" }
 """
 
 EXAMPLES: Final = {"real_time": _REAL_TIME, "offline": _OFFLINE, "mirror": _MIRROR}
-"""A file's text, by kind."""
+"""The text of an example file, by kind."""

@@ -1,7 +1,7 @@
-"""The topics of a mirror: before a record is copied, each is there with as many partitions as at the source.
+"""Creates a mirror's topics at the target, with as many partitions as at the source, before records are copied.
 
-A topic that the mirror creates also gets what the source's was configured with, its retention above all: records keep
-their timestamps, so a copy may be old on the day that it is made.
+A created topic also gets the topic configuration of the source, retention above all: records keep their timestamps, so
+a copy may be past the default retention when it is made.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _NOT_COPIED: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""What belongs to a cluster and not to the data, as MirrorMaker has it; and a copy's timestamps are the source's."""
+"""Configurations of the cluster rather than the data, as in MirrorMaker, and those that would change timestamps."""
 
 
 class MirrorTopics:
-    """Asks the source what there is, and makes it at the target."""
+    """The topics of one mirror, at its source and its target."""
 
     def __init__(self, pipeline: MirrorPipeline) -> None:
         source, target = pipeline.source, pipeline.target
@@ -49,7 +49,7 @@ class MirrorTopics:
         self._known: dict[str, int] = {}
 
     def ensure(self) -> None:
-        """Create topics and partitions that are missing. Raises `ConfigurationError` if a topic there has too many."""
+        """Create missing topics and partitions. Raise `ConfigurationError` for a target topic with more partitions."""
         counts: dict[str, int] = {}
         for partition in self._lookup.partitions(self._strategy):
             counts[partition.topic] = counts.get(partition.topic, 0) + 1
@@ -60,7 +60,7 @@ class MirrorTopics:
             self._known.update(new)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection to the source."""
         self._lookup.close()
 
     async def _make(self, counts: Mapping[str, int]) -> None:
@@ -88,7 +88,7 @@ class MirrorTopics:
                     await target.create_partitions(self._prefix + topic, count)
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
-        """What was set on each topic at the source, and is about its data."""
+        """Return the dynamic configuration of each source topic, without `_NOT_COPIED`."""
         resources = [ConfigResource(type=ConfigResourceType.TOPIC, name=topic) for topic in topics]
         async with Admin(**self._source) as source:
             described = await source.describe_configs(resources)

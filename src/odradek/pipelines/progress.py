@@ -1,7 +1,7 @@
-"""How far a query has come: out of Spark's reports, into the pipeline's consumer group.
+"""Commits a query's progress, taken from Spark's reports, to the pipeline's consumer group.
 
-Spark reports on a batch once the batch is in the checkpoint's commit log, so a committed group offset never runs ahead
-of what is done. The other way round it may be behind by a batch, after a crash.
+Spark reports a batch after writing it to the checkpoint's commit log, so the committed offsets are never ahead of the
+query. After a crash they may be one batch behind.
 """
 
 import json
@@ -13,27 +13,27 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata, commit_group_offsets
 from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.model.values import dataclass
-from odradek.spark.bridge import Bridge
+from odradek.spark.blocking_cluster import BlockingCluster
 from odradek.spark.planning import decode_offset
 from odradek.spark.settings import ScanSettings, client_settings
 
 OBSERVED: Final = "odradek"
-"""The name under which a query counts the rows that leave it; `odradek.STREAM` counts what comes in by a stream."""
+"""The observation that counts a query's output rows; `odradek.STREAM` counts the input of a stream."""
 
 _COMMIT_SECONDS: Final = 5.0
-"""How long one commit may block the other pipelines; the next poll commits again."""
+"""The longest time that one commit may block the other pipelines; the next poll commits again."""
 
 _log = logging.getLogger("odradek.pipelines")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a query has done since it was started."""
+    """Counts of a query since its start."""
 
     records_in: int = 0
     records_out: int = 0
     records_late: int = 0
-    """Dropped because they came later than the watermark allows."""
+    """Dropped because they were later than the watermark allows."""
     batches: int = 0
     dead_letters: int = 0
     """Records whose values are not JSON objects of their stream's fields."""
@@ -42,9 +42,9 @@ class Figures:
 
 
 def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -> tuple[Figures, int]:
-    """`figures` with Spark's progress `reports` on batches after `after_batch`, and the last batch's number.
+    """Add Spark's progress `reports` on batches after `after_batch`. Return the sums and the last batch's number.
 
-    Spark reports on the batch that was last even when nothing happens; that one counts once.
+    Spark repeats the report of the last batch while nothing happens; it is counted once.
     """
     records_in, records_out = figures.records_in, figures.records_out
     late, batches = figures.records_late, figures.batches
@@ -74,7 +74,7 @@ def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -
 
 
 def offsets_of(report: Any) -> dict[TopicPartition, int]:
-    """The next offset to read of every partition. Of two streams over one partition, the slower one's counts."""
+    """Return the next offset of every partition; of two streams that read a partition, the lower one."""
     offsets: dict[TopicPartition, int] = {}
     for source in report.sources:
         if source.endOffset in {None, "null"}:
@@ -85,15 +85,15 @@ def offsets_of(report: Any) -> dict[TopicPartition, int]:
 
 
 class GroupProgress:
-    """Commits to a group that has no members."""
+    """Offset commits to a consumer group without members."""
 
     def __init__(self, bootstrap_servers: str, kafka: Mapping[str, str], group: str) -> None:
-        self._bridge = Bridge(client_settings(ScanSettings, bootstrap_servers, kafka))
+        self._cluster = BlockingCluster(client_settings(ScanSettings, bootstrap_servers, kafka))
         self._group = group
         self._committed: dict[TopicPartition, int] = {}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit what has changed. A failure is logged and made good by the next commit: nothing depends on it."""
+        """Commit the offsets that changed. A failure is only logged: the next commit includes them."""
         changed = {each: offset for each, offset in offsets.items() if self._committed.get(each) != offset}
         if not changed:
             return
@@ -103,14 +103,14 @@ class GroupProgress:
             await commit_group_offsets(cluster, self._group, wanted)
 
         try:
-            self._bridge.run(commit, timeout_s=_COMMIT_SECONDS)
+            self._cluster.run(commit, timeout_s=_COMMIT_SECONDS)
         except KafkaError as error:
-            _log.warning("progress is not committed to group %s: %s", self._group, error)
+            _log.warning("Failed to commit the progress to group %s: %s", self._group, error)
         except OdradekError as error:
-            _log.warning("progress is not committed to group %s for now: %s", self._group, error)
+            _log.warning("Failed to commit the progress to group %s, will retry: %s", self._group, error)
         else:
             self._committed.update(changed)
 
     def close(self) -> None:
-        """Give the connection back."""
-        self._bridge.close()
+        """Close the connections."""
+        self._cluster.close()

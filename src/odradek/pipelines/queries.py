@@ -1,4 +1,4 @@
-"""From a pipeline to a streaming query of Spark's that runs."""
+"""Starts the Spark streaming query of a pipeline."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from odradek.pipelines.values import parse_values
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
-    """A started query. Raises `ConfigurationError` for a name that is taken twice, Spark's errors for wrong SQL."""
+    """Start a query. Raise `ConfigurationError` for a duplicate column, and Spark's errors for wrong SQL."""
     session = _session(spark)
     for stream in pipeline.streams:
         _view(session, pipeline, stream).createOrReplaceTempView(stream.name)
@@ -33,7 +33,7 @@ def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
 
 
 def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
-    """A started query that copies records; the topics that it writes must exist (`mirror.MirrorTopics`)."""
+    """Start a query that copies records to topics that exist (`mirror.MirrorTopics` creates them)."""
     from pyspark.sql import functions
 
     records = _records(_session(spark), pipeline.source, pipeline.topics, headers=True)
@@ -50,16 +50,16 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
         _counted(copied)
         .writeStream.format("odradek")
         .options(**kafka, **{"kafka.bootstrap.servers": pipeline.target.bootstrap_servers})
-        # A topic that the sink created by itself might have another number of partitions.
+        # A topic created by the sink might have another number of partitions.
         .option("kafka.allow.auto.create.topics", "false")
     )
     return _start(writer, pipeline)
 
 
 def _session(spark: Any) -> Any:
-    """A session of its own in the same Spark: views of one name in two pipelines must not meet."""
+    """Return a new session of the same Spark, so that views of one name in two pipelines do not collide."""
     session = spark.newSession()
-    # A sink is looked up in the session that is active in this thread, and nothing else that is public makes one so.
+    # Spark looks a sink up in this thread's active session, and no other public call activates the new one.
     session.createDataFrame([], "nothing INT")
     return session
 
@@ -80,7 +80,7 @@ def _triggered(writer: Any, trigger: Trigger) -> Any:
 
 
 def _counted(frame: Any) -> Any:
-    """The same frame, whose rows Spark counts on the way."""
+    """Return the same frame with its rows counted by Spark."""
     from pyspark.sql import functions
 
     return frame.observe(OBSERVED, functions.count(functions.lit(1)).alias("rows"))
@@ -106,7 +106,7 @@ def _records(session: Any, source: Source, topics: Topics, *, headers: bool) -> 
 
 
 def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
-    """The stream's records with keys as text and values as text or, with a schema, as columns."""
+    """Return the stream's records: keys as text, and values as text or, with a schema, as columns."""
     from pyspark.sql import functions
 
     columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]

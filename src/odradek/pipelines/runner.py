@@ -1,4 +1,4 @@
-"""Pipelines side by side in one Spark: started, watched, their progress committed, stopped."""
+"""Runs pipelines side by side in one Spark: start, poll, commit progress, stop."""
 
 import contextlib
 import logging
@@ -17,9 +17,9 @@ from odradek.runtime import DiskLock, Runtime, system_runtime
 from odradek.spark.session import deferred_interrupts
 
 POLL_SECONDS: Final = 0.25
-"""How often progress is looked at; a batch takes about as long."""
+"""The interval of polls; a batch takes about as long."""
 _TOPICS_SECONDS: Final = 5.0
-"""How often a mirror looks for new topics."""
+"""The interval at which a mirror looks for new topics."""
 
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.[\w.]+: (.+)$", re.MULTILINE)
 
@@ -27,12 +27,12 @@ _log = logging.getLogger("odradek.pipelines")
 
 
 class PipelineError(OdradekError):
-    """A pipeline ended before its time; the sentence begins with its name."""
+    """A pipeline failed; the text begins with its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a pipeline stands. `seconds` is since its start, until its end."""
+    """The state of a pipeline. `seconds` counts from its start to its end or now."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class Status:
 
 
 class PipelineRun:
-    """A pipeline that was started. For one thread."""
+    """A started pipeline. For one thread."""
 
     def __init__(self, spark: Any, pipeline: AnyPipeline, runtime: Runtime) -> None:
         self.pipeline = pipeline
@@ -68,10 +68,10 @@ class PipelineRun:
             raise
 
     def poll(self) -> Status:
-        """Look at the query: count, commit its progress. Raises `PipelineError` once if it has failed."""
+        """Update the counts and commit progress. Raise `PipelineError` once if the query has failed."""
         active = self._ended_at is None and bool(self._query.isActive)
         if self._ended_at is None:
-            # Asked after `isActive`, so that the last report of a query that has ended is not missed.
+            # Read after `isActive`, so that the last report of an ended query is included.
             reports = self._query.recentProgress
             before = self._figures
             self._figures, self._last_batch = add_reports(self._figures, reports, after_batch=self._last_batch)
@@ -101,12 +101,12 @@ class PipelineRun:
         from pyspark.errors import StreamingQueryException
 
         if self._ended_at is None and self._query.isActive:
-            # The next `poll` tells of a failure, and ends what belongs to the query.
+            # The next `poll` raises the failure and closes the run.
             with contextlib.suppress(StreamingQueryException):
                 self._query.awaitTermination(seconds)
 
     def stop(self) -> None:
-        """End the query between two batches' commits, and commit its progress."""
+        """Stop the query between two commits of batches, and commit its progress."""
         if self._ended_at is not None:
             return
         try:
@@ -145,9 +145,9 @@ def run_pipelines(
     on_status: Callable[[Sequence[Status]], None] = lambda statuses: None,
     runtime: Runtime | None = None,
 ) -> list[Status]:
-    """Run until all have ended; one that fails ends the others. `on_status` sees them every `POLL_SECONDS`.
+    """Run until all pipelines have ended; one that fails ends the others. `on_status` is called every `POLL_SECONDS`.
 
-    Raises `PipelineError`, one sentence. Whatever ends it, also Ctrl-C, no query is left running.
+    Raise `PipelineError`, one sentence. No query is left running, not even after Ctrl-C.
     """
     runs: list[PipelineRun] = []
     runtime = runtime or system_runtime()
@@ -196,7 +196,7 @@ def _prepare_sink(pipeline: QueryPipeline, runtime: Runtime) -> None:
 
 
 def _stop(run: PipelineRun) -> None:
-    """Stop a run that may have failed: the first failure is on its way to the caller. A second Ctrl-C ends a wait."""
+    """Stop a run, ignoring errors: the first failure is being raised already. A second Ctrl-C ends a wait."""
     from py4j.protocol import Py4JError
 
     try:
@@ -206,7 +206,7 @@ def _stop(run: PipelineRun) -> None:
 
 
 def sentence_of(text: str) -> str:
-    """The one line that matters of what Spark says, which is often a Python traceback inside of a Java one."""
+    """Return the line of Spark's text that names the cause, often a Python traceback inside of a Java one."""
     ours = _OUR_ERROR.findall(text)
     if ours:
         return str(ours[-1]).strip()

@@ -1,8 +1,8 @@
-"""The directory of a sink of files: its claim by one checkpoint, and the removal of files that no batch committed.
+"""Prepares the directory of a file sink: claims it for one checkpoint and removes files that no batch committed.
 
-Spark writes the files of a batch first and lists them in `_spark_metadata`, the sink's commit log, afterwards. A killed
-process leaves files that are not listed. Spark ignores these files; other readers do not, although some are empty and
-the records of the others are written again by the next attempt. They are removed before the query starts.
+Spark writes the files of a batch first and then lists them in `_spark_metadata`, the sink's commit log. A killed
+process leaves unlisted files. Spark ignores these; other readers do not, although some are empty and the records of
+the others are written again by the next attempt. They are removed before the query starts.
 
     CHECKPOINT/.odradek.lock                  held while the pipeline runs
     CHECKPOINT/odradek_sink                   an id, made at the first start
@@ -10,13 +10,13 @@ the records of the others are written again by the next attempt. They are remove
     DIRECTORY/_odradek                        {"checkpoint": that id, "kept": [file names]}
     DIRECTORY/_spark_metadata/N, N.compact    "v1", then a line of JSON for each file: of batch N, or of all up to N
 
-A file is removed only if all of this holds; otherwise it stays, and is logged once:
+A file is removed only if all of these conditions hold; otherwise it stays, and is logged once:
 
-- it lies in the directory or in its partition folders (`name=value`), in none that is a link or has a `_` file of
-  another job (`_SUCCESS`, `_delta_log`, `_spark_metadata`, ...), and it has a name that Spark gives;
-- no batch lists it, and the commit log is whole and as long as the checkpoint's;
-- it was not there at the last start ("kept" has the unlisted files of that moment);
-- a batch was in progress, and the file was last written after that batch's offsets.
+- It lies in the directory or in a partition folder (`name=value`) that is neither a link nor has a `_` file of another
+  job (`_SUCCESS`, `_delta_log`, `_spark_metadata`, ...), and its name is one that Spark gives.
+- No batch lists it, and the commit log is complete and as long as the checkpoint's.
+- It was not there at the last start ("kept" has the unlisted files of that moment).
+- A batch was in progress, and the file was last written after that batch's offsets.
 """
 
 import json
@@ -54,7 +54,7 @@ class _CommitLog(NamedTuple):
 
 
 def lock_checkpoint(disk: Disk, checkpoint: str) -> DiskLock:
-    """Hold the checkpoint, so that no other process runs on it. Raises `StorageError` if one does."""
+    """Lock the checkpoint. Raise `StorageError` if another process holds it."""
     try:
         disk.make_directories(checkpoint)
         return disk.lock(f"{checkpoint}/{_LOCK}", "odradek pipeline")
@@ -69,8 +69,8 @@ def prepare_directory(
 ) -> None:
     """Claim `directory` for the checkpoint, and remove the files that earlier attempts did not commit.
 
-    The caller holds the checkpoint's lock. Raises `ConfigurationError` if the directory belongs to another checkpoint:
-    Spark would take the batches of this one for done, and skip them. Raises `StorageError` for a disk that fails.
+    The caller holds the checkpoint's lock. Raise `ConfigurationError` if the directory belongs to another checkpoint:
+    Spark would skip this one's batches as done. Raise `StorageError` if the disk fails.
     """
     try:
         _prepare(disk, entropy, checkpoint, directory, options, name)
@@ -92,14 +92,14 @@ def _prepare(
         kept = {file for _, file in _data_files(disk, directory) if log is None or file not in log.files}
         _write_claim(disk, directory, _Claim(own_id, frozenset(kept)))
         if kept:
-            _log.warning("%s: %d files in %s were there first, and are kept", name, len(kept), directory)
+            _log.warning("%s: kept %d files that were in %s before the first start", name, len(kept), directory)
         return
     if claim.checkpoint != own_id:
         raise ConfigurationError(
             f"sink.path {directory} has the results of another checkpoint than {checkpoint}: "
             "give it a new path, or the checkpoint that belongs to it"
         )
-    # With a retention, committed files leave the commit log, and stay.
+    # With a retention, committed files leave the commit log and must stay.
     if log is None or any(key.lower() == "retention" for key in options):
         return
     unlisted = [found for found in _data_files(disk, directory) if found[1] not in log.files]
@@ -114,7 +114,7 @@ def _prepare(
     left = [found for found in new if found not in removed]
     if left:
         _log.warning(
-            "%s: left %d files in %s that no batch of this pipeline lists, and that another job may have written: %s",
+            "%s: left %d files in %s that no batch of this pipeline committed and another job may have written: %s",
             name,
             len(left),
             directory,
@@ -169,7 +169,7 @@ def _write_claim(disk: Disk, directory: str, claim: _Claim) -> None:
 
 
 def _data_files(disk: Disk, directory: str) -> Iterator[tuple[str, str]]:
-    """Yield folder and name of each file that has a name as Spark gives them, also of those in partition folders."""
+    """Yield folder and name of each file with a name that Spark gives, also in partition folders."""
     pending = [directory]
     while pending:
         folder = pending.pop()
@@ -193,7 +193,7 @@ def _has_other_job(names: Iterable[str], own: Collection[str] = ()) -> bool:
 
 
 def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog | None:
-    """Return the sink's commit log; None if it is not whole."""
+    """Return the sink's commit log, or None if it is incomplete."""
     log = f"{directory}/{_COMMIT_LOG}"
     batches: dict[int, str] = {}
     compacted = -1
@@ -207,7 +207,7 @@ def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog 
             batches[batch] = name
     last, first = max(batches, default=-1), max(compacted, 0)
     if last < _last_commit(disk, checkpoint) or any(batch not in batches for batch in range(first, last + 1)):
-        _log.warning("The commit log %s is not whole: uncommitted files are not removed", log)
+        _log.warning("The commit log %s is incomplete: uncommitted files are not removed", log)
         return None
     names: set[str] = set()
     for batch in range(first, last + 1):
@@ -221,7 +221,7 @@ def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog 
             names.update(json.loads(entry)["path"].rpartition("/")[2] for entry in entries)
         except (ValueError, KeyError, TypeError, AttributeError):
             _log.warning(
-                "The commit log %s is not whole, %s cannot be read: uncommitted files are not removed",
+                "The commit log %s is incomplete, %s cannot be read: uncommitted files are not removed",
                 log,
                 batches[batch],
             )
@@ -230,7 +230,7 @@ def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog 
 
 
 def _last_commit(disk: Disk, checkpoint: str) -> int:
-    """The last batch that the checkpoint has as committed, or -1."""
+    """Return the last batch that the checkpoint has committed, or -1."""
     commits = f"{checkpoint}/commits"
     names = disk.list(commits) if disk.exists(commits) else []
     return max((int(name) for name in names if name.isdecimal()), default=-1)

@@ -1,4 +1,4 @@
-"""A TOML table, read key by key: every value has a type, every key a meaning, every mistake one line that names it."""
+"""A TOML table whose values are read key by key with a type, and whose unknown keys are errors."""
 
 import difflib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class Table:
-    """A table of a file; `done` says which keys nobody asked for."""
+    """A table of a file. Methods raise `ConfigurationError`, one line that names the key."""
 
     def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
         self._values = values
@@ -26,18 +26,18 @@ class Table:
         self._asked: list[str] = []
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty; required unless there is a default."""
+        """Return a non-empty text; the key is required unless there is a default."""
         value = self._value(key, str, default)
         if not value.strip():
             raise self.error(key, "is empty")
         return value.strip()
 
     def optional_text(self, key: str) -> str | None:
-        """A text, or None."""
+        """Return a text, or None if the key is missing."""
         return self.text(key) if self.has(key) else None
 
     def number(self, key: str, *, at_least: int) -> int | None:
-        """A whole number, or None."""
+        """Return a whole number, or None if the key is missing."""
         if not self.has(key):
             return None
         value = self._value(key, int)
@@ -46,25 +46,25 @@ class Table:
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """A truth value."""
+        """Return a boolean."""
         return self._value(key, bool, default)
 
     def choice(self, key: str, choices: tuple[str, ...], default: str | None = None) -> str:
-        """One of a few texts."""
+        """Return one of `choices`."""
         value = self.text(key, default)
         if value not in choices:
             raise self.error(key, f"is one of {', '.join(choices)}, not {value!r}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; empty if the key is missing."""
+        """Return a list of texts, empty if the key is missing."""
         value = self._value(key, list, [])
         if not all(isinstance(item, str) and item.strip() for item in value):
             raise self.error(key, f"must be {_KINDS[list]}")
         return tuple(item.strip() for item in value)
 
     def mapping(self, key: str) -> dict[str, str]:
-        """A table of keys that are not ours, such as Kafka's; numbers and booleans as texts."""
+        """Return a table of free keys, such as Kafka's, with numbers and booleans as texts."""
         value = self._value(key, dict, {})
         found = {}
         for name, item in value.items():
@@ -77,22 +77,22 @@ class Table:
         return found
 
     def table(self, key: str) -> "Table":
-        """A table inside; empty if it is missing."""
+        """Return an inner table, empty if the key is missing."""
         return Table(self._value(key, dict, {}), self._name(key))
 
     def has(self, key: str) -> bool:
-        """Whether the key is there."""
+        """Return whether the key is present."""
         self._asked.append(key)
         return key in self._values
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that are there; all count as asked for."""
+        """All keys that are present; they all count as known."""
         self._asked.extend(self._values)
         return tuple(self._values)
 
     def done(self) -> None:
-        """Raise for a key that has no meaning here."""
+        """Raise for a key that was never read."""
         for key in self._values:
             if key not in self._asked:
                 near = difflib.get_close_matches(key, self._asked, n=1)
@@ -100,7 +100,7 @@ class Table:
                 raise ConfigurationError(f"there is no key {self._name(key)}{hint}")
 
     def error(self, key: str, problem: str) -> ConfigurationError:
-        """An error about a key."""
+        """Return an error about a key."""
         return ConfigurationError(f"{self._name(key)} {problem}")
 
     def _value(self, key: str, kind: type[T], default: T | None = None) -> T:
@@ -109,7 +109,7 @@ class Table:
                 raise self.error(key, "is missing")
             return default
         value = self._values[key]
-        # A boolean is an integer to Python, not to TOML.
+        # A boolean is an integer in Python, not in TOML.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.error(key, f"must be {_KINDS[kind]}")
         return value

@@ -1,12 +1,12 @@
-"""The values of a stream: JSON objects to columns, and records whose values are not such objects to the dead letters.
+"""Parses the JSON values of a stream into columns, and separates other values as dead letters.
 
-Spark's `from_json` alone ignores what follows the first JSON value, and makes rows of nulls of values that it cannot
-parse. So a value is parsed inside of a list, before an element that ends it:
+Spark's `from_json` alone ignores what follows the first JSON value, and returns nulls for values that it cannot parse.
+So a value is parsed inside of a list, followed by an element that marks its end:
 
     {"value":[ THE VALUE ,{"__odradek_end":true}]}
 
-A value is one JSON object exactly if this text parses, and has two elements of which the second is that end. Tombstones
-(null values) are not parsed: they are rows of nulls, with their keys, and are counted.
+A value is one JSON object exactly if this text parses into two elements of which the second is that mark. Tombstones
+(null values) are not parsed: they become rows of nulls with their keys, and are counted.
 """
 
 from pathlib import Path
@@ -19,13 +19,13 @@ from odradek.spark.dead_letters import without_dead_letters
 
 _END: Final = "__odradek_end"
 _CORRUPT: Final = "_corrupt_record"
-"""Where `from_json` puts a text that it cannot parse."""
+"""The field where `from_json` puts a text that it cannot parse."""
 
 
 def parse_values(records: Any, stream: Stream, columns: list[Any], dead_letters: Path) -> Any:
     """Return the records with `columns` and the fields of their values; records with other values are dead letters.
 
-    Raises `ConfigurationError` for fields that a view cannot have.
+    Raise `ConfigurationError` for fields that a view cannot have.
     """
     from pyspark.sql import functions as sql
 
@@ -59,7 +59,7 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], dead_letters:
 
 
 def _fields(records: Any, stream: Stream) -> list[Any]:
-    """The fields of the values, as Spark understands the stream's DDL."""
+    """Return the fields of the values, parsed by Spark from the stream's DDL."""
     from pyspark.sql import functions as sql
     from pyspark.sql.types import StructType
 
@@ -79,7 +79,7 @@ def _fields(records: Any, stream: Stream) -> list[Any]:
 
 
 def _delimited(column: str) -> Any:
-    """The text that is parsed; see the module."""
+    """Return the text to parse, with the mark at its end."""
     from pyspark.sql import functions as sql
 
     return sql.concat(sql.lit('{"value":['), sql.col(column).cast("string"), sql.lit(f',{{"{_END}":true}}]}}'))
@@ -93,7 +93,7 @@ def _delimited_schema(fields: list[Any]) -> Any:
 
 
 def _reason() -> Any:
-    """Why a value is not one JSON object of the stream's fields; null if it is one, or a tombstone."""
+    """Return why a value is not one JSON object of the stream's fields; null for an object or a tombstone."""
     from pyspark.sql import functions as sql
 
     value, parsed = sql.col("_value"), sql.col("_parsed.value")

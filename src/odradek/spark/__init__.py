@@ -1,7 +1,7 @@
-"""The PySpark data source `odradek`: the JVM Kafka connector's options and columns, without a JAR.
+"""The PySpark data source `odradek`: options and columns of Spark's own Kafka connector, without a JAR.
 
-`options` types what the user wrote and `planning` turns offsets into tasks; both are pure. `source` is what PySpark
-loads: `batch_reader`, `stream_reader` and `writers` ask `lookup` for offsets on the driver, and in the tasks `scan`
-turns fetched record batches into Arrow and `sink` turns Arrow into record batches. `java` and `session` start a local
-Spark that needs nothing installed.
+`options` parses a user's options and `planning` turns offsets into tasks; both are pure. PySpark loads `source`. On
+the driver, `batch_reader`, `stream_reader` and `writers` get offsets from `lookup`; in the tasks, `scan` turns record
+batches into Arrow and `sink` turns Arrow into record batches. `schema` defines the columns; `java` and `session` start
+a local Spark.
 """

@@ -14,7 +14,10 @@ from odradek.spark.tasks import scan_partitions
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """See the module. Filters are left to Spark: a reader with `pushFilters` is refused unless a setting is on."""
+    """A batch read.
+
+    Filters are left to Spark, which refuses readers with `pushFilters` unless a setting allows them.
+    """
 
     def __init__(self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup]) -> None:
         self._options = options
@@ -22,22 +25,22 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._open_lookup = open_lookup
 
     def partitions(self) -> Sequence[InputPartition]:
-        """See `DataSourceReader`. Raises `OdradekError`, one sentence."""
+        """Return a partition per task. Raise `OdradekError`, one sentence."""
         return scan_partitions(plan(self._options, self._open_lookup), self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """See `DataSourceReader`: Arrow record batches. Spark makes a partition without a value if there are none."""
+        """Return a task's Arrow record batches. Without tasks Spark makes a partition without a value."""
         return scan(partition.value) if partition.value is not None else iter(())
 
 
 def plan(options: ReadOptions, open_lookup: Callable[[], Lookup]) -> Plan:
-    """What to read. Raises `ConfigurationError` if what was asked for is not there."""
+    """Return the ranges to read. Raise `ConfigurationError` for topics or partitions that do not exist."""
     lookup = open_lookup()
     try:
         partitions = find_partitions(lookup, options.strategy)
         start = starting_offsets(lookup, options, partitions)
         end = ending_offsets(lookup, options, partitions)
-        # Offsets that a person wrote may be outside of the log; those that a broker just named are not.
+        # Offsets given by the user may be outside of the log; those that a broker just returned are not.
         given = isinstance(options.starting, GivenOffsets) or isinstance(options.ending, GivenOffsets)
         earliest = edge_offsets(lookup, Edge.EARLIEST, partitions) if given else start
         latest = edge_offsets(lookup, Edge.LATEST, partitions) if given else end

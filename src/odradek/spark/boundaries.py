@@ -1,4 +1,4 @@
-"""From what a user asked for (`earliest`, offsets, a moment) to an offset for every partition."""
+"""Resolves the boundaries of a read (`earliest`, offsets, a timestamp) to an offset for every partition."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,9 +9,9 @@ from odradek.spark.planning import missing_partitions
 
 
 def find_partitions(lookup: Lookup, strategy: Strategy) -> list[TopicPartition]:
-    """The partitions to read, sorted.
+    """Return the partitions to read, sorted.
 
-    Raises `ConfigurationError` if a topic or a partition that was named is not there; a pattern may match nothing yet.
+    Raise `ConfigurationError` if a topic or partition that was named does not exist; a pattern may match nothing yet.
     """
     found = lookup.partitions(strategy)
     if isinstance(strategy, Subscribe):
@@ -27,9 +27,9 @@ def find_partitions(lookup: Lookup, strategy: Strategy) -> list[TopicPartition]:
 def starting_offsets(
     lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where every partition begins.
+    """Return where reading begins in every partition.
 
-    Raises `ConfigurationError` if one has no entry, or no record at or after a moment.
+    Raise `ConfigurationError` for one without an entry, or without a record at or after its timestamp.
     """
     found = _resolve(lookup, options.starting, partitions, "startingOffsets")
     late = [partition for partition, offset in found.items() if offset < 0]
@@ -44,21 +44,21 @@ def starting_offsets(
 def ending_offsets(
     lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where every partition ends; its last record, if none is as late as the ending timestamp."""
+    """Return where reading ends in every partition: at the log end if no record is as late as the ending timestamp."""
     found = _resolve(lookup, options.ending, partitions, "endingOffsets")
     late = [partition for partition, offset in found.items() if offset < 0]
     return found | lookup.offsets(dict.fromkeys(late, Edge.LATEST.value))
 
 
 def edge_offsets(lookup: Lookup, edge: Edge, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset kept, or the one after the last."""
+    """Return the log start or log end offset of each partition."""
     return lookup.offsets(dict.fromkeys(partitions, edge.value))
 
 
 def _resolve(
     lookup: Lookup, boundary: Boundary, partitions: Sequence[TopicPartition], name: str
 ) -> dict[TopicPartition, int]:
-    """-1 for a partition without a record that late."""
+    """Return an offset for every partition, -1 for one without a record that late."""
     if isinstance(boundary, Edge):
         return edge_offsets(lookup, boundary, partitions)
     if isinstance(boundary, AtTimestamp):

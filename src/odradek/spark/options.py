@@ -1,8 +1,7 @@
-"""What a Spark user writes after `.option(…)`, checked and typed.
+"""Parses the options of `.option(…)`.
 
-The names, the defaults and the meaning are those of Spark's own Kafka connector, so that a job moves over by its
-`format` alone. Spark hands options over case-insensitively (as lower-case keys); messages spell them as the
-documentation does. Pure: nothing here talks to a cluster.
+Names, defaults and meaning are those of Spark's own Kafka connector, so that a job migrates by changing its `format`.
+Spark passes option names in lower case; error texts spell them as the documentation does. Pure: no requests.
 """
 
 import difflib
@@ -20,7 +19,7 @@ T = TypeVar("T")
 
 
 class Edge(Enum):
-    """An end of a partition's log, by Kafka's number for it in ListOffsets."""
+    """An end of a partition's log, by its number in ListOffsets."""
 
     EARLIEST = -2
     LATEST = -1
@@ -35,20 +34,20 @@ class GivenOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtTimestamp:
-    """The first record at or after a moment, in milliseconds since 1970, the same for every partition."""
+    """The first record at or after a timestamp (ms), the same for all partitions."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtTimestamps:
-    """The first record at or after a moment, in milliseconds since 1970, for every partition that is read."""
+    """The first record at or after a timestamp (ms), for every partition that is read."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 
 
 Boundary = Edge | GivenOffsets | AtTimestamp | AtTimestamps
-"""Where reading begins or ends."""
+"""The start or the end of a read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Whether the whole name matches."""
+        """Return whether the whole name matches."""
         return bool(re2.fullmatch(self.pattern, topic))
 
 
@@ -81,16 +80,16 @@ Strategy = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Everything that a batch or a stream read was asked for. Picklable: tasks get it with their partition."""
+    """The options of a batch or stream read. Picklable: tasks get them with their partition."""
 
     bootstrap_servers: str
     client: Mapping[str, str]
-    """The `kafka.*` options without their prefix; `bootstrap.servers` is not among them."""
+    """The `kafka.*` options without their prefix, except `bootstrap.servers`."""
     strategy: Strategy
     starting: Boundary
     ending: Boundary
     starting_timestamp_falls_back: bool
-    """With no record at or after the starting timestamp: read from the end (true) or refuse (false)."""
+    """With no record at or after the starting timestamp: read from the end (true) or fail (false)."""
     fail_on_data_loss: bool
     max_offsets_per_trigger: int | None
     min_partitions: int | None
@@ -100,7 +99,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Everything that a batch or a stream write was asked for."""
+    """The options of a batch or stream write."""
 
     bootstrap_servers: str
     client: Mapping[str, str]
@@ -132,7 +131,7 @@ _ACCEPTED: Final = (
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
 )
-"""The JVM connector's knobs for its own consumer pool: harmless here, where each task has one reader of its own."""
+"""Options of the JVM connector's consumer pool, ignored: here each task has its own reader."""
 _REFUSED: Final = {
     "minoffsetspertrigger": "use a longer trigger interval",
     "maxtriggerdelay": "use a longer trigger interval",
@@ -149,7 +148,7 @@ _FIXED_BY_SPARK: Final = {
 
 
 def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Check and type the options of a read. Raises `ConfigurationError`, one sentence, naming the option."""
+    """Parse the options of a read. Raise `ConfigurationError`, one sentence that names the option."""
     given = _lowered(options, _READ_OPTIONS)
     strategy = _strategy(given)
     ending: Boundary = Edge.LATEST
@@ -182,7 +181,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Check and type the options of a write. Raises `ConfigurationError`, one sentence, naming the option."""
+    """Parse the options of a write. Raise `ConfigurationError`, one sentence that names the option."""
     given = _lowered(options, _WRITE_OPTIONS)
     topic = given.get("topic")
     if topic is not None:
@@ -195,9 +194,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def _lowered(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    """Keys in lower case, none of them refused, none that is nearly a known one.
+    """Return the options by lower-case names. Raise `ConfigurationError` for unsupported and misspelled ones.
 
-    Spark and its other sources add keys of their own, so an unknown key is no error unless it looks like a slip.
+    Other unknown options are ignored, because Spark and its other sources add their own.
     """
     given = {key.lower(): str(value) for key, value in options.items()}
     spelled = {name.lower(): name for name in known}
@@ -267,7 +266,7 @@ def _strategy(given: Mapping[str, str]) -> Strategy:
 
 
 def _boundary(given: Mapping[str, str], side: str, *, default: Edge) -> Boundary:
-    """The three ways to say where to begin or end; the JVM connector's order of precedence."""
+    """Parse the start or the end of a read, in the JVM connector's order of precedence."""
     name = f"{side}Timestamp"
     if name.lower() in given:
         return AtTimestamp(timestamp_ms=_whole(given[name.lower()], name, at_least=0))
@@ -294,7 +293,7 @@ def _boundary(given: Mapping[str, str], side: str, *, default: Edge) -> Boundary
 
 
 def _check_edges(starting: Boundary, ending: Boundary, *, streaming: bool) -> None:
-    """A batch that starts at the end, or ends at the start, is empty for sure: a slip, as the JVM connector holds."""
+    """Raise `ConfigurationError` for a batch that is empty by definition, as the JVM connector does."""
     if not streaming and _has(starting, Edge.LATEST):
         raise ConfigurationError("startingOffsets can't be latest (-1) in a batch read: there is nothing after it yet")
     if _has(ending, Edge.EARLIEST):
@@ -306,7 +305,7 @@ def _has(boundary: Boundary, edge: Edge) -> bool:
 
 
 def _per_partition(text: str, name: str, entries: Callable[[Any, str], Mapping[int, T]]) -> dict[TopicPartition, T]:
-    """JSON {topic: …} to a dict by partition; `entries` reads what stands under a topic."""
+    """Parse JSON {topic: …} into a dict by partition; `entries` parses the value of a topic."""
     try:
         topics = json.loads(text)
     except ValueError as error:

@@ -1,14 +1,14 @@
-"""From offsets to tasks: what to read next, how much of it, in how many pieces, and what was lost on the way. Pure.
+"""Plans reads: the next offsets, their limit, the split into tasks, and which records were lost. Pure.
 
-Offsets travel through Spark's checkpoint as JSON in the shape of Spark's own Kafka connector, `{"topic":{"0":42}}`,
-each the *next* offset to read. Two of them carry more, under a key that no topic can have:
+Spark's checkpoint stores offsets as JSON in the shape of Spark's own Kafka connector, `{"topic":{"0":42}}`; each is
+the *next* offset to read. Two kinds carry more, under a key that no topic can have:
 
-    {"@": "initial", "topic": …}                   what `initialOffset()` returns; it is not in the checkpoint
+    {"@": "initial", "topic": …}                   returned by `initialOffset()`, never in the checkpoint
     {"@": {"start": {"topic": …}}, "topic": …}     the end of batch 0, with the offsets where batch 0 begins
 
-Spark does not keep the initial offset: after a restart in batch 0 it calls `initialOffset()` again, and `latest` has
-moved by then. So the end of batch 0 holds its start, and batch 0 is there even if there is nothing to read yet. In
-checkpoints of the first builds, batch 0 is empty and ends with `{"@": "anchor", "topic": …}`.
+Spark does not store the initial offset: after a restart in batch 0 it calls `initialOffset()` again, and `latest` has
+moved by then. So the end of batch 0 holds its start, and there is a batch 0 even if there is nothing to read yet. In
+checkpoints of the first builds batch 0 is empty and ends with `{"@": "anchor", "topic": …}`.
 """
 
 import math
@@ -30,22 +30,22 @@ _START: Final = "start"
 
 
 class DataLossError(OdradekError):
-    """Records that were to be read no longer exist, and `failOnDataLoss` is on."""
+    """Records to read no longer exist, and `failOnDataLoss` is on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffset:
-    """An offset of a streaming query: where every partition stands."""
+    """An offset of a streaming query: the position in every partition."""
 
     offsets: Offsets
     is_initial: bool = False
     start: Offsets | None = None
-    """In the end of batch 0: where batch 0 begins. Other batches begin where the batch before them ends."""
+    """In the end of batch 0: its start. Other batches begin at the end of the previous one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """A piece of a partition, `start` included, `end` not."""
+    """A range of a partition's offsets; `end` is exclusive."""
 
     partition: TopicPartition
     start: int
@@ -53,20 +53,20 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many offsets; compaction and transactions may leave fewer records."""
+        """The number of offsets; compaction and transactions may leave fewer records."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Ranges to read, and a sentence for everything that can't be read any more."""
+    """Ranges to read, and a sentence for each loss of records."""
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[str, ...]
 
 
 def encode_offset(offset: StreamOffset) -> dict[str, Any]:
-    """JSON for the checkpoint: topics and partitions sorted, so that equal offsets are equal texts."""
+    """Return JSON for the checkpoint, sorted, so that equal offsets are equal texts."""
     encoded = _encode_offsets(offset.offsets)
     if offset.is_initial:
         return {_MARK: _INITIAL, **encoded}
@@ -74,7 +74,7 @@ def encode_offset(offset: StreamOffset) -> dict[str, Any]:
 
 
 def decode_offset(encoded: Mapping[str, Any]) -> StreamOffset:
-    """The reverse of `encode_offset`; reads the checkpoint of Spark's own connector too. Raises `OdradekError`."""
+    """Decode `encode_offset`'s JSON, or that of Spark's own connector. Raise `OdradekError` for anything else."""
     mark = encoded.get(_MARK)
     try:
         offsets = _decode_offsets({topic: partitions for topic, partitions in encoded.items() if topic != _MARK})
@@ -86,7 +86,7 @@ def decode_offset(encoded: Mapping[str, Any]) -> StreamOffset:
 
 
 def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets) -> Plan:
-    """Ranges of a batch read, and what the log has lost of them, or never had. All four have every partition."""
+    """Return the ranges of a batch read and what the log lacks of them. All four arguments have every partition."""
     ranges, losses = [], []
     for partition in sorted(end):
         log_end_offset = latest[partition]
@@ -105,10 +105,10 @@ def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets)
 
 
 def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
-    """Ranges between two offsets of a stream.
+    """Return the ranges between two offsets of a stream.
 
-    A partition that `start` doesn't know was added since, and is read from its beginning, which should be 0. One that
-    `end` doesn't know is gone. `earliest` has the log start of every partition of `end` that still exists.
+    A partition missing in `start` was added, and is read from its beginning, which should be 0. One missing in `end`
+    was deleted. `earliest` has the log start offset of every partition of `end` that still exists.
     """
     ranges, losses = [], []
     gone = sorted(set(start) - set(end))
@@ -138,10 +138,10 @@ def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
 
 
 def limit_offsets(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Where to go when at most `limit` offsets are wanted: each partition's share is proportional to its backlog.
+    """Return the end of a batch of about `limit` offsets, shared out in proportion to each partition's backlog.
 
-    The connector's rule: a share below 1 counts as 1, so that a small partition does not starve, and others are cut to
-    whole offsets. `start` must know every partition of `end` that has anything to read.
+    As in the JVM connector, a share below 1 counts as 1, so that small partitions progress, and others are rounded
+    down. `start` must have every partition of `end` that has anything to read.
     """
     backlogs = {partition: end[partition] - start[partition] for partition in end if partition in start}
     total = sum(backlog for backlog in backlogs.values() if backlog > 0)
@@ -158,10 +158,10 @@ def limit_offsets(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartiti
 def split_ranges(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
 ) -> list[OffsetRange]:
-    """Cut ranges so that there are about `min_partitions`, none longer than `max_records_per_partition`.
+    """Split ranges into about `min_partitions`, none longer than `max_records_per_partition`.
 
-    Without either there is a task per partition. Large ranges are cut and small ones left whole: a range whose share of
-    `min_partitions` rounds to one piece or none stays, and the rest share what is left of the number, by size.
+    Without either there is one task per partition. A range whose share of `min_partitions` rounds to one piece or none
+    stays whole; the others share the remaining number by size.
     """
     pieces = list(ranges)
     if max_records_per_partition is not None:
@@ -184,9 +184,9 @@ def split_ranges(
 
 
 def advance(start: StreamOffset, end: Offsets) -> StreamOffset:
-    """Return the next offset of a query; `start` itself if nothing is new, so that Spark sees no new batch.
+    """Return the next offset of a query, or `start` itself if nothing is new, so that Spark starts no batch.
 
-    After the initial offset there is always a batch: its end keeps where the query begins.
+    A batch always follows the initial offset: its end stores where the query begins.
     """
     if start.is_initial:
         return StreamOffset(offsets=end, start=start.offsets)
@@ -194,17 +194,17 @@ def advance(start: StreamOffset, end: Offsets) -> StreamOffset:
 
 
 def cap_offsets(end: Offsets, target: Offsets) -> dict[TopicPartition, int]:
-    """`end` without what came after `target` was noted: neither later records nor later partitions (AvailableNow)."""
+    """Return `end` limited to `target`, without later records and partitions (AvailableNow)."""
     return {partition: min(offset, target[partition]) for partition, offset in end.items() if partition in target}
 
 
 def raise_target(target: Offsets, start: Offsets) -> dict[TopicPartition, int]:
-    """Return `target` with no partition before `start`, which was looked up later (AvailableNow, `latest`)."""
+    """Return `target`, raised to `start` where that, looked up later, is higher (AvailableNow with `latest`)."""
     return {**target, **{partition: max(offset, target.get(partition, offset)) for partition, offset in start.items()}}
 
 
 def missing_partitions(given: Collection[TopicPartition], existing: Iterable[TopicPartition]) -> str | None:
-    """Why offsets that a user gave don't fit the partitions that are read; None if they do."""
+    """Return why a user's offsets do not fit the partitions to read, or None if they do."""
     existing = set(existing)
     unnamed, unknown = sorted(existing - set(given)), sorted(set(given) - existing)
     if unnamed:
@@ -242,12 +242,12 @@ def _non_empty(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def _parts(size: int, total: int, parts: int) -> int:
-    """How many of `parts` pieces a range of `size` out of `total` deserves; half rounds up."""
+    """Return how many of `parts` pieces a range of `size` out of `total` gets; half rounds up."""
     return max(1, math.floor(parts * size / total + 0.5)) if total else 1
 
 
 def _cut(range_: OffsetRange, parts: int) -> list[OffsetRange]:
-    """`parts` pieces in order, whose sizes differ by at most one; fewer if there are fewer offsets."""
+    """Return at most `parts` pieces in order, whose sizes differ by at most one."""
     parts = max(1, min(parts, range_.size))
     edges = [range_.start + range_.size * number // parts for number in range(parts + 1)]
     return [replace(range_, start=start, end=end) for start, end in pairwise(edges)]
@@ -258,6 +258,6 @@ def _is_or_are(partitions: Sequence[TopicPartition], one: str = "is", more: str 
 
 
 def _names(partitions: Sequence[TopicPartition]) -> str:
-    """The first few by name; a cluster may have thousands."""
+    """Return the first five names and the number of others."""
     shown = ", ".join(str(partition) for partition in partitions[:5])
     return shown if len(partitions) <= 5 else f"{shown} and {len(partitions) - 5} more"

@@ -1,8 +1,8 @@
-"""A task's work: an offset range of one partition, fetched and handed to Spark as Arrow record batches.
+"""A reading task: fetches an offset range of one partition and returns it as Arrow record batches.
 
     broker → PartitionReader (asyncio) → raw record batches → columns.iterate_columns (numba) → Arrow → Spark's socket
 
-Only the columns that were asked for are decoded. The first batch that Spark sees must have its schema to the letter.
+Only the selected columns are decoded. The schema of the first batch must equal the query's exactly.
 """
 
 import logging
@@ -33,7 +33,7 @@ MOST_ROWS: Final = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanTask:
-    """What to read, from where, into which columns."""
+    """An offset range, the read's options, and the selected columns."""
 
     range: OffsetRange
     options: ReadOptions
@@ -41,20 +41,20 @@ class ScanTask:
 
 
 def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
-    """The records of the range. Raises `DataLossError` if the log has lost some and `failOnDataLoss` is on."""
+    """Yield the records of the range. Raise `DataLossError` if some are lost and `failOnDataLoss` is on."""
     loop = uvloop.new_event_loop()
     batches = _batches(task)
     try:
         while (batch := loop.run_until_complete(anext(batches, None))) is not None:
             yield batch
     finally:
-        # A query with a limit stops in the middle.
+        # Spark stops a query with a limit before the end.
         loop.run_until_complete(batches.aclose())
         loop.close()
 
 
 async def _batches(task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
-    # numba and pyarrow take their time, and the driver plans without them.
+    # Imported here because numba and pyarrow are slow to import and the driver does not need them.
     from odradek.columns import RecordColumns, iterate_columns
 
     names = tuple("timestamp_type" if name == "timestampType" else name for name in task.columns)
@@ -78,9 +78,9 @@ async def _batches(task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
 
 
 async def _buffers(task: ScanTask) -> AsyncGenerator[tuple[int, memoryview], None]:
-    """Raw record batches of the range, each with the first offset that counts: a batch may begin with records before.
+    """Yield raw record batches and the first offset to use, since a batch may begin with earlier records.
 
-    After a loss that is allowed, from where the log goes on.
+    After a loss that is allowed, reading continues where the log does.
     """
     options, range_ = task.options, task.range
     settings = client_settings(ScanSettings, options.bootstrap_servers, options.client)
@@ -101,7 +101,7 @@ async def _buffers(task: ScanTask) -> AsyncGenerator[tuple[int, memoryview], Non
                 check_crcs=settings.check_crcs,
             )
             try:
-                # Its fetch that is under way must end with it, and not when the garbage is collected.
+                # Closes the reader's current fetch now rather than at garbage collection.
                 async with aclosing(aiter(reader)) as buffers:  # type: ignore[type-var]
                     async for buffer in buffers:
                         yield position, buffer
@@ -115,7 +115,7 @@ async def _buffers(task: ScanTask) -> AsyncGenerator[tuple[int, memoryview], Non
 
 
 async def _after_loss(cluster: Cluster, task: ScanTask, position: int, error: KafkaError) -> int:
-    """Where the log goes on; the range's end if it does not."""
+    """Return where the log continues, or the range's end if it does not."""
     if task.options.fail_on_data_loss:
         raise DataLossError(f"{error}; failOnDataLoss = false reads what is left") from error
     _log.warning("%s", error)

@@ -1,7 +1,7 @@
-"""The columns of the source and of the sink: names, types and order of the JVM connector, in Spark's terms.
+"""The columns of source and sink: names, types and order of Spark's own Kafka connector.
 
-Two extensions: a read may ask for some of the columns only (a user-given schema; what isn't asked for isn't sent to the
-JVM), and the sink takes a column `timestamp`, so that a mirror keeps it.
+Two extensions: a read may select columns by a user-given schema (others are not sent to the JVM), and the sink accepts
+a column `timestamp`, so that a mirror keeps it.
 """
 
 from typing import Any, Final
@@ -42,7 +42,7 @@ _SINK: Final = {
 
 
 def source_schema(*, include_headers: bool) -> Any:
-    """The `StructType` that a read gives."""
+    """Return the `StructType` of a read."""
     return StructType(
         [StructField(name, kind) for name, kind in _SOURCE.items() if include_headers or name != "headers"]
     )
@@ -68,7 +68,7 @@ def check_source_schema(schema: Any, *, include_headers: bool) -> None:
 
 
 def check_sink_schema(schema: Any, *, topic: str | None) -> None:
-    """Raise `ConfigurationError` unless rows of `schema` can be written; `topic` is where the option sends them."""
+    """Raise `ConfigurationError` unless rows of `schema` can be written; `topic` is the option's, if it is set."""
     kinds = {field.name: field.dataType for field in schema}
     if "value" not in kinds:
         raise ConfigurationError("a row to write needs a column value")
@@ -86,7 +86,7 @@ def check_sink_schema(schema: Any, *, topic: str | None) -> None:
 
 
 def _is_headers(kind: Any) -> bool:
-    """Whether it is an array of (key, value), whatever is nullable in it."""
+    """Return whether it is an array of structs (key, value); nullability does not matter."""
     element = kind.elementType
     if not isinstance(element, StructType) or element.fieldNames() != ["key", "value"]:
         return False

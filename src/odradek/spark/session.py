@@ -1,6 +1,6 @@
-"""A Spark on this machine, ready for the data source: which Java, how many threads, and the settings of a short life.
+"""Starts a local Spark for the data source: its Java, its threads, and settings for short jobs.
 
-Whoever has a Spark already needs none of this: the data source works in any session whose Python has Odradek installed.
+An existing Spark needs none of this: the data source works in any session whose Python has Odradek installed.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ def local_session(
     log: Path | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Start a `SparkSession` on `threads` threads, one per core by default; the running one, if there is one.
+    """Return the active `SparkSession`, or start one on `threads` threads (by default one per core).
 
     `short_lived` starts faster and runs slower: only the first of the JVM's two compilers. `keep_classes` lets the JVM
-    leave its class archive for the next start, which takes it some ten seconds at its exit, once. `log` is a file for
-    what the JVM and its Python workers print; it goes to this process's stderr otherwise. `settings` are Spark's own
-    keys and win over the defaults. Raises `UnavailableError` if there is no Java.
+    write its class archive for the next start, which takes about ten seconds at its exit, once. `log` is a file for
+    the output of the JVM and its Python workers (default: this process's stderr). `settings` are Spark keys that
+    override the defaults. Raise `UnavailableError` if there is no Java.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home
@@ -48,11 +48,11 @@ def local_session(
     if running is not None:
         return running
     with warnings.catch_warnings():
-        # PySpark warns, when this is imported later, of a pandas that is only there and that nobody here uses.
+        # PySpark, imported later, warns of a pandas that is installed and not used.
         warnings.simplefilter("ignore", FutureWarning)
         import pyspark.testing.utils  # noqa: F401
     java = find_java()
-    # The gateway's launcher and Spark's Python workers read these; a value that somebody chose stands.
+    # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -71,58 +71,57 @@ def local_session(
     interrupt = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=conf, gateway=gateway)
     if threading.current_thread() is threading.main_thread():
-        # PySpark's own handler calls into the JVM, whatever call Ctrl-C came into the middle of.
+        # PySpark's own handler calls into the JVM, even if Ctrl-C interrupts such a call.
         signal.signal(signal.SIGINT, interrupt)
     return SparkSession(context)
 
 
 def stop_session(spark: Any) -> None:
-    """End Spark and its JVM, and return when both are gone; another session may be started then."""
+    """Stop Spark and its JVM. Return when both have ended, so that another session can be started."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
     gateway = spark.sparkContext._gateway
-    # A JVM that is gone already, or does not listen any more, ends no worse than one that is asked.
+    # The JVM may have ended or stopped listening already.
     with suppress(Py4JError):
         spark.stop()
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     process = gateway.proc
     if process is not None:
-        # It watches its stdin for the end of its parent.
+        # The JVM ends when its stdin is closed.
         process.stdin.close()
         process.wait()
 
 
 class _Interrupts:
-    """The signals that `deferred_interrupts` holds back, and the wait that they cancel."""
+    """The signals that `deferred_interrupts` defers, and the task that they cancel."""
 
     def __init__(self) -> None:
-        self.came: list[int] = []
+        self.received: list[int] = []
         self.wait: asyncio.Task[Any] | None = None
 
     def on_signal(self, number: int, frame: object) -> None:
-        self.came.append(number)
+        self.received.append(number)
         if self.wait is not None:
             self.wait.get_loop().call_soon_threadsafe(self.wait.cancel)
 
     def check(self) -> None:
-        if self.came:
-            self.came.clear()
+        if self.received:
+            self.received.clear()
             raise KeyboardInterrupt
 
 
 _interrupts: _Interrupts | None = None
-"""Those of the main thread, inside of `deferred_interrupts`."""
+"""Set in the main thread inside of `deferred_interrupts`."""
 
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], None]]:
-    """Defer Ctrl-C and SIGTERM until the block calls what it is given, which raises `KeyboardInterrupt` then.
+    """Defer Ctrl-C and SIGTERM until the block calls the yielded function, which then raises `KeyboardInterrupt`.
 
-    A call into the JVM that is broken off in the middle takes py4j's connection with it, and with that the means to
-    stop the queries in order. `run_interruptible` does not wait for the block. Outside of the main thread, which gets
-    no signals, nothing changes.
+    An interrupted call into the JVM breaks py4j's connection, which is needed to stop queries in order. Only
+    `run_interruptible` is interrupted at once. Outside of the main thread, which receives no signals, nothing changes.
     """
     global _interrupts
     if threading.current_thread() is not threading.main_thread():
@@ -140,13 +139,13 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
 
 
 def run_interruptible(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on `loop`; inside of `deferred_interrupts`, a signal cancels it: raises `KeyboardInterrupt`."""
+    """Run `work` on `loop`. Inside of `deferred_interrupts` a signal cancels it and raises `KeyboardInterrupt`."""
     interrupts = _interrupts
     if interrupts is None or threading.current_thread() is not threading.main_thread():
         return loop.run_until_complete(work)
     interrupts.wait = task = loop.create_task(work)
     try:
-        if interrupts.came:
+        if interrupts.received:
             task.cancel()
         return loop.run_until_complete(task)
     except asyncio.CancelledError:
@@ -164,7 +163,7 @@ def _defaults(threads: int) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # What other readers of Parquet take for a moment in UTC; Spark's own default is a format of Hive's.
+        # Other readers of Parquet read this as a UTC timestamp; Spark's own default is a Hive format.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.shuffle.partitions": str(threads),
         "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "odradek-warehouse"),
@@ -172,5 +171,5 @@ def _defaults(threads: int) -> dict[str, str]:
 
 
 def _cores() -> int:
-    """The cores that this process may use; macOS can't say."""
+    """Return the number of cores that this process may use, on macOS that of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Which of Kafka's client keys a read and a write know: what stands behind `kafka.` in their options."""
+"""The Kafka client keys that a read and a write accept: the part of their options behind `kafka.`."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -22,7 +22,8 @@ _IGNORED: Final = frozenset(
         "retries",
     }
 )
-"""Keys of the JVM's clients that jobs carry around and that mean nothing here: no group is joined, nothing lingers."""
+"""Keys of the JVM's clients without an effect here: no group is joined, no batch lingers. Jobs often carry them
+along."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +74,9 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, str]) -> S:
-    """Settings out of an option's `kafka.*` keys, without their prefix.
+    """Return settings made of an option's `kafka.*` keys, which come without their prefix.
 
-    Raises `ConfigurationError` for a key that this side does not know, naming close ones, or a value out of range.
+    Raise `ConfigurationError` for an unknown key, naming similar ones, or for a value out of range.
     """
     known = definitions(cls)
     values: dict[str, object] = {"bootstrap_servers": bootstrap_servers}
@@ -89,7 +90,7 @@ def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, s
 
 
 def shared_keywords(bootstrap_servers: str, client: Mapping[str, str]) -> dict[str, Any]:
-    """Those of the `kafka.*` keys that every client has, as keywords: for an `Admin` beside a read or a write."""
+    """Return those `kafka.*` keys that every client accepts, as keyword arguments for an `Admin`."""
     known = definitions(ClientSettings)
     shared = {known[key].attribute: value for key, value in client.items() if key in known}
     return shared | {"bootstrap_servers": bootstrap_servers}

@@ -1,10 +1,10 @@
-"""A writing task's work: Arrow record batches into record batches, straight to the partitions' leaders.
+"""A writing task: turns Arrow record batches into Kafka's and sends them to the partitions' leaders.
 
     Spark's socket → Arrow → a partition for every row → columns.encode_columns (numba) → Produce
 
-No record becomes a Python object. Each task is an idempotent producer of its own: a batch that is sent again because an
-answer was lost is taken once. A *task* that Spark runs again, or a micro-batch after a restart, writes its rows again:
-like the JVM connector's sink, this one is at-least-once.
+No record becomes a Python object. Each task is an idempotent producer: a batch that is resent because its response was
+lost is written once. A *task* that Spark repeats, or a micro-batch after a restart, writes its rows again: like the
+JVM connector's sink, this one is at-least-once.
 """
 
 import asyncio
@@ -39,24 +39,24 @@ _NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
-class Written(NamedTuple):
-    """What a task has written, all of it acknowledged."""
+class WriteResult(NamedTuple):
+    """The acknowledged records and bytes of a task."""
 
     records: int
     bytes: int
 
 
 class _Batch(NamedTuple):
-    """A record batch on its way."""
+    """A record batch to send."""
 
     partition: TopicPartition
     records: bytearray
 
 
-def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> Written:
-    """Write every row, in order within its partition; return when all are acknowledged.
+def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteResult:
+    """Write every row, in order within its partition, and return when all are acknowledged.
 
-    Raises `OdradekError`: the first error that does not pass within `delivery.timeout.ms`.
+    Raise `OdradekError` for the first error that does not pass within `delivery.timeout.ms`.
     """
     loop = uvloop.new_event_loop()
     writer = _Writer(options)
@@ -71,7 +71,7 @@ def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> Written
 
 
 class _Writer:
-    """Sends what the last Arrow batch became while the next one is encoded."""
+    """Sends the previous Arrow batch while the next one is encoded."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client)
@@ -88,7 +88,7 @@ class _Writer:
         self._records = self._bytes = 0
 
     async def write(self, batch: "pa.RecordBatch") -> None:
-        """Encode a batch, and send it once the one before is acknowledged."""
+        """Encode a batch, and send it once the previous one is acknowledged."""
         if self._identity is None:
             await self._start()
         rounds: list[list[_Batch]] = []
@@ -99,16 +99,16 @@ class _Writer:
         self._records += batch.num_rows
         await self._drain()
         self._sending = asyncio.ensure_future(self._send(rounds))
-        # One turn, so that it is on its way while Spark is asked for more.
+        # Lets the task send before Spark is asked for more.
         await asyncio.sleep(0)
 
-    async def finish(self) -> Written:
+    async def finish(self) -> WriteResult:
         """Return when all is acknowledged."""
         await self._drain()
-        return Written(self._records, self._bytes)
+        return WriteResult(self._records, self._bytes)
 
     async def close(self) -> None:
-        """Give the connections back; what is in flight is given up."""
+        """Close the connections; requests in flight are abandoned."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
@@ -131,7 +131,7 @@ class _Writer:
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     def _place(self, batch: "pa.RecordBatch", rows: Any, topic: str, numbers: Sequence[int]) -> Any:
-        """The partition of each row: the one it names, else its key's, else one that this Arrow batch shares."""
+        """Return each row's partition: the one it names, else that of its key, else one random one per Arrow batch."""
         from odradek.columns import key_partitions
 
         count = len(numbers)
@@ -179,14 +179,14 @@ class _Writer:
             await sending
 
     async def _send(self, rounds: list[list[_Batch]]) -> None:
-        """One round after the other, so that a partition's batches stay in order whatever fails."""
+        """Send one round after the other, so that a partition's batches stay in order when one fails."""
         for batches in rounds:
             waiting = {batch.partition: batch for batch in batches}
             attempt = partial(self._send_some, waiting)
             await retrying(self._cluster, attempt, timeout_ms=self._settings.delivery_timeout_ms)
 
     async def _send_some(self, waiting: dict[TopicPartition, _Batch]) -> None:
-        """Send what is in `waiting`, and leave in it what was not taken, for the next try."""
+        """Send `waiting`, and remove from it the batches that were accepted."""
         by_leader: dict[int, list[_Batch]] = {}
         for partition, batch in waiting.items():
             leader = self._cluster.metadata.leader(partition)
@@ -198,7 +198,7 @@ class _Writer:
         )
         failures = [answer for answer in answers if isinstance(answer, BaseException)]
         if failures:
-            # A final error is the one to tell; others may pass.
+            # A fatal error is raised rather than one that may pass.
             raise min(failures, key=lambda failure: getattr(failure, "retriable", False))
 
     async def _request(self, leader: int, batches: list[_Batch], waiting: dict[TopicPartition, _Batch]) -> None:
@@ -220,7 +220,7 @@ class _Writer:
             for answer in answered.partitions:
                 partition = TopicPartition(answered.name or "", answer.partition)
                 code = ErrorCode(answer.error_code)
-                # A duplicate is a batch whose first answer was lost.
+                # A duplicate is a batch whose first response was lost.
                 if code in {ErrorCode.none, ErrorCode.duplicate_sequence_number}:
                     waiting.pop(partition, None)
                 else:
@@ -238,14 +238,14 @@ def _column(batch: "pa.RecordBatch", name: str) -> Any:
 
 
 def _grouped(partitions: Any) -> Iterator[tuple[int, Any]]:
-    """Every partition, and the positions in `partitions` where it stands, ascending."""
+    """Yield each partition with its positions in `partitions`, ascending."""
     order = np.argsort(partitions, kind="stable")
     numbers, starts = np.unique(partitions[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
 
 
 def _by_topic(batch: "pa.RecordBatch", topic: str | None) -> Iterator[tuple[str, Any]]:
-    """Row numbers by topic, each in order."""
+    """Yield each topic with its row numbers, ascending."""
     if topic is not None:
         yield topic, np.arange(batch.num_rows, dtype=np.int64)
         return

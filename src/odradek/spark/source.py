@@ -1,7 +1,7 @@
-"""The data source that PySpark finds: `spark.read.format("odradek")` and its three sisters.
+"""The data source that PySpark loads: `spark.read.format("odradek")`, and the same for write, readStream, writeStream.
 
-PySpark makes an object of this class in a short-lived process per step (schema, plan, commit), so imports that only one
-step needs are made there.
+PySpark creates an object of this class in a short-lived process per step (schema, plan, commit), so imports that only
+one step needs are inside it. Errors are `ConfigurationError`s of one sentence.
 """
 
 from functools import partial
@@ -13,22 +13,22 @@ from odradek.spark.options import parse_read_options, parse_write_options
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
-    """Topics of any Kafka cluster as a source and a sink; options and columns of Spark's own Kafka connector."""
+    """Topics of any Kafka cluster as source and sink, with the options and columns of Spark's own Kafka connector."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "odradek"
 
     def schema(self) -> Any:
-        """The columns of a read. Raises `ConfigurationError`, one sentence."""
+        """Return the columns of a read."""
         from odradek.spark.schema import source_schema
 
         include_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return source_schema(include_headers=include_headers)
 
     def reader(self, schema: Any) -> Any:
-        """A batch read. Raises `ConfigurationError`, one sentence."""
+        """Return a batch reader."""
         from odradek.spark.batch_reader import BatchReader
         from odradek.spark.schema import check_source_schema
 
@@ -37,7 +37,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return BatchReader(options, schema, _lookup(options))
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
-        """A micro-batch stream read. Raises `ConfigurationError`, one sentence."""
+        """Return a micro-batch stream reader."""
         from odradek.spark.schema import check_source_schema
         from odradek.spark.stream_reader import StreamReader
 
@@ -46,7 +46,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return StreamReader(options, schema, _lookup(options))
 
     def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001
-        """A batch write. Raises `ConfigurationError`, one sentence."""
+        """Return a batch writer."""
         del overwrite
         from odradek.spark.schema import check_sink_schema
         from odradek.spark.writers import BatchWriter
@@ -56,7 +56,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return BatchWriter(options)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, FBT001
-        """A stream write. Raises `ConfigurationError`, one sentence."""
+        """Return a stream writer."""
         del overwrite
         from odradek.spark.schema import check_sink_schema
         from odradek.spark.writers import StreamWriter
@@ -67,7 +67,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
 
 def _lookup(options: Any) -> Any:
-    """How to reach the cluster, picklable. Checks the `kafka.*` keys now, not in a task."""
+    """Return a picklable factory of lookups. The `kafka.*` keys are checked here rather than in a task."""
     from odradek.spark.lookup import ClusterLookup
     from odradek.spark.settings import ScanSettings, client_settings
 

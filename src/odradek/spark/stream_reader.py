@@ -1,13 +1,13 @@
-"""A micro-batch stream read. Spark's checkpoint holds the offsets; this says how far the next batch goes.
+"""A micro-batch stream read: plans how far each batch goes, while Spark's checkpoint stores the offsets.
 
-One reader lives on the driver for as long as the query. What Spark calls, and when:
+One reader lives on the driver as long as the query. Spark calls:
 
     prepareForTriggerAvailableNow()    at the start of an AvailableNow query, before anything else
     initialOffset()                    for the first batch, several times, and again after a restart while batch 0 is
                                        not committed: hence the start in the end of batch 0 (`planning`)
-    latestOffset(start, limit)         at every trigger; the same offset back means that nothing is new
-    partitions(start, end)             for every batch, also for one that is done again after a restart
-    commit(end)                        when the batch after the one that ended there begins
+    latestOffset(start, limit)         at every trigger; returning `start` means that nothing is new
+    partitions(start, end)             for every batch, also for one that is repeated after a restart
+    commit(end)                        when the next batch begins
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ from odradek.spark.tasks import scan_partitions
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """See the module."""
+    """The reader of one streaming query."""
 
     def __init__(self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup]) -> None:
         self._options = options
@@ -51,22 +51,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """See `DataSourceStreamReader`. Raises `OdradekError`, one sentence."""
+        """Return where the query begins. Raise `OdradekError`, one sentence."""
         partitions = find_partitions(self._lookup, self._options.strategy)
         offsets = starting_offsets(self._lookup, self._options, partitions)
         return encode_offset(StreamOffset(offsets=offsets, is_initial=True))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """See `SupportsTriggerAvailableNow`: what comes later is left to the next run."""
+        """Limit this run to the records that exist now."""
         self._target = self._latest()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """See `DataSourceStreamReader`: `maxOffsetsPerTrigger`."""
+        """Return the limit of `maxOffsetsPerTrigger`."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """See `DataSourceStreamReader`."""
+        """Return the end of the next batch, or `start` if nothing is new."""
         since = decode_offset(start)
         latest = self._latest()
         if self._target is not None:
@@ -78,15 +78,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             begin = {**since.offsets, **edge_offsets(self._lookup, Edge.EARLIEST, new)}
             latest = limit_offsets(begin, latest, limit.max_rows)
         following = advance(since, latest)
-        # The text that Spark gave, not one of equal meaning: Spark compares texts.
+        # The very object that Spark passed: Spark compares texts.
         return start if following is since else encode_offset(following)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """See `DataSourceStreamReader`: for the query's progress reports."""
+        """Return the log end offsets, for the query's progress reports."""
         return encode_offset(StreamOffset(offsets=self._latest()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """See `DataSourceStreamReader`. Raises `DataLossError`."""
+        """Return a partition per task of a batch. Raise `DataLossError`."""
         until = decode_offset(end)
         since = decode_offset(start).offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))
@@ -94,14 +94,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return scan_partitions(plan_micro_batch(since, until.offsets, earliest), self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """See `DataSourceStreamReader`: Arrow record batches. Runs in a task, on a copy of this object."""
+        """Return a task's Arrow record batches. Runs in a task, on a copy of this object."""
         return scan(partition.value) if partition.value is not None else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """See `DataSourceStreamReader`. Nothing is held for offsets that are done with."""
+        """Do nothing: no resources are held for committed offsets."""
 
     def stop(self) -> None:
-        """See `DataSourceStreamReader`."""
+        """Close the connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @property
     def _lookup(self) -> Lookup:
-        """Opened when first used: the copy that goes to the tasks has none."""
+        """The connection for lookups, opened when first used: the copies in the tasks have none."""
         if self._opened is None:
             self._opened = self._open_lookup()
         return self._opened

@@ -1,4 +1,4 @@
-"""What the readers of a batch and of a stream share: tasks out of ranges, and what to do about losses."""
+"""The tasks of batch and stream reads, made of offset ranges, and the handling of lost records."""
 
 import logging
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ _log = logging.getLogger("odradek.spark")
 
 
 class ScanPartition(InputPartition):  # type: ignore[misc]
-    """What travels to a task: all that it needs, because the reader itself was pickled long before."""
+    """The pickled input of a task. It is complete, because the reader itself was pickled earlier."""
 
     def __init__(self, task: ScanTask) -> None:
         super().__init__(task)
 
 
 def scan_partitions(plan: Plan, options: ReadOptions, columns: Sequence[str]) -> list[InputPartition]:
-    """A task for every piece of a range. Raises `DataLossError` if something is lost and that is not allowed."""
+    """Return a partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
     _report(plan.losses, options)
     pieces: list[OffsetRange] = split_ranges(
         plan.ranges,

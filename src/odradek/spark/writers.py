@@ -1,7 +1,7 @@
-"""The sink as PySpark sees it: tasks write Arrow record batches; there is nothing to do when all have.
+"""The writers that PySpark calls: tasks write Arrow record batches, and a commit does nothing.
 
-Records are in their topics when their task has ended, as with the JVM connector: neither `commit` nor `abort` can take
-them back, and a task or a micro-batch that is done again writes them again.
+As with the JVM connector, a task's records are in their topics when it ends: neither `commit` nor `abort` can remove
+them, and a repeated task or micro-batch writes them again.
 """
 
 from collections.abc import Iterator
@@ -10,25 +10,25 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from odradek.spark.options import WriteOptions
-from odradek.spark.sink import Written, write
+from odradek.spark.sink import WriteResult, write
 
 
-class TaskWritten(WriterCommitMessage):  # type: ignore[misc]
-    """What a task reports."""
+class TaskCommitMessage(WriterCommitMessage):  # type: ignore[misc]
+    """A task's result."""
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, written: WriteResult) -> None:
         self.written = written
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """`df.write.format("odradek")`. Save modes do not matter: a topic is only ever appended to."""
+    """`df.write.format("odradek")`. Save modes have no effect: rows are always appended."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[Any]) -> TaskWritten:
-        """See `DataSourceArrowWriter`; runs in a task."""
-        return TaskWritten(write(iterator, self._options))
+    def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
+        """Write the rows of a task."""
+        return TaskCommitMessage(write(iterator, self._options))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -37,6 +37,6 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[Any]) -> TaskWritten:
-        """See `DataSourceStreamArrowWriter`; runs in a task."""
-        return TaskWritten(write(iterator, self._options))
+    def write(self, iterator: Iterator[Any]) -> TaskCommitMessage:
+        """Write the rows of a task."""
+        return TaskCommitMessage(write(iterator, self._options))

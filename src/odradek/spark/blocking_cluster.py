@@ -1,4 +1,4 @@
-"""From Spark's plain threads to asyncio clients: a cluster on an event loop that runs only while it is asked."""
+"""Lets Spark's plain threads use asyncio clients: a cluster on an event loop that runs only during a call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,8 +15,8 @@ from odradek.spark.session import run_interruptible
 T = TypeVar("T")
 
 
-class Bridge:
-    """Opened when first asked, closed by `close`; not for several threads."""
+class BlockingCluster:
+    """A cluster behind blocking calls, opened by the first one; for one thread."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -26,8 +26,8 @@ class Bridge:
     def run(self, work: Callable[[Cluster], Awaitable[T]], *, timeout_s: float | None = None) -> T:
         """Return what `work` returns for the cluster.
 
-        Raises what it raises, and `UnavailableError` if no broker answers or after `timeout_s`. A signal inside of
-        `deferred_interrupts` ends the wait: raises `KeyboardInterrupt`.
+        Raise `UnavailableError` if no broker answers or after `timeout_s`, and `KeyboardInterrupt` for a signal inside
+        of `deferred_interrupts`.
         """
         if self._loop is None:
             self._loop = uvloop.new_event_loop()
@@ -38,7 +38,7 @@ class Bridge:
             raise UnavailableError(f"no answer from {servers} within {timeout_s} s") from None
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         if self._loop is not None:
             if self._cluster is not None:
                 self._loop.run_until_complete(self._cluster.close())

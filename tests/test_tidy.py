@@ -163,7 +163,6 @@ NOT_YET_PLAIN: Final = (
     "bench",
     "broker/adoption.py",
     "broker/cleaning.py",
-    "broker/cluster",
     "broker/config_changes.py",
     "broker/config_resources.py",
     "broker/handlers",

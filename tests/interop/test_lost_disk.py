@@ -114,9 +114,9 @@ def test_a_directory_that_is_not_mounted_is_missed_until_it_is_back_or_said_to_b
         assert write(servers, there, b"lost", timeout_s=1.0) == ["_MSG_TIMED_OUT"]
         assert not write(servers, here, b"2")
         assert read(servers, here, 2) == [b"1", b"2"]
-        (line,) = [each for each in disks.said.splitlines() if "is gone, and " in each]
-        assert f"what was in the data directory {folder}/b (directory.id " in line
-        assert f"not begun anew (t-{there})" in line
+        (line,) = [each for each in disks.said.splitlines() if "is missing, and " in each]
+        assert f"The data directory {folder}/b (directory.id " in line
+        assert f"are offline (t-{there})" in line
         broker.kill()
 
         (folder / "b").rename(folder / "under")
@@ -131,7 +131,7 @@ def test_a_directory_that_is_not_mounted_is_missed_until_it_is_back_or_said_to_b
         broker.start()
         until_nobody_leads(servers, there)
         said = disks.said.splitlines()[-200:]
-        command = next(each for each in reversed(said) if "forget-directory" in each).rpartition("good: odradek ")[2]
+        command = next(each for each in reversed(said) if "forget-directory" in each).rpartition("run: odradek ")[2]
         assert broker.stop() == 0
         done = subprocess.run(
             [sys.executable, "-m", "odradek", *command.replace("URL", disks.metadata).split()],

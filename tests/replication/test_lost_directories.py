@@ -29,9 +29,9 @@ def test_an_empty_mount_point_is_no_new_beginning(seed: int, caplog: pytest.LogC
             await world.start()
             await until(lambda: image(world, there).leader == NO_LEADER)
             refused(world, 0, there)
-            (line,) = [each.getMessage() for each in caplog.records if "is gone" in each.getMessage()]
-            assert f"the data directory /b (directory.id {directory_id}) is gone, and 1 logs are nowhere" in line
-            assert f"1, of which nobody else is in sync, are offline and not begun anew ({there})" in line
+            (line,) = [each.getMessage() for each in caplog.records if "is missing, and" in each.getMessage()]
+            assert f"data directory /b (directory.id {directory_id}) is missing, and with it 1 logs" in line
+            assert f"1 without another in-sync replica are offline ({there})" in line
             assert f"forget-directory --metadata URL --broker-id 0 {directory_id}" in line
             await fill(world, "t", here.partition, b"more")
             await create(world, f"u{attempt}", partitions=1, replicas=1)
@@ -95,7 +95,7 @@ def test_the_only_directory_is_missed_too_until_it_is_said_to_be_gone(seed: int)
         await create(world, "u", partitions=1, replicas=1)
         await fill(world, "u", 0, b"new")
         (gone,) = (key for key, each in (await known(world, 0)).items() if each.partitions is not None)
-        with pytest.raises(StorageError, match="broker 0 counts on no directory nonsense, but on "):
+        with pytest.raises(StorageError, match="broker 0 has no data directory nonsense; it has "):
             await forget_directories(world.store(0), 0, [gone, "nonsense"])
         assert await forget_directories(world.store(0), 0, [gone]) == ["/data"]
         await world.stop()
@@ -293,7 +293,7 @@ def test_a_directory_that_is_added_expects_nothing(seed: int, caplog: pytest.Log
 
     with caplog.at_level(logging.ERROR, "odradek"):
         World(seed).play(scene)
-    assert "is gone" not in caplog.text
+    assert "is missing" not in caplog.text
 
 
 def test_one_that_is_left_out_is_missed(seed: int) -> None:

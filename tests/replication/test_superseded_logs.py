@@ -66,7 +66,7 @@ def test_one_that_is_back_while_the_newer_one_is_offline_does_not_lead_either(se
         world._config["log.dirs"] = "/a,/b,/old"
         await world.start()
         await until(lambda: image(world, key).leader == NO_LEADER)
-        with pytest.raises(KafkaError, match="may have more of it"):
+        with pytest.raises(KafkaError, match="may have newer records"):
             world.running[0].partitions.leader(*key)
         await world.stop()
         disk.broken.clear()

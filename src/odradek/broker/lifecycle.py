@@ -22,7 +22,7 @@ from odradek.broker.cleaning import Cleaning
 from odradek.broker.cluster.controlled_shutdown import ControlledShutdown
 from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.counted_store import CountedStore
-from odradek.broker.cluster.directories import check_directories, settle_twins
+from odradek.broker.cluster.directories import check_directories, resolve_duplicate_logs
 from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.broker.cluster.membership import prepare_tree
@@ -232,7 +232,7 @@ class Broker:
                 await loading
             self.logs.close(threads=threads)
             raise
-        await settle_twins(self.store, self.runtime, self.logs)
+        await resolve_duplicate_logs(self.store, self.runtime, self.logs)
 
     async def _prepare_registration(self, patience_s: float) -> None:
         """Have the tree say no more of this broker's logs than is true, before anybody may elect it."""

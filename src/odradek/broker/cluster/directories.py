@@ -1,10 +1,9 @@
-"""Whether a broker that starts has the data directories that it had, and what it can't have lost if it has not.
+"""Checks at a broker's start that its data directories are those it had, and handles directories that are missing.
 
-The tree has the ids of a broker's directories (`directory.id` in `meta.properties`, KIP-858) since it last started. An
-empty mount point looks like a new, good directory, and so does a replaced disk; but the id that was there is nowhere
-then. What should be in it is expected (`log.directories.missing_logs`): partitions that others lead are copied from
-them, and those of which nobody else is in sync wait for the disk, or for an operator who says that it is gone
-(`forget_directories`).
+The metadata tree stores the ids of a broker's directories (`directory.id` in `meta.properties`, KIP-858). A replaced
+disk or an empty mount point looks like a new, good directory, but the stored id is then found nowhere. Partitions of
+the missing directory that other brokers lead are copied from them. Partitions without another in-sync replica stay
+offline until the disk is back or an operator gives it up (`forget_directories`). See decision 14.
 """
 
 import logging
@@ -27,15 +26,16 @@ from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
 _UNKNOWN: Final = "unknown-"
-"""How the ids begin of directories that were lost when the tree had no ids yet."""
+"""The prefix of made-up ids for lost directories whose ids the tree did not store."""
 _MOST_NAMED: Final = 10
-"""Partitions that a line of the log names."""
+"""Partitions that a log line names."""
 
 
 class _OwnPartitions(NamedTuple):
-    """A broker's by the tree: all, with their topics' ids; those ever led; those of which nobody else is in sync.
+    """The partitions of this broker in the metadata tree.
 
-    `replicated` are those with another replica, in sync or not.
+    `ids`: all, with their topic ids; `led`: may hold acknowledged records; `alone`: no other replica is in sync;
+    `in_sync`: this replica is in sync; `replicated`: have another replica, in sync or not.
     """
 
     ids: Mapping[TopicPartition, UUID]
@@ -47,20 +47,19 @@ class _OwnPartitions(NamedTuple):
 
 
 async def check_directories(store: Store, broker_id: int, logs: LogManager, *, patience_s: float) -> bool:
-    """Say what is expected of `logs`, which are loaded; to be called when nobody is registered with this id.
+    """Compare the loaded directories with the tree, and tell `logs` which partitions must not be created empty.
 
-    What they are given afterwards never was here, and may be made. Returns whether the directories are those that the
-    broker had: in others, logs may end where they ended long ago, however well they were closed. It is decided once,
-    whatever sessions expire: what is written in the end looks like what was always there.
-
-    Raises `UnavailableError` when others who are in sync live, and no controller takes this broker out of the ISR.
+    Call it while no broker is registered with this id, once per start: the directories are written to the tree at the
+    end. Return whether the directories are those that the broker had; in others, logs may end where they ended long
+    ago, even after a clean shutdown. Raise `UnavailableError` if live brokers are in sync and no controller shrinks
+    the ISR.
     """
     node = await in_live_session(lambda: _read_directories(store, broker_id))
     written = None if node is None else node.directories
     accepted = frozenset[TopicPartition]() if node is None else node.accepted
     here, offline_paths = logs.directory_ids, logs.offline_paths
     known = None if not written else _recognized(written, here, logs.new_directories)
-    # Where nothing was written down, as by an earlier release, what is new, or offline, is no earlier release's.
+    # If the tree stores none, as after an earlier release, new and offline directories count as unknown.
     new = sorted({here[key] for key in logs.new_directories} | offline_paths)
     unknown = {f"{_UNKNOWN}{number}": KnownDirectory(path=path) for number, path in enumerate(new)}
     before = unknown if known is None else known
@@ -93,7 +92,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
             _report(broker_id, waited_for, missing, alone)
     counted_on = {**offline, **waited_for}
     for key, path in here.items():
-        # One that is not open, as one of two of a partition, is no newer when it is opened some day.
+        # The second log of a duplicate is not open, and is no newer if it is opened one day.
         doubted = {each for each in older.get(path, ()) if each in doubtful or logs.get(each) is None}
         counted_on[key] = KnownDirectory(path=path, doubted=frozenset(doubted))
     if BrokerDirectoriesNode(directories=counted_on, accepted=accepted) != node:
@@ -101,8 +100,8 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
     return not missing if known is None else not lost and here.keys() <= known.keys()
 
 
-async def settle_twins(store: Store, runtime: Runtime, logs: LogManager) -> None:
-    """Let the tree decide which of a partition's logs in two directories is of the topic that there is."""
+async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManager) -> None:
+    """Resolve partitions with logs in two directories: the log with the topic id in the tree is kept."""
     names = {partition.topic for partition in logs.twins}
     if names:
         topics = await in_live_session(lambda: read_topics(store, names, BrokenNodes()))
@@ -114,15 +113,15 @@ async def settle_twins(store: Store, runtime: Runtime, logs: LogManager) -> None
 def _recognized(
     written: Mapping[str, KnownDirectory], here: Mapping[str, str], new: Set[str]
 ) -> Mapping[str, KnownDirectory]:
-    """Directories whose ids nobody knew when they were lost, by these, if what is in their places may be they."""
+    """Return the stored directories, with the ids that were found at the paths of those stored under made-up ids."""
     back = {path: key for key, path in here.items() if key not in written and key not in new}
     return {back.get(each.path, key) if key.startswith(_UNKNOWN) else key: each for key, each in written.items()}
 
 
 def _superseded(logs: LogManager, known: Mapping[str, KnownDirectory]) -> Mapping[str, Set[TopicPartition]]:
-    """By path, those whose logs may have gone on without the files that are here, in a directory that is not here now.
+    """Return, by path, the partitions whose logs may have continued in a directory that is missing now.
 
-    That is an old disk in the place of the one that replaced it. Where others are in sync, they have what it lacks.
+    This happens when an old disk is mounted in place of the one that replaced it.
     """
     found: dict[str, Set[TopicPartition]] = {}
     for key, path in logs.directory_ids.items():
@@ -137,15 +136,16 @@ def _superseded(logs: LogManager, known: Mapping[str, KnownDirectory]) -> Mappin
 def _settle_shortfalls(
     broker_id: int, logs: LogManager, own: _OwnPartitions, accepted: Set[TopicPartition]
 ) -> Set[TopicPartition]:
-    """Let logs that have lost records be used where others have these, or nobody can, or an operator gives them up.
+    """Open logs that lost records if other replicas have these, if nothing can restore them, or if an operator agreed.
 
-    The others are neither led nor followed until another replica leads. Return what is `accepted` no longer.
+    Other such logs are neither led nor followed until another replica leads. Return the entries of `accepted` that are
+    done.
     """
     for each in logs.shortfalls:
         key = each.partition
         is_own = key in own.led and logs.topic_id(key) in (None, own.ids[key])
         if key in accepted:
-            _log.warning("%s; an operator has accepted the loss", each)
+            _log.warning("%s; an operator accepted the loss", each)
         elif key.topic in own.broken_topics:
             continue
         elif is_own and key in own.alone and (each.is_synced_data or key in own.replicated):
@@ -156,7 +156,7 @@ def _settle_shortfalls(
         if accepted:
             logs.checkpoint()  # else the next start, for which nothing is accepted, would find the same
     except CheckpointError as error:
-        _log.warning("%s; the losses that an operator has accepted stay in the metadata tree", error)
+        _log.warning("%s; the losses that an operator accepted stay in the metadata tree", error)
         return frozenset()
     return accepted
 
@@ -164,25 +164,25 @@ def _settle_shortfalls(
 def _ways_out(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> str:
     elect = f"odradek partitions elect --unclean --topic {key.topic} --partition {key.partition}"
     accept = f"odradek metadata accept-loss --metadata URL --broker-id {broker_id} {key}"
-    others = f"no other replica is in sync: to have another one lead with what it has, run: {elect}; " * is_replicated
-    return f"{others}to go on without the lost records, run: {accept}; and restart this broker"
+    others = f"no other replica is in sync: to elect one anyway, run: {elect}; " * is_replicated
+    return f"{others}to continue without the lost records, run: {accept}; then restart this broker"
 
 
 def _stop(broker_id: int, logs: LogManager, doubtful: Set[TopicPartition], away: Mapping[str, KnownDirectory]) -> None:
-    """Let nobody use logs of which nobody else is in sync and the newest files may be in a directory that is away."""
+    """Take logs offline that have no other in-sync replica and may have newer files in a missing directory."""
     named = ", ".join(sorted(map(str, doubtful))[:_MOST_NAMED])
     replacement = _named(away)
     _log.error(
-        "%d logs are in a directory that was replaced by %s, which is gone, and may have gone on there: they are "
-        "offline (%s). Stop the broker, mount the disk and start again; or, if it is lost for good: %s",
+        "%d logs are offline because the data directory %s, which replaced theirs and is missing, may have newer "
+        "records (%s). Stop the broker, mount the disk and start again; or, if it is lost for good, run: %s",
         len(doubtful), replacement, named, _forgetting(broker_id, away),
     )  # fmt: skip
     for each in sorted(doubtful & logs.logs.keys()):
-        logs.stop(each, f"the data directory {replacement}, which is gone, may have more of it")
+        logs.stop(each, f"the missing data directory {replacement} may have newer records")
 
 
 def _narrowed(directory: KnownDirectory, partitions: Set[TopicPartition]) -> KnownDirectory:
-    """If it comes back, these logs in it count; others may have been copied, and gone on, without it."""
+    """Limit the logs that count if `directory` returns to `partitions`: others may have been copied meanwhile."""
     counted = partitions if directory.partitions is None else partitions & directory.partitions
     return KnownDirectory(path=directory.path, partitions=frozenset(counted - directory.doubted))
 
@@ -192,9 +192,9 @@ def _report(
 ) -> None:
     named = sorted(map(str, alone))[:_MOST_NAMED]
     _log.error(
-        "what was in the data directory %s is gone, and %d logs are nowhere: %d are copied when others lead them, and "
-        "%d, of which nobody else is in sync, are offline and not begun anew%s. Stop the broker, mount the disk and "
-        "start again; or, if it is lost for good: %s",
+        "The data directory %s is missing, and with it %d logs: %d are copied from other brokers that lead them, and "
+        "%d without another in-sync replica are offline%s. Stop the broker, mount the disk and start again; or, if it "
+        "is lost for good, run: %s",
         _named(lost), len(missing), len(missing) - len(alone), len(alone), f" ({', '.join(named)})" if named else "",
         _forgetting(broker_id, lost),
     )  # fmt: skip
@@ -209,28 +209,28 @@ def _forgetting(broker_id: int, directories: Collection[str]) -> str:
 
 
 async def forget_directories(store: Store, broker_id: int, ids: Collection[str]) -> list[str]:
-    """Expect nothing more of directories that are gone for good; returns where they were.
+    """Give up directories, by their ids, and return their paths. The broker's next start creates what is missing.
 
-    The broker's next start makes what is missing anew. Raises `StorageError` for an id that the tree does not have.
+    Raise `StorageError` for an id that the tree does not have.
     """
     node = await _read_directories(store, broker_id) or BrokerDirectoriesNode(directories={})
     known = node.directories
     if unknown := sorted(set(ids) - known.keys()):
         there = ", ".join(f"{key} ({each.path})" for key, each in known.items()) or "none"
-        raise StorageError(f"broker {broker_id} counts on no directory {', '.join(unknown)}, but on {there}")
+        raise StorageError(f"broker {broker_id} has no data directory {', '.join(unknown)}; it has {there}")
     kept = {key: each for key, each in known.items() if key not in ids}
     await _write_directories(store, broker_id, kept, accepted=node.accepted)
     return [known[key].path for key in ids]
 
 
 async def accept_losses(store: Store, broker_id: int, partitions: Collection[TopicPartition]) -> None:
-    """Give up the records that a broker's logs have lost, so that its next start uses what is left of them.
+    """Accept that a broker's logs have lost records, so that its next start opens them.
 
-    Raises `StorageError` for a partition of which the broker has no replica.
+    Raise `StorageError` for a partition of which the broker has no replica.
     """
     own = await _read_own_partitions(store, broker_id)
     if unknown := sorted(map(str, set(partitions) - own.ids.keys())):
-        raise StorageError(f"broker {broker_id} has no replica of {', '.join(unknown)}, by the metadata")
+        raise StorageError(f"broker {broker_id} has no replica of {', '.join(unknown)}")
     node = await _read_directories(store, broker_id) or BrokerDirectoriesNode(directories={})
     await _write_directories(store, broker_id, node.directories, accepted=node.accepted.union(partitions))
 
@@ -243,7 +243,7 @@ async def _read_directories(store: Store, broker_id: int) -> BrokerDirectoriesNo
     try:
         return BrokerDirectoriesNode.decode(path, node.data)
     except BrokenNodeError as error:
-        _log.error("%s; which data directories the broker had is not known", error)
+        _log.error("%s; the data directories that the broker had are unknown", error)
         return None
 
 
@@ -285,10 +285,10 @@ async def _read_own_partitions(store: Store, broker_id: int) -> _OwnPartitions:
 
 
 def _was_led(partition: PartitionImage) -> bool:
-    """Whether anybody may have acknowledged anything: each change of leaders raises the epoch."""
+    """Return whether the partition may hold acknowledged records: each change of the leader raises the epoch."""
     return _is_broken(partition) or (partition.is_readable and (partition.has_leader or partition.leader_epoch > 0))
 
 
 def _is_broken(partition: PartitionImage) -> bool:
-    """Whether there is a state that can't be read, and tells nothing of who leads and who is in sync."""
+    """Return whether the partition's state is unreadable, so that its leader and ISR are unknown."""
     return not partition.is_readable and partition.state_version >= 0

@@ -44,7 +44,7 @@ class ElectedController(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Election:
-    """The state from which an elected broker makes its controller; `epoch_version` is the version of `/controller_epoch`."""
+    """The state that an elected broker starts its controller from; `epoch_version` is the version of `/controller_epoch`."""
 
     epoch: int
     epoch_version: int

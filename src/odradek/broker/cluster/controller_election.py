@@ -44,7 +44,7 @@ class ElectedController(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Election:
-    """The state that an elected broker starts its controller from; `epoch_version` is the version of `/controller_epoch`."""
+    """The start state of an elected controller; `epoch_version` is the version of `/controller_epoch`."""
 
     epoch: int
     epoch_version: int

@@ -166,6 +166,33 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
     assert not [name for name in disk.list("/data") if name.endswith("-delete")], "a start removes what is left"
 
 
+def test_a_log_is_put_aside_although_its_new_name_could_not_be_synced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Syncing a directory needs a descriptor. The log may be made anew all the same."""
+    disk = MemoryDisk()
+    failures = [OSError(errno.EMFILE, "Too many open files")]
+    sync_directory = disk.sync_directory
+
+    def fail_once(path: str) -> None:
+        if failures:
+            raise failures.pop()
+        sync_directory(path)
+
+    manager = new_manager(disk)
+    manager.lock()
+    manager.load(NOW)
+    manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
+    monkeypatch.setattr(disk, "sync_directory", fail_once)
+    manager.put_aside(T0, "of another topic")
+    manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW)
+    ((aside, (partition, topic_id)),) = manager.strays.items()
+    assert (partition, topic_id) == (T0, TOPIC_ID)
+    assert disk.exists(aside)
+    assert disk.exists("/data/t-0")
+    assert "which a power cut may undo" in caplog.text
+
+
 def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
     disk = MemoryDisk()
     manager = opened(disk)

@@ -100,10 +100,11 @@ def test_a_refusal_outlives_maintenance_and_ends_thirty_seconds_after_the_last_t
     log.refused.note_batch(batch(1), NO_REPLICAS, NOW - 25_000)
     log.expire_producers(NOW)
     assert refusal(log, 2) == ErrorCode.not_enough_replicas
-    log.refused.note_batch(batch(1), NO_REPLICAS, NOW - 30_001)
-    assert refusal(log, 2) == ErrorCode.out_of_order_sequence_number
-    log.expire_producers(NOW)
-    assert append(log, 1) == 1
+    with pytest.raises(KafkaError) as caught:
+        log.append(batch(2), leader_epoch=0, now_ms=NOW + 5_001)
+    assert caught.value.code is ErrorCode.out_of_order_sequence_number
+    log.expire_producers(NOW + 5_001)
+    assert len(log.refused) == 0
 
 
 def test_all_refused_batches_of_a_producer_are_known(log: Log) -> None:
@@ -127,12 +128,16 @@ def test_a_log_that_does_not_know_the_producer_takes_the_first_refused_batch_fir
     assert [append(log, sequence) for sequence in (5, 6, 7)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("written", [0, 1])
+@pytest.mark.parametrize("passes_ms", [0, 31_000])
 def test_batches_behind_one_that_is_refused_while_a_lost_end_cannot_be_cut_are_refused_like_it(
-    disk: MemoryDisk, log: Log
+    disk: MemoryDisk, log: Log, written: int, passes_ms: int
 ) -> None:
-    append(log, 0)
-    log.write()
-    append(log, 1)
+    """The first batch is lost, and those behind it are refused before that is known of it."""
+    if written:
+        append(log, 0)
+        log.write()
+    append(log, written)
     job = log.begin_write()
     assert job is not None
     log.close_files()
@@ -140,8 +145,54 @@ def test_batches_behind_one_that_is_refused_while_a_lost_end_cannot_be_cut_are_r
     with pytest.raises(LogStorageError, match="not begun"):
         log.finish_write(job)
     log.close_files()
-    assert refusal(log, 2) == ErrorCode.kafka_storage_error
+    assert refusal(log, written + 1) == ErrorCode.kafka_storage_error
+    assert refusal(log, written + 2) == ErrorCode.kafka_storage_error
     disk.most_open_files = None
-    assert refusal(log, 3) == ErrorCode.kafka_storage_error, "behind 1, which is lost"
-    for sequence in (1, 2, 3):
-        assert append(log, sequence) == sequence
+    later_ms = NOW + passes_ms
+    for sequence in (written + 1, written + 2, written + 3):
+        with pytest.raises(KafkaError) as caught:
+            log.append(batch(sequence), leader_epoch=0, now_ms=later_ms)
+        assert caught.value.code is ErrorCode.kafka_storage_error, "behind the one that is lost"
+    for sequence in range(written, written + 4):
+        assert log.append(batch(sequence), leader_epoch=0, now_ms=later_ms).first_offset == sequence
+
+
+def test_a_batch_of_an_unknown_producer_waits_for_refused_batches_before_it_only(log: Log) -> None:
+    """Its earlier batches were refused by another broker."""
+    log.refused.note_batch(batch(2), NOT_LEADER, NOW)
+    assert refusal(log, 3) == ErrorCode.not_leader_or_follower
+    assert [append(log, sequence) for sequence in (0, 1, 2, 3)] == [0, 1, 2, 3]
+
+
+def test_refusals_from_before_this_broker_led_join_those_of_its_log(log: Log) -> None:
+    log.refused.note_batch(batch(0), NO_REPLICAS, NOW)
+    refused = RefusedBatches()
+    refused.note_batch(batch(1), NOT_LEADER, NOW)
+    log.refused.add_all(refused)
+    assert refusal(log, 1) == refusal(log, 2) == ErrorCode.not_leader_or_follower
+    assert [append(log, sequence) for sequence in (0, 1, 2)] == [0, 1, 2]
+
+
+def test_an_older_epoch_does_not_replace_the_refusals_of_a_newer_one(log: Log) -> None:
+    append(log, 0, epoch=5)
+    log.refused.note_batch(batch(1, epoch=5), NO_REPLICAS, NOW)
+    log.refused.note_batch(batch(7, epoch=4), NO_REPLICAS, NOW)
+    assert refusal(log, 2, epoch=5) == ErrorCode.not_enough_replicas
+
+
+@pytest.mark.parametrize("start", [2**31 - 2, 0])
+def test_sequences_that_start_again_at_zero_keep_their_order(log: Log, start: int) -> None:
+    first, second, third = ((start + each) % 2**31 for each in range(3))
+    log.refused.note_batch(batch(second), NOT_LEADER, NOW)
+    log.refused.note_batch(batch(first), NOT_LEADER, NOW)
+    assert refusal(log, third) == refusal(log, second) == ErrorCode.not_leader_or_follower
+    assert [append(log, sequence) for sequence in (first, second, third)] == [0, 1, 2]
+
+
+def test_a_producer_has_few_refused_batches_and_a_partition_few_producers() -> None:
+    refused = RefusedBatches(most_producers=2)
+    for producer_id in range(3):
+        for sequence in range(100):
+            refused.note(producer_id, 0, sequence, NO_REPLICAS, NOW)
+    assert len(refused) == 2
+    assert all(len(each.sequences) == 8 for each in refused._refusals.values())

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import pytest
 from world import World, until
 
 from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.refused_appends import RefusedAppends
 from odradek.clients import Admin
-from odradek.model import ErrorCode, TopicPartition
+from odradek.log.producers.refused_batches import RefusedBatches
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.protocol.records import encode_batch
@@ -59,15 +62,23 @@ async def connected(world: World, number: int, host: str = "writer") -> AsyncIte
 
 
 async def produce(
-    connection: ClientConnection, sequence: int, *, acks: int = -1, timeout_ms: int = 1_000, producer: int = 7
+    connection: ClientConnection,
+    sequence: int,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 1_000,
+    producer: int = 7,
+    topic_id: UUID | None = None,
 ) -> tuple[ErrorCode, int]:
-    """Send the record with this sequence number; the error and the offset."""
+    """Send the record with this sequence number, by the topic's id if there is one; the error and the offset."""
+    version = 9 if topic_id is None else 13
     batch = encode_batch(
         [(EPOCH_MS, None, b"%d" % sequence, ())], producer_id=producer, producer_epoch=0, base_sequence=sequence
     )
-    body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=acks, timeout_ms=timeout_ms)
-    reply = await connection.exchange(ApiKey.PRODUCE, 9, body)
-    ((_, _, (partition,)),) = decode_produce_response(9, reply.frame, reply.offset).topics
+    topic = ProduceTopic("t" if topic_id is None else None, topic_id, [(0, batch)])
+    body = encode_produce_request(version, [topic], acks=acks, timeout_ms=timeout_ms)
+    reply = await connection.exchange(ApiKey.PRODUCE, version, body)
+    ((_, _, (partition,)),) = decode_produce_response(version, reply.frame, reply.offset).topics
     return ErrorCode(partition.error_code), partition.base_offset
 
 
@@ -115,25 +126,58 @@ def test_an_uncommitted_batch_sent_again_waits_for_its_commit(seed: int) -> None
     World(seed, brokers=3, noticed_at_once=False).play(scene)
 
 
+@pytest.mark.parametrize("by_id", [False, True])
 @pytest.mark.parametrize("written", [0, 2])
-def test_batches_behind_one_that_a_broker_refused_before_it_led_are_refused_like_it(written: int) -> None:
+def test_batches_behind_one_that_a_broker_refused_before_it_led_are_refused_like_it(written: int, by_id: bool) -> None:
     """librdkafka would take a new epoch for OUT_OF_ORDER_SEQUENCE_NUMBER, and send what is in doubt twice."""
 
     async def scene(world: World) -> None:
         leader, _ = await create(world)
         partitions = world.running[leader].partitions
+        topic_id = world.running[leader].image.topics["t"].topic_id if by_id else None
         async with connected(world, leader) as connection:
             for sequence in range(written):
-                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+                assert await produce(connection, sequence, topic_id=topic_id) == (ErrorCode.none, sequence)
             partitions.fence()
-            assert (await produce(connection, written))[0] is ErrorCode.not_leader_or_follower
+            assert (await produce(connection, written, topic_id=topic_id))[0] is ErrorCode.not_leader_or_follower
             partitions.unfence()
             await until(lambda: partitions.get(T0) is not None)
-            assert (await produce(connection, written + 1))[0] is ErrorCode.not_leader_or_follower
+            assert (await produce(connection, written + 1, topic_id=topic_id))[0] is ErrorCode.not_leader_or_follower
             for sequence in (written, written + 1, written + 2):
-                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+                assert await produce(connection, sequence, topic_id=topic_id) == (ErrorCode.none, sequence)
 
     World(1, brokers=3).play(scene)
+
+
+def test_batches_for_a_topic_id_that_a_broker_does_not_know_yet_are_remembered_too() -> None:
+    async def scene(world: World) -> None:
+        leader, _ = await create(world)
+        broker, unknown = world.running[leader], UUID(int=99)
+        async with connected(world, leader) as connection:
+            assert (await produce(connection, 0, topic_id=unknown))[0] is ErrorCode.unknown_topic_id
+        found = RefusedBatches()
+        broker.partitions.refused.move((unknown, 0), to=found)
+        assert len(found) == 1
+
+    World(1, brokers=3).play(scene)
+
+
+def test_refused_batches_of_few_partitions_and_producers_are_remembered() -> None:
+    """Clients may ask the wrong broker for ever, for topics and with ids that they make up."""
+    refused, error = RefusedAppends(), KafkaError(ErrorCode.not_leader_or_follower)
+    for number in range(1_200):
+        batch = encode_batch([(EPOCH_MS, None, b"", ())], producer_id=number, producer_epoch=0, base_sequence=0)
+        refused.note(("t", number), batch, error, EPOCH_MS)
+        refused.note(("t", 1_199), batch, error, EPOCH_MS)
+        refused.note((f"junk-{number}", 0), b"no batch", error, EPOCH_MS)
+    counts = []
+    for number in range(1_200):
+        found = RefusedBatches()
+        refused.move(("t", number), to=found)
+        counts.append(len(found))
+    assert counts[:199] == [0] * 199
+    assert counts[201:1_199] == [1] * 998
+    assert counts[1_199] == 32
 
 
 def test_a_batch_that_damage_makes_look_like_a_known_one_is_not_acknowledged() -> None:

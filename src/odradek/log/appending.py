@@ -53,7 +53,7 @@ class AppendableLog(LogView):
         `producer_state` for the rules).
         """
         try:
-            self._check_may_append()
+            self._check_may_append(now_ms)
         except LogStorageError as error:
             if error.is_passing and from_client:
                 self.refused.note_batch(batches, error, now_ms)
@@ -137,7 +137,7 @@ class AppendableLog(LogView):
         Of a marker that is here already (`duplicate`), nobody knows where: the answer waits for all that is appended.
         Raises `KafkaError`; nothing has changed then (see `producer_state` for the rules).
         """
-        self._check_may_append()
+        self._check_may_append(now_ms)
         producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
         offset = self.log_end_offset
         if not self.producers.check_marker(marker, transaction_version=transaction_version, **producer):
@@ -167,7 +167,7 @@ class AppendableLog(LogView):
         stay as it is until it is written. Raises `KafkaError` CORRUPT_MESSAGE if it is the first; nothing has changed
         then.
         """
-        self._check_may_append()
+        self._check_may_append(now_ms)
         view = memoryview(records)
         batches = fetched_batches(view, log_end_offset=self.log_end_offset, leader_epoch=self.epochs.latest)
         first = self.log_end_offset
@@ -226,14 +226,14 @@ class AppendableLog(LogView):
         self._pending.roll(old, segment, encode_snapshot(self.producers))
         return segment
 
-    def _check_may_append(self) -> None:
+    def _check_may_append(self, now_ms: int) -> None:
         """Raise `LogStorageError` if the log has stopped, or if what is lost can't be cut yet."""
         if self._failure is not None:
             raise LogStorageError(self._failure)
         if self._lost is not None:
             raise self._lost
         if self._is_cut_due:
-            self._cut_what_is_lost()
+            self._cut_what_is_lost(now_ms)
 
     @property
     def _is_whole(self) -> bool:
@@ -272,7 +272,7 @@ class AppendableLog(LogView):
             self._lost = lost
         return lost
 
-    def _cut_what_is_lost(self) -> None:
+    def _cut_what_is_lost(self, now_ms: int) -> None:
         """Cut the books back to what is written. Raises `LogStorageError`; the next append may try again."""
         if self._write is not None:
             raise LogStorageError(f"{self.directory} takes nothing until a write has ended", is_passing=True)
@@ -282,7 +282,7 @@ class AppendableLog(LogView):
             self._truncate(self.written_offset)
             refusal = LogStorageError(f"{what} is lost", is_passing=True)
             for producer_id, epoch, sequence in batches:
-                self.refused.note(producer_id, epoch, sequence, refusal, self._last_append_ms)
+                self.refused.note(producer_id, epoch, sequence, refusal, now_ms)
         except Exception as error:
             message = f"{what} is lost, and could not be cut: {told(error)}"
             if not is_passing(error):

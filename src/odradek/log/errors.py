@@ -8,6 +8,7 @@ from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime.disk import NO_ROOM
 
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_TOO_MANY_FILES: Final = "Too many open files"
 _PASSING_ERRORS: Final = (*NO_ROOM, *_NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
 """EAGAIN is a thread that the system does not start."""
 
@@ -25,7 +26,12 @@ def told(error: BaseException) -> str:
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
-    """Whether the process, or the system, may open no more files: what was to be opened was not touched."""
+    """Return whether the process, or the system, may open no more files: what was to be opened was not touched.
+
+    The loader of a library gives no number with its `ImportError`.
+    """
+    if isinstance(error, ImportError):
+        return _TOO_MANY_FILES in str(error)
     return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 

@@ -109,7 +109,7 @@ class Log(AppendableLog):
             lost, self._lost = self._lost, None
             if self._is_cut_due:
                 with suppress(LogStorageError):
-                    self._cut_what_is_lost()
+                    self._cut_what_is_lost(self._last_append_ms)
             raise lost
         if not self._pending.size:
             return None
@@ -171,7 +171,7 @@ class Log(AppendableLog):
         lost = self._lose_unwritten(error, may_go_on=may_go_on)
         self._lost = None
         with suppress(LogStorageError):
-            self._cut_what_is_lost()
+            self._cut_what_is_lost(self._last_append_ms)
         return lost
 
     # ---- flushing, cutting, retaining ---------------------------------------------------------------------------
@@ -470,7 +470,7 @@ class Log(AppendableLog):
     def begin_close(self) -> FlushJob | None:
         """Write everything, and make a job of what is to be synced; None if nothing changed since a clean opening."""
         assert self._write is None, "closing waits for the writer thread"
-        self._check_may_append()
+        self._check_may_append(self._last_append_ms)
         is_untouched = self._durability.is_untouched(self.log_end_offset) and not self.epochs.is_dirty
         if is_untouched or self.config.discard_writes:
             return None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from odradek import __version__
+from odradek.log.errors import is_out_of_descriptors
 from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey, schema_versions
@@ -119,7 +120,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             body = encode_request(api_key, version, message)
         except (OSError, ImportError) as error:
-            raise _cannot_import(api_key, error) from error
+            raise _import_error(api_key, error) from None
         reply = await self.exchange(api_key, version, (body,), timeout_ms=timeout_ms)
         return self.decode(api_key, reply)
 
@@ -128,7 +129,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             return decode_response(api_key, reply.version, reply.frame, reply.offset)
         except (OSError, ImportError) as error:
-            raise _cannot_import(api_key, error) from error
+            raise _import_error(api_key, error) from None
         except KafkaError as error:
             raise self.malformed(api_key, error) from error
 
@@ -377,6 +378,8 @@ def _reason(error: OSError) -> str:
     return "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
 
 
-def _cannot_import(api_key: ApiKey, error: Exception) -> UnavailableError:
-    """Return the error for a message whose codec could not be imported, for lack of a file descriptor."""
-    return UnavailableError(f"{api_key.name} cannot be encoded or decoded now: {error}")
+def _import_error(api_key: ApiKey, error: Exception) -> Exception:
+    """Return the error to raise for a codec that was not imported; it may be later, if it lacked a descriptor."""
+    if is_out_of_descriptors(error):
+        return UnavailableError(f"{api_key.name} cannot be encoded or decoded now: {error}")
+    return error

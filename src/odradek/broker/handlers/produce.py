@@ -22,7 +22,7 @@ from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
 from odradek.metrics.counters import TopicTraffic
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.compression import Codec
 from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import (
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 _ADMIN_CLIENT: Final = "__admin_client"
 """The one client id that Kafka lets write to internal topics."""
 _ZSTD_FROM: Final = 7
+_NOT_LED: Final = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.kafka_storage_error,
+    }
+)
+"""Errors of a partition that this broker may lead soon."""
 _NO_COORDINATOR: Final = KafkaError(
     ErrorCode.transactional_id_authorization_failed,
     "this release has no coordinator that knows of the transaction; see transaction.partition.verification.enable",
@@ -115,12 +124,7 @@ class _Produce(PendingReply):
 
     def append(self, responses: list[PartitionResponse], topic: str, number: int, records: memoryview | None) -> None:
         """Append to one partition; raises `KafkaError`."""
-        partitions = self._broker.partitions
-        try:
-            partition = partitions.leader(topic, number)
-        except KafkaError as error:
-            partitions.refused.note(TopicPartition(topic, number), records, error, self._now_ms)
-            raise
+        partition = self._broker.partitions.leader(topic, number)
         if not records:
             raise KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
         if self._context.header.api_version < _ZSTD_FROM and records[22:23] and records[22] & 7 == Codec.ZSTD:
@@ -152,6 +156,8 @@ class _Produce(PendingReply):
         name = broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
         count_rejection(broker.counters, broker.partitions.traffic.get(name or ""), error, records)
         partition = None if name is None else broker.partitions.led(name, number)
+        if partition is None and records and topic is not None and error.code in _NOT_LED:
+            broker.partitions.refused.note((topic, number), records, error, self._now_ms)
         leader = None
         if error.code == ErrorCode.not_leader_or_follower and name is not None:
             leader = broker.partitions.current_leader(name, number)

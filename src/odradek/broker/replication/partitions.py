@@ -301,8 +301,7 @@ class Partitions:
         return log
 
     def _lead(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
-        if (refused := self.refused.take(key)) is not None:
-            log.refused.add_all(refused)
+        self.refused.move(key, (topic.topic_id, key.partition), to=log.refused)
         partition = Partition(
             topic_partition=key,
             topic_id=topic.topic_id,

@@ -5,13 +5,16 @@ batches that are on their way must not be taken before the refused ones (see `od
 """
 
 from typing import Final
+from uuid import UUID
 
 from odradek.log.producers.refused_batches import RefusedBatches
-from odradek.model import KafkaError, TopicPartition
+from odradek.model import KafkaError
 from odradek.runtime import Buffer
 
+PartitionKey = tuple[str | UUID, int]
+"""The topic's name or id, as the client named it, and the partition's number."""
 _MOST_PARTITIONS: Final = 1_000
-_MOST_PRODUCERS: Final = 100
+_MOST_PRODUCERS: Final = 32
 """Of one partition. Beyond these limits the oldest are forgotten: a client can ask the wrong broker for ever."""
 
 
@@ -19,19 +22,19 @@ class RefusedAppends:
     """The refused batches by partition, until this broker leads the partition."""
 
     def __init__(self) -> None:
-        self._by_partition: dict[TopicPartition, RefusedBatches] = {}
+        self._by_partition: dict[PartitionKey, RefusedBatches] = {}
 
-    def note(self, key: TopicPartition, batch: Buffer | None, error: KafkaError, now_ms: int) -> None:
+    def note(self, key: PartitionKey, batch: Buffer, error: KafkaError, now_ms: int) -> None:
         """Remember that a client's `batch` for a partition that this broker does not lead was refused."""
-        if batch is None:
-            return
-        refused = self._by_partition.get(key)
-        if refused is None:
-            refused = self._by_partition[key] = RefusedBatches(most_producers=_MOST_PRODUCERS)
-            if len(self._by_partition) > _MOST_PARTITIONS:
-                del self._by_partition[next(iter(self._by_partition))]
-        refused.note_batch(batch, error, now_ms)
+        refused = self._by_partition.pop(key, None) or RefusedBatches(most_producers=_MOST_PRODUCERS)
+        if refused.note_batch(batch, error, now_ms) or refused:
+            self._by_partition[key] = refused
+        if len(self._by_partition) > _MOST_PARTITIONS:
+            del self._by_partition[next(iter(self._by_partition))]
 
-    def take(self, key: TopicPartition) -> RefusedBatches | None:
-        """Return the refused batches of a partition that this broker leads from now on, and forget them here."""
-        return self._by_partition.pop(key, None)
+    def move(self, *keys: PartitionKey, to: RefusedBatches) -> None:
+        """Move the refused batches of a partition that this broker leads from now on to those of its log."""
+        for key in keys:
+            refused = self._by_partition.pop(key, None)
+            if refused is not None:
+                to.add_all(refused)

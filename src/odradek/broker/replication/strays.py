@@ -81,14 +81,14 @@ class StrayLogs:
     async def _sort_out(self) -> bool:
         """Look once, and return whether a replica that was moved away has to wait."""
         suspects = {key: topic_id for key, topic_id in self._logs.topic_ids.items() if not self._is_own(key, topic_id)}
-        aside = dict(self._logs.strays)
         notes = await self._read_notes()
-        if not suspects and not aside and not notes:
+        if not suspects and not self._logs.strays and not notes:
             return False
         wishes = set(await self._store.children(paths.DELETE_TOPICS))
         names = {key.topic for key in suspects}
         names |= {key.topic for key, topic_id in self._logs.topic_ids.items() if (topic_id, key.partition) in notes}
         topics = await read_topics(self._store, sorted(names - wishes), BrokenNodes())
+        aside = dict(self._logs.strays)
         left, waits = [], False
         for key, topic_id in suspects.items():
             if self._logs.topic_id(key) != topic_id or self._is_own(key, topic_id):

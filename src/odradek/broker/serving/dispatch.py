@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _LONGEST_CLIENT_ID: Final = 100
 """Characters of a client id that a log line repeats."""
 Handler = Callable[["Broker", RequestContext, memoryview], Reply]
-_TOO_MANY_FILES: Final = "Too many open files"
 _NO_DESCRIPTOR: Final = "the process can open no more files (ulimit -n)"
 
 
@@ -63,7 +62,7 @@ class Dispatcher:
         except KafkaError as error:
             connection.close(f"{_describe(header)}{error}")
         except Exception as error:
-            if _is_out_of_descriptors(error):
+            if is_out_of_descriptors(error):
                 connection.close(f"{_describe(header)}{_NO_DESCRIPTOR}: {error}")
             else:
                 connection.exception(f"{_describe(header)}failed", error)
@@ -100,7 +99,7 @@ class Dispatcher:
                 reply.complete(task.result())
             elif isinstance(error, KafkaError):
                 reply.refuse(f"{_describe(context.header)}{error}")
-            elif _is_out_of_descriptors(error):
+            elif is_out_of_descriptors(error):
                 reply.refuse(f"{_describe(context.header)}{_NO_DESCRIPTOR}: {error}")
             else:
                 context.session.connection.exception(f"{_describe(context.header)}failed", error)
@@ -180,11 +179,6 @@ def _unserved(api: Api | None, header: RequestHeader, session: Session) -> str:
         reason = f"this broker serves versions {api.served.start} to {api.served.stop - 1} of this API"
     software = session.client_software or "unknown client software"
     return f"{reason}; sent by {software}, client id {(header.client_id or '')[:_LONGEST_CLIENT_ID]!r}"
-
-
-def _is_out_of_descriptors(error: BaseException) -> bool:
-    """Whether an import, or something else, lacked a descriptor; the loader of a library gives no number."""
-    return is_out_of_descriptors(error) or (isinstance(error, ImportError) and _TOO_MANY_FILES in str(error))
 
 
 def _describe(header: RequestHeader | None) -> str:

@@ -30,7 +30,7 @@ from odradek.log.directories.log_dir_lock import Ownership
 from odradek.log.directories.lost_records import Shortfall, Shortfalls
 from odradek.log.directories.maintenance import MaintenanceJob
 from odradek.log.directories.missing_logs import Expectations
-from odradek.log.errors import LogStorageError, is_disk_failure, is_out_of_descriptors
+from odradek.log.errors import LogStorageError, is_disk_failure, is_out_of_descriptors, is_passing
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.names import parent_of, stray_folder
@@ -290,10 +290,14 @@ class LogDirectories:
         self._outdated[partition] = self._checkpoints.planned
         try:
             self._disk.rename(folder, f"{directory}/{name}")
+        except OSError as error:
+            message = f"{folder} cannot be renamed to {name}: {error}"
+            raise LogStorageError(message, is_passing=is_passing(error)) from error
+        self._unopened.pop(folder, None)
+        try:
             self._disk.sync_directory(directory)
         except OSError as error:
-            raise LogStorageError(f"{folder} cannot be renamed to {name}: {error}") from error
-        self._unopened.pop(folder, None)
+            _logger.warning("%s is renamed to %s, which a power cut may undo: %s", folder, name, error)
         return f"{directory}/{name}"
 
     def stop_loading(self) -> None:

@@ -7,6 +7,7 @@ again, in all partitions, so that records that were written and not yet acknowle
 broker answers with the first batch's error instead, and the producer sends the batches again in order.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from odradek.log.producers.producer_state import ProducerEntry
@@ -17,10 +18,12 @@ from odradek.runtime import Buffer
 
 _MOST_PRODUCERS: Final = 10_000
 """The producers that were refused first are forgotten: any client may make up producer ids."""
-_MOST_SEQUENCES: Final = 64
+_MOST_SEQUENCES: Final = 8
 """Of one producer. Idempotent producers have at most five batches on their way."""
 _KEPT_MS: Final = 30_000
 """A producer that has not tried again for this long has given the batch up."""
+_SEQUENCES: Final = 1 << 31
+"""Sequence numbers start again at 0 after this many."""
 
 
 @dataclass(slots=True)
@@ -32,7 +35,31 @@ class _Refusals:
     message: str
     until_ms: int
     sequences: dict[int, None] = field(default_factory=dict)
-    """The first sequence numbers of the batches, in the order in which they were refused."""
+    """The first sequence numbers of the batches, in the order in which they were last refused."""
+
+    def is_current(self, now_ms: int) -> bool:
+        """Return whether the producer may still send the batches again; not if the clock was set back far."""
+        return 0 <= self.until_ms - now_ms <= _KEPT_MS
+
+    def add(self, sequences: Iterable[int]) -> None:
+        """Add batches, or move them to the end; the oldest ones are forgotten beyond the limit."""
+        for sequence in sequences:
+            self.sequences.pop(sequence, None)
+            self.sequences[sequence] = None
+        while len(self.sequences) > _MOST_SEQUENCES:
+            del self.sequences[next(iter(self.sequences))]
+
+    def due_before(self, sequence: int, entry: ProducerEntry | None) -> int | None:
+        """Return the refused batch that must come before the one that begins with `sequence`; None if none must.
+
+        Of a producer without an `entry` any batch may be the first, unless an earlier one was refused.
+        """
+        if entry is not None:
+            due = entry.due_sequence(self.epoch)
+            return due if due in self.sequences and due != sequence else None
+        distances = [(sequence - each) % _SEQUENCES for each in self.sequences]
+        farthest = max((each for each in distances if each < _SEQUENCES // 2), default=0)
+        return (sequence - farthest) % _SEQUENCES if farthest else None
 
 
 class RefusedBatches:
@@ -42,29 +69,42 @@ class RefusedBatches:
         self._refusals: dict[int, _Refusals] = {}
         self._most_producers = most_producers
 
-    def note_batch(self, batch: Buffer, error: KafkaError, now_ms: int) -> None:
-        """Remember that a client's `batch` was refused with `error`, if an idempotent producer sent it."""
+    def __len__(self) -> int:
+        return len(self._refusals)
+
+    def note_batch(self, batch: Buffer, error: KafkaError, now_ms: int) -> bool:
+        """Remember that a client's `batch` was refused with `error`; False if no idempotent producer sent it."""
         if len(batch) < HEADER_SIZE:
-            return
+            return False
         header = read_header(batch)
         if (
-            header.magic == MAGIC
-            and header.producer_id >= 0
-            and header.base_sequence >= 0
-            and header.size == len(batch)
-            and verify_crc(batch, 0, header)
+            header.magic != MAGIC
+            or header.producer_id < 0
+            or header.base_sequence < 0
+            or header.size != len(batch)
+            or not verify_crc(batch, 0, header)
         ):
-            self.note(header.producer_id, header.producer_epoch, header.base_sequence, error, now_ms)
+            return False
+        self.note(header.producer_id, header.producer_epoch, header.base_sequence, error, now_ms)
+        return True
 
     def note(self, producer_id: int, epoch: int, sequence: int, error: KafkaError, now_ms: int) -> None:
         """Remember that the batch that begins with `sequence` was refused with `error`."""
-        known = self._refusals.pop(producer_id, None)
-        if known is None or known.epoch != epoch or known.until_ms < now_ms:
-            known = _Refusals(epoch, error.code, str(error), now_ms + _KEPT_MS)
-        known.code, known.message, known.until_ms = error.code, str(error), now_ms + _KEPT_MS
-        known.sequences.setdefault(sequence)
-        if len(known.sequences) > _MOST_SEQUENCES:
-            del known.sequences[next(iter(known.sequences))]
+        self._merge(producer_id, _Refusals(epoch, error.code, str(error), now_ms + _KEPT_MS, {sequence: None}))
+
+    def add_all(self, other: "RefusedBatches") -> None:
+        """Remember what `other` does, too."""
+        for producer_id, refusals in other._refusals.items():
+            self._merge(producer_id, refusals)
+
+    def _merge(self, producer_id: int, new: _Refusals) -> None:
+        known = self._refusals.pop(producer_id, new)
+        if known.epoch < new.epoch or abs(known.until_ms - new.until_ms) > _KEPT_MS:
+            known = new
+        elif known is not new and known.epoch == new.epoch:
+            known.code, known.message = new.code, new.message
+            known.until_ms = max(known.until_ms, new.until_ms)
+            known.add(new.sequences)
         self._refusals[producer_id] = known
         if len(self._refusals) > self._most_producers:
             del self._refusals[next(iter(self._refusals))]
@@ -72,21 +112,17 @@ class RefusedBatches:
     def check(self, header: BatchHeader, entry: ProducerEntry | None, now_ms: int) -> None:
         """Raise the `KafkaError` of the batch that is due before `header`'s by the producer's `entry`, if refused."""
         known = self._refusals.get(header.producer_id)
-        if known is None or known.epoch != header.producer_epoch or known.until_ms < now_ms:
+        if known is None or known.epoch != header.producer_epoch or not known.is_current(now_ms):
             return
-        due = next(iter(known.sequences)) if entry is None else entry.due_sequence(known.epoch)
-        if due in known.sequences and due != header.base_sequence:
+        due = known.due_before(header.base_sequence, entry)
+        if due is not None:
             raise KafkaError(
                 known.code,
                 f"producer {header.producer_id} sent sequence {header.base_sequence} after {due} was refused: "
                 f"{known.message}",
             )
 
-    def add_all(self, other: "RefusedBatches") -> None:
-        """Remember what `other` does, too; its refusals replace those of the same producers."""
-        self._refusals.update(other._refusals)
-
     def expire(self, now_ms: int) -> None:
         """Forget the batches of producers that have not tried again for 30 s."""
         if self._refusals:
-            self._refusals = {key: each for key, each in self._refusals.items() if each.until_ms >= now_ms}
+            self._refusals = {key: each for key, each in self._refusals.items() if each.is_current(now_ms)}

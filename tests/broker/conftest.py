@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.serving.admission import Admission
 from odradek.config import BrokerConfig
 from odradek.protocol.api import ApiKey
 from odradek.protocol.fetch import FetchResponse, decode_fetch_response
@@ -181,10 +182,10 @@ class World:
         self.runtime: Runtime = simulation.runtime("broker-0")
         self.clients = simulation.runtime("client")
 
-    async def broker(self, **config: Any) -> Broker:
+    async def broker(self, *, admission: Admission | None = None, **config: Any) -> Broker:
         """A broker that serves at port 9092."""
         settings = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",), **config}
-        broker = Broker(BrokerConfig(**settings), self.runtime, MemoryStore(self.tree))
+        broker = Broker(BrokerConfig(**settings), self.runtime, MemoryStore(self.tree), admission=admission)
         await broker.start()
         return broker
 

@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 
 from odradek.broker.cluster.counted_store import CountedStore
 from odradek.broker.handlers import create_topics
+from odradek.broker.serving.admission import Admission
+from odradek.broker.serving.context import RequestContext, Session
 from odradek.metadata.store import Create, Node, Operation, Result, Store
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_request, encode_request
+from odradek.security import ALLOW_ALL
 from odradek.testing import Simulation
 
 WIDTH: Final = 320
@@ -25,7 +29,9 @@ def test_many_topics_are_validated_in_turns(play: Any) -> None:
 
     async def scene(world: Any) -> None:
         message = decode_request(ApiKey.CREATE_TOPICS, 7, body)
-        answer = asyncio.ensure_future(create_topics.handle(await world.broker(), cast("Any", None), message))
+        session = cast("Session", SimpleNamespace(admission=Admission(ALLOW_ALL)))
+        context = RequestContext(cast("Any", None), session)
+        answer = asyncio.ensure_future(create_topics.handle(await world.broker(), context, message))
         turns = 0
         while not answer.done():
             await asyncio.sleep(0)

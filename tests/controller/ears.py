@@ -8,11 +8,13 @@ from typing import Any
 
 from odradek.broker.cluster.metadata_loop import MetadataLoop
 from odradek.broker.controlling.controller import Controller
+from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.model import TopicPartition
 from odradek.runtime import Listener, Runtime
+from odradek.security import ALLOW_ALL
 from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits
 
 
@@ -44,7 +46,8 @@ class Ears:
         self._broker: Any = SimpleNamespace(
             config=config, server=SimpleNamespace(meter=None, may_serve=lambda _: True), metadata_loop=None
         )
-        self._dispatcher = Dispatcher(self._broker)
+        self._admission = Admission(ALLOW_ALL)
+        self._dispatcher = Dispatcher(self._broker, self._admission)
         self._group = ConnectionGroup(limits=ConnectionLimits(idle_ms=0), pool=BufferPool())
         self._connections: set[Connection] = set()
         self._listener: Listener | None = None
@@ -77,7 +80,7 @@ class Ears:
         if self.is_deaf:
             return False
         self._connections.add(connection)
-        connection.session = Session(connection=connection, listener="", client_host="")
+        connection.session = Session(connection=connection, listener="", client_host="", admission=self._admission)
         return True
 
     def closed(self, connection: Connection) -> None:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_changes import ConfigChange
+from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.config import (
     Alteration,
@@ -31,12 +32,13 @@ from odradek.config import (
 )
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
 from odradek.model.values import dataclass
+from odradek.security import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """Kinds of resources, numbered as on the wire."""
 
     TOPIC = 2
@@ -59,7 +61,7 @@ class AlterResource:
 async def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
     """The keys of one resource. Raises `KafkaError`."""
     try:
-        if resource_type == ResourceType.TOPIC:
+        if resource_type == ConfigResourceType.TOPIC:
             return describe_topic(broker.config, await _topic_config(broker, name))
         if _broker_id(broker, resource_type, name) is None:
             return describe_broker_defaults(broker.config)
@@ -69,7 +71,18 @@ async def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
 
 
-async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validate_only: bool) -> list[dict[str, Any]]:
+def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
+    """Return the type and the name of the resource that is authorized for a configuration resource."""
+    if config_type == ConfigResourceType.TOPIC:
+        return ResourceType.TOPIC, name
+    if config_type == ConfigResourceType.GROUP:
+        return ResourceType.GROUP, name
+    return ResourceType.CLUSTER, CLUSTER_NAME
+
+
+async def alter(
+    broker: "Broker", context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
+) -> list[dict[str, Any]]:
     """Alter each resource, or not at all; the answers to them in their order, as both APIs have them.
 
     When this returns, the logs and partitions of this broker go by the new configuration.
@@ -81,6 +94,7 @@ async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validat
         try:
             if named[resource.type, resource.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "a resource may come only once in a request")
+            context.check(AclOperation.ALTER_CONFIGS, *acl_resource(resource.type, resource.name))
             check_alterations(resource.alterations)
             changes[place] = _change(broker, resource)
             if validate_only:
@@ -108,7 +122,7 @@ async def alter(broker: "Broker", resources: Sequence[AlterResource], *, validat
 
 def _change(broker: "Broker", resource: AlterResource) -> ConfigChange:
     """What is to be done in the tree. Raises `KafkaError` if there is no such resource here."""
-    if resource.type == ResourceType.TOPIC:
+    if resource.type == ConfigResourceType.TOPIC:
         _check_topic(broker, resource.name)
         return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker, resource, before))
     broker_id = _broker_id(broker, resource.type, resource.name)
@@ -163,7 +177,7 @@ async def _topic_config(broker: "Broker", name: str) -> Mapping[str, str]:
 
 def _broker_id(broker: "Broker", resource_type: int, name: str) -> int | None:
     """The id of this broker, or `None` for all brokers at once. Raises `KafkaError` for any other resource."""
-    if resource_type != ResourceType.BROKER:
+    if resource_type != ConfigResourceType.BROKER:
         raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
     if name == "":
         return None

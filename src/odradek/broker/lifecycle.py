@@ -38,6 +38,7 @@ from odradek.broker.replication.in_sync_sets import InSyncSets
 from odradek.broker.replication.partitions import Partitions
 from odradek.broker.replication.replica_fetcher import ReplicaFetchers
 from odradek.broker.replication.strays import StrayLogs
+from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.answer_cache import AnswerCache
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.fetch_sessions import FetchSessions
@@ -53,6 +54,7 @@ from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError, StorageError, TopicPartition
 from odradek.runtime import Runtime
+from odradek.security import ALLOW_ALL
 
 _log = logging.getLogger("odradek.broker")
 _FEWEST_OPEN_FILES: Final = 16
@@ -83,6 +85,7 @@ class Broker:
         *,
         note: str = "another broker",
         most_connections: int = 2**31 - 1,
+        admission: Admission | None = None,
     ) -> None:
         self.most_connections = most_connections
         self.config = config
@@ -94,9 +97,7 @@ class Broker:
         self.failed = asyncio.Event()
         """Set when the last data directory has failed: there is nothing that this broker could do for anybody."""
         self.image = ClusterImage()
-        self.counters = BrokerCounters()
-        self.answers = AnswerCache()
-        self.purgatory = Purgatory()
+        self.counters, self.answers, self.purgatory = BrokerCounters(), AnswerCache(), Purgatory()
         self.fetch_sessions = FetchSessions(
             slots=config.max_incremental_fetch_session_cache_slots,
             most_partitions=config.most_session_partitions,
@@ -141,7 +142,8 @@ class Broker:
         self.topics_on_demand = TopicsOnDemand(self)
         self.controlled_shutdown = ControlledShutdown(self)
         self.groups = GroupCoordinator(self)
-        self.dispatcher = Dispatcher(self)
+        self.admission = admission or Admission(ALLOW_ALL)
+        self.dispatcher = Dispatcher(self, self.admission)
         self.server = Server(self, self.dispatcher)
         self.metadata_loop: MetadataLoop[Controller]
         self.producer_ids: ProducerIds

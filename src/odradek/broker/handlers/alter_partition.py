@@ -1,7 +1,7 @@
 """AlterPartition: the leader of partitions asks for other in-sync sets, and the controller decides (KIP-497).
 
-Version 2 is the first with topic ids, 3 has the members' broker epochs (KIP-903). Kafka asks for CLUSTER_ACTION on the
-cluster; here nobody is asked for anything yet, but who asks must be registered, in the epoch that it says.
+Version 2 is the first with topic ids, 3 has the members' broker epochs (KIP-903).
+The sender must be registered, in the epoch that the request has.
 """
 
 from typing import TYPE_CHECKING, Any

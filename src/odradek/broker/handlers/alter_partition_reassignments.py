@@ -2,7 +2,7 @@
 
 Only the controller does it. When the answer leaves, the reassignments are begun and in the tree, and go on by
 themselves; ListPartitionReassignments tells how far they are. `replicas` null cancels. Version 1 may forbid another
-replication factor (KIP-860). Kafka asks for ALTER on the cluster; here nobody is asked for anything yet.
+replication factor (KIP-860).
 """
 
 from typing import TYPE_CHECKING, Any

@@ -6,9 +6,11 @@ When the answer leaves, the new partitions have leaders and take records. Versio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import NewPartitions
 from odradek.model import ErrorCode, KafkaError
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """A name that comes twice is INVALID_REQUEST; fewer partitions, or as many, are INVALID_PARTITIONS."""
-    del context
     named = Counter(topic.name for topic in message.topics)
+    denied = context.denied(AclOperation.ALTER, ResourceType.TOPIC, named)
     wanted = [
         NewPartitions(
             topic=topic.name,
@@ -25,10 +27,11 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             assignment=None if topic.assignments is None else [tuple(each.broker_ids) for each in topic.assignments],
         )
         for topic in message.topics
-        if named[topic.name] == 1
+        if named[topic.name] == 1 and topic.name not in denied
     ]
     twice = KafkaError(ErrorCode.invalid_request, "a topic may come only once in a request")
     results: dict[str, KafkaError | None] = dict.fromkeys(named, twice)
+    results |= dict.fromkeys(denied, authorization_error(ResourceType.TOPIC))
     try:
         created = await broker.create_partitions(wanted, validate_only=message.validate_only)
     except KafkaError as error:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.config import describe_topic
 from odradek.controller import NewTopic, TopicCreation
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -26,7 +28,10 @@ _CONFIGURATIONS: Final = 16
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """A name that comes twice is INVALID_REQUEST for all its places."""
-    del context
+    may_create_all = context.allows(AclOperation.CREATE, ResourceType.CLUSTER)
+    names = [topic.name for topic in message.topics]
+    denied = frozenset() if may_create_all else context.denied(AclOperation.CREATE, ResourceType.TOPIC, names)
+    hidden = context.denied(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
     named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}
@@ -34,6 +39,8 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
+            if topic.name in denied:
+                raise authorization_error(ResourceType.TOPIC)
             wanted.append(_new_topic(topic))
         except KafkaError as error:
             errors[topic.name] = error
@@ -45,7 +52,22 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     created |= {name: TopicCreation(name=name, error=error) for name, error in errors.items()}
     # Two hundred microseconds for a topic, and most of a request's are configured alike.
     config = lru_cache(maxsize=_CONFIGURATIONS)(lambda overrides: _configs(broker, dict(overrides)))
-    return {"topics": [_result(created[name], config) async for name in in_turns(named)]}
+    return {
+        "topics": [
+            _without_config(_result(created[name], config)) if name in hidden else _result(created[name], config)
+            async for name in in_turns(named)
+        ]
+    }
+
+
+def _without_config(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result as a principal gets it that may not describe the topic's configuration (KIP-525)."""
+    return result | {
+        "topic_config_error_code": ErrorCode.topic_authorization_failed,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }
 
 
 def _new_topic(topic: Any) -> NewTopic:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or NOT_COORDINATOR for those of other brokers."""
-    del context
     errors: dict[str, ErrorCode] = {}
     deletions: dict[str, asyncio.Future[ErrorCode]] = {}
+    denied = context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names)
     async for group_id in in_turns(dict.fromkeys(message.groups_names)):
-        errors[group_id] = ErrorCode.none
+        errors[group_id] = ErrorCode.group_authorization_failed if group_id in denied else ErrorCode.none
+        if group_id in denied:
+            continue
         try:
             deletions[group_id] = broker.groups.shard_of(group_id).delete(group_id)
         except KafkaError as error:

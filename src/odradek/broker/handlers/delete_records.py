@@ -7,8 +7,10 @@ the low watermark is the leader's. Version 2 is flexible.
 
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -20,7 +22,7 @@ _UNKNOWN: Final = -1
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """OFFSET_OUT_OF_RANGE beyond the high watermark; POLICY_VIOLATION where `cleanup.policy` does not delete."""
-    del context
+    denied = context.denied(AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in message.topics))
     topics = []
     is_changed = False
     for topic in message.topics:
@@ -28,6 +30,8 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
         for wanted in topic.partitions:
             result = {"partition_index": wanted.partition_index, "low_watermark": _UNKNOWN}
             try:
+                if topic.name in denied:
+                    raise authorization_error(ResourceType.TOPIC)
                 before, result["low_watermark"] = _delete(broker, topic.name, wanted.partition_index, wanted.offset)
                 is_changed |= result["low_watermark"] > before
             except KafkaError as error:

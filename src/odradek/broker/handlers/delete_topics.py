@@ -8,8 +8,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -29,6 +31,8 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     for place, (name, topic_id) in enumerate(asked):
         if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
             errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
+        elif (error := _refusal(broker, context, name, topic_id)) is not None:
+            errors[place] = error
         else:
             wanted[place] = name if name is not None else topic_id  # type: ignore[assignment]
     results: dict[int, tuple[str | None, UUID | None, KafkaError | None]] = {}
@@ -40,6 +44,19 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         results = {place: (*asked[place], error) for place in wanted}
     results |= {place: (*asked[place], error) for place, error in errors.items()}
     return {"responses": [_response(*results[place]) for place in range(len(asked))]}
+
+
+def _refusal(broker: "Broker", context: RequestContext, name: str | None, topic_id: UUID | None) -> KafkaError | None:
+    """Return the error of a topic that the principal may not delete. The answer repeats the name or id of the request.
+
+    A topic id that this broker does not know cannot be authorized: without an authorizer the controller decides on it.
+    """
+    if name is None and topic_id is not None:
+        name = broker.image.topic_names.get(topic_id)
+    if name is None:
+        return None if context.visibility is None else KafkaError(ErrorCode.unknown_topic_id)
+    is_allowed = context.allows(AclOperation.DELETE, ResourceType.TOPIC, name)
+    return None if is_allowed else authorization_error(ResourceType.TOPIC)
 
 
 def _response(name: str | None, topic_id: UUID | None, error: KafkaError | None) -> dict[str, Any]:

@@ -5,10 +5,10 @@ Versions: 1 asks for brokers or controllers (KIP-919), 2 also for fenced brokers
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.context import RequestContext, cluster_operations
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
-from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from odradek.security import NOT_ASKED_FOR
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -50,7 +50,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             for each, endpoint in endpoints
             if endpoint is not None
         ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS
+        "cluster_authorized_operations": cluster_operations(context)
         if message.include_cluster_authorized_operations
         else NOT_ASKED_FOR,
     }

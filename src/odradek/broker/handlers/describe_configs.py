@@ -5,12 +5,13 @@ Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569),
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.config_resources import describe
+from odradek.broker.config_resources import acl_resource, describe
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.config import ConfigEntry
 from odradek.model import KafkaError
 from odradek.protocol.messages import optional
+from odradek.security import AclOperation
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """One result per resource, in their order, however often it is asked for."""
-    del context
     with_documentation = optional(message, "include_documentation", False)
     results = []
     async for resource in in_turns(dict.fromkeys(message.resources)):
@@ -29,6 +29,8 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             "configs": [],
         }
         try:
+            kind, name = acl_resource(resource.resource_type, resource.resource_name)
+            context.check(AclOperation.DESCRIBE_CONFIGS, kind, name)
             entries = await describe(broker, resource.resource_type, resource.resource_name)
         except KafkaError as error:
             result |= {"error_code": error.code, "error_message": str(error)}

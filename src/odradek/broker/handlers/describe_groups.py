@@ -11,7 +11,7 @@ from odradek.broker.turns import in_turns
 from odradek.groups import ClassicGroup, State
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
-from odradek.security import GROUP_OPERATIONS, NOT_ASKED_FOR
+from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -22,27 +22,29 @@ _NOT_FOUND_FROM: Final = 6
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """One answer per group, however often it is asked for; NOT_COORDINATOR for those of other brokers."""
     wants_operations = optional(message, "include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if wants_operations else NOT_ASKED_FOR
     return {
         "groups": [
-            _describe(broker, context, group_id) | {"authorized_operations": operations}
+            _describe(broker, context, group_id, wants_operations=wants_operations)
             async for group_id in in_turns(dict.fromkeys(message.groups))
         ]
     }
 
 
-def _describe(broker: "Broker", context: RequestContext, group_id: str) -> dict[str, Any]:
+def _describe(broker: "Broker", context: RequestContext, group_id: str, *, wants_operations: bool) -> dict[str, Any]:
     try:
+        context.check(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         group = broker.groups.shard_of(group_id).groups.get(group_id)
     except KafkaError as error:
         return _without_group(group_id, error.code, "", str(error))
+    operations = context.authorized_operations(ResourceType.GROUP, group_id) if wants_operations else NOT_ASKED_FOR
     if group is None:
         missing = context.api_version >= _NOT_FOUND_FROM
         error_code = ErrorCode.group_id_not_found if missing else ErrorCode.none
-        return _without_group(group_id, error_code, State.DEAD.shown, f"group {group_id} is not there")
-    return _known(group)
+        answer = _without_group(group_id, error_code, State.DEAD.shown, f"group {group_id} is not there")
+        return answer | {"authorized_operations": operations}
+    return _known(group) | {"authorized_operations": operations}
 
 
 def _without_group(group_id: str, error: ErrorCode, state: str, message: str) -> dict[str, Any]:
@@ -54,6 +56,7 @@ def _without_group(group_id: str, error: ErrorCode, state: str, message: str) ->
         "protocol_type": "",
         "protocol_data": "",
         "members": [],
+        "authorized_operations": NOT_ASKED_FOR,
     }
 
 

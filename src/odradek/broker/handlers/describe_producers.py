@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.serving.context import RequestContext
 from odradek.model import KafkaError, validate_topic_name
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """One answer per partition, however often it is asked for."""
-    del context
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return {
         "topics": [
-            {"name": name, "partitions": [_describe(broker, name, number) for number in numbers]}
+            {"name": name, "partitions": [_describe(broker, context, name, number) for number in numbers]}
             for name, numbers in wanted.items()
         ]
     }
 
 
-def _describe(broker: "Broker", topic: str, number: int) -> dict[str, Any]:
+def _describe(broker: "Broker", context: RequestContext, topic: str, number: int) -> dict[str, Any]:
     try:
+        context.check(AclOperation.READ, ResourceType.TOPIC, topic)
         producers = broker.partitions.log(validate_topic_name(topic), number).producers
     except KafkaError as error:
         return {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.serving.context import RequestContext
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, validate_topic_name
-from odradek.security import NOT_ASKED_FOR, TOPIC_OPERATIONS
+from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -28,6 +28,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     cursor = message.cursor
     if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
         return {"topics": [_failed(name, ErrorCode.invalid_request, NOT_ASKED_FOR) for name in sorted(names)]}
+    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names or broker.image.topics)
     first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     topics: list[dict[str, Any]] = []
     room = max(min(message.response_partition_limit, MOST_PARTITIONS), 1)
@@ -36,26 +37,31 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
             continue
         if not room:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        if name in denied:
+            if names:
+                topics.append(_failed(name, ErrorCode.topic_authorization_failed, NOT_ASKED_FOR))
+            continue
+        operations = context.authorized_operations(ResourceType.TOPIC, name)
         topic = broker.image.topics.get(name)
         if topic is None:
-            topics.append(_failed(name, _why_not(name), TOPIC_OPERATIONS))
+            topics.append(_failed(name, _why_not(name), operations))
             continue
         numbers = sorted(number for number in topic.partitions if name != first_topic or number >= first_partition)
         page, rest = numbers[:room], numbers[room:]
-        topics.append(_known(topic, _partitions(broker.image, topic, page, context.listener)))
+        topics.append(_known(topic, _partitions(broker.image, topic, page, context.listener), operations))
         if rest:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": rest[0]}}
         room -= len(page)
     return {"topics": topics, "next_cursor": None}
 
 
-def _known(topic: TopicImage, partitions: Iterator[dict[str, Any]]) -> dict[str, Any]:
+def _known(topic: TopicImage, partitions: Iterator[dict[str, Any]], operations: int) -> dict[str, Any]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         "partitions": list(partitions),
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": operations,
     }
 
 

@@ -3,8 +3,7 @@
 Only the controller does it. When the answer leaves, the elections are in the tree; the request's time-out bounds only
 how long the answer waits until they are in this broker's metadata, too. With null partitions all that need one have
 one, and only those are told of. Versions: 1 knows unclean elections, which may lose records, and an error of its own; 2
-is flexible. Kafka asks for ALTER on the cluster; here nobody is asked for
-anything yet.
+is flexible.
 """
 
 import asyncio
@@ -34,6 +33,13 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         return _answer(await _elect(broker, wanted, optional(message, "election_type", 0), message.timeout))
     except KafkaError as error:
         return _answer(dict.fromkeys(wanted or (), error)) | {"error_code": error.code}
+
+
+def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
+    """Return `error` for the request and every partition of it."""
+    named = message.topic_partitions or ()
+    keys = (TopicPartition(each.topic, number) for each in named for number in each.partitions)
+    return _answer(dict.fromkeys(keys, error)) | {"error_code": error.code}
 
 
 async def _elect(broker: "Broker", wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:

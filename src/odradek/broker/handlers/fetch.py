@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from odradek.broker.replication.partition import Partition
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.serving.responses import gathered_frame
@@ -30,6 +31,7 @@ from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import NodeEndpoint
 from odradek.protocol.record_batch import iterate_batches
 from odradek.runtime import Buffer
+from odradek.security import AclOperation, ResourceType
 from odradek.wire import Buffers, PendingReply, Reply
 
 if TYPE_CHECKING:
@@ -61,6 +63,10 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
             uses_topic_ids=version >= TOPIC_IDS_FROM,
             now=broker.runtime.clock.monotonic(),
         )
+    except KafkaError as error:
+        return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
+    try:
+        context.check_request(request)
     except KafkaError as error:
         return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
     return _Fetch(broker, context, request, fetched, meter).begin()
@@ -102,6 +108,11 @@ class _Fetch(PendingReply):
         self._fetched = fetched
         self.decoded_bytes = decoded_bytes(meter)
         self._follower, self._broker_epoch, self._counts = _follower(broker, request, context.api_version)
+        self._is_refused = self._follower >= 0 and not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        """Whether the principal may not fetch as a follower."""
+        self._counts &= not self._is_refused
+        names = (self._known_name(key) for key in fetched.targets) if self._follower < 0 else ()
+        self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
         if self._counts:
             broker.fence.check()  # what a follower has may be acknowledged
         self._read_committed = request.isolation_level == _READ_COMMITTED and self._follower < 0
@@ -206,7 +217,7 @@ class _Fetch(PendingReply):
 
         The epoch is still that in which the logs were seen to agree when the fetch came. Raises as `_read_partition`.
         """
-        partition = self._broker.partitions.leader(self._topic_name(target.key), target.key.partition)
+        partition = self._partition(target.key)
         if self._follower >= 0:
             partition.check_follower(self._follower, target.current_leader_epoch)
         log = partition.log
@@ -221,7 +232,7 @@ class _Fetch(PendingReply):
     def _read_partition(self, target: FetchTarget, left: int, *, at_least_one: bool) -> tuple[FetchedPartition, bool]:
         """What a partition gives, and whether there is something for the client at all. Raises `KafkaError`."""
         key = target.key
-        partition = self._broker.partitions.leader(self._topic_name(key), key.partition)
+        partition = self._partition(key)
         partition.check_leader_epoch(target.current_leader_epoch)
         if self._follower >= 0:
             partition.check_follower(self._follower, target.current_leader_epoch)
@@ -278,6 +289,17 @@ class _Fetch(PendingReply):
             -1,
             records,
         )
+
+    def _partition(self, key: PartitionKey) -> Partition:
+        """Return the partition that this broker leads. Raises `KafkaError`, also without the permission to read it."""
+        topic = self._topic_name(key)
+        if self._is_refused or topic in self._denied:
+            raise authorization_error(ResourceType.TOPIC)
+        return self._broker.partitions.leader(topic, key.partition)
+
+    def _known_name(self, key: PartitionKey) -> str:
+        """Return the name of the topic, or an empty one for an unknown topic id."""
+        return key.topic if isinstance(key.topic, str) else self._broker.image.topic_names.get(key.topic, "")
 
     def _topic_name(self, key: PartitionKey) -> str:
         """Raises UNKNOWN_TOPIC_ID."""

@@ -13,6 +13,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -33,7 +34,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
 async def _find(broker: "Broker", context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
     try:
-        _check_type(key_type)
+        _check_key(context, key, key_type)
         leader = await broker.groups.find_coordinator(key)
         endpoint = leader.endpoint(context.listener)
         if endpoint is None:
@@ -58,8 +59,11 @@ async def _find(broker: "Broker", context: RequestContext, key: str, key_type: i
     }
 
 
-def _check_type(key_type: int) -> None:
+def _check_key(context: RequestContext, key: str, key_type: int) -> None:
+    if key_type == _GROUP:
+        context.check(AclOperation.DESCRIBE, ResourceType.GROUP, key)
     if key_type == _TRANSACTION:
+        context.check(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         raise KafkaError(ErrorCode.transactional_id_authorization_failed, "this release has no transactions")
     if key_type != _GROUP:
         raise KafkaError(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

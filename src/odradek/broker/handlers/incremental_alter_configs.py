@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """One response per resource, in their order. A resource, or a key of one, that comes twice is INVALID_REQUEST."""
-    del context
     resources = [
         AlterResource(
             type=each.resource_type,
@@ -27,4 +26,4 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         )
         for each in message.resources
     ]
-    return {"responses": await alter(broker, resources, validate_only=message.validate_only)}
+    return {"responses": await alter(broker, context, resources, validate_only=message.validate_only)}

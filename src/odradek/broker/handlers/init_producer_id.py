@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, OdradekError
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -22,12 +23,18 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     if message.transactional_id is not None:
         if not message.transactional_id:
             return _failure(ErrorCode.invalid_request)
+        if not context.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id):
+            return _failure(ErrorCode.transactional_id_authorization_failed)
         _log.info(
             "%s asks for the transactional id %r: this release has no transactions",
             context.client_id,
             message.transactional_id,
         )
         return _failure(ErrorCode.unsupported_version)
+    if not context.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) and not context.allows_any(
+        AclOperation.WRITE, ResourceType.TOPIC
+    ):
+        return _failure(ErrorCode.cluster_authorization_failed)
     try:
         producer_id = await broker.producer_ids.take()
     except OdradekError as error:

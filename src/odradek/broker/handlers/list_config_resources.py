@@ -6,7 +6,7 @@ Of client metrics, loggers and groups there is no configuration here, and so not
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.config_resources import ResourceType
+from odradek.broker.config_resources import ConfigResourceType
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.messages import optional
@@ -14,7 +14,7 @@ from odradek.protocol.messages import optional
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
-_KNOWN: Final = {0: frozenset({ResourceType.CLIENT_METRICS}), 1: frozenset(ResourceType)}
+_KNOWN: Final = {0: frozenset({ConfigResourceType.CLIENT_METRICS}), 1: frozenset(ConfigResourceType)}
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
@@ -24,9 +24,9 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     wanted = set(asked_for) or known
     if not wanted <= known:
         return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
-    resources: list[tuple[ResourceType, str]] = []
-    if ResourceType.TOPIC in wanted:
-        resources += [(ResourceType.TOPIC, name) for name in broker.image.topics]
-    if ResourceType.BROKER in wanted:
-        resources += [(ResourceType.BROKER, str(broker_id)) for broker_id in broker.image.brokers]
+    resources: list[tuple[ConfigResourceType, str]] = []
+    if ConfigResourceType.TOPIC in wanted:
+        resources += [(ConfigResourceType.TOPIC, name) for name in broker.image.topics]
+    if ConfigResourceType.BROKER in wanted:
+        resources += [(ConfigResourceType.BROKER, str(broker_id)) for broker_id in broker.image.brokers]
     return {"config_resources": [{"resource_name": name, "resource_type": kind} for kind, name in resources]}

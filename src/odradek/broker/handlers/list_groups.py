@@ -10,6 +10,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.groups import ClassicGroup
 from odradek.model import KafkaError
 from odradek.protocol.messages import optional
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -19,7 +20,6 @@ _CLASSIC = "classic"
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """COORDINATOR_LOAD_IN_PROGRESS, and no groups, while some are being loaded."""
-    del context
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")
     try:
@@ -28,6 +28,9 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
         return {"error_code": error.code, "groups": []}
     if types and _CLASSIC not in types:
         groups = []
+    if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        denied = context.denied(AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups))
+        groups = [group for group in groups if group.group_id not in denied]
     return {"groups": [_listed(group) for group in groups if not states or group.state.shown.lower() in states]}
 
 

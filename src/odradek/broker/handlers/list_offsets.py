@@ -16,9 +16,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.broker.replication.partition import Partition
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -48,6 +50,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     """One answer per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
+    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in message.topics))
     read_committed = optional(message, "isolation_level", 0) == _READ_COMMITTED
     is_consumer = message.replica_id == _CONSUMER
     topics = []
@@ -56,6 +59,8 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
         for wanted in topic.partitions:
             number = wanted.partition_index
             try:
+                if topic.name in denied:
+                    raise authorization_error(ResourceType.TOPIC)
                 if (topic.name, number) in twice:
                     raise KafkaError(ErrorCode.invalid_request)
                 partition = broker.partitions.leader(topic.name, number)

@@ -1,7 +1,6 @@
 """ListPartitionReassignments: which partitions are getting other replicas, and how far they are (KIP-455).
 
-Only the controller knows. Partitions that are not being reassigned, or not there, are left out. Kafka asks for DESCRIBE
-on the cluster; here nobody is asked for anything yet.
+Only the controller knows. Partitions that are not being reassigned, or not there, are left out.
 """
 
 from typing import TYPE_CHECKING, Any

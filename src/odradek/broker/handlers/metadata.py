@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.context import RequestContext, cluster_operations
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
 from odradek.protocol.metadata import MetadataRequest, decode_metadata_request, encode_metadata_response
 from odradek.protocol.primitives import Meter
-from odradek.security import CLUSTER_OPERATIONS, NOT_ASKED_FOR, TOPIC_OPERATIONS
+from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 from odradek.wire import Buffers, Reply
 
 if TYPE_CHECKING:
@@ -32,24 +32,31 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     """Answer from the cache, from the image, or after topics were created."""
     header = context.header
     body = bytes(frame[header.body_offset :])
-    key = header.api_version, context.listener, body
+    key = header.api_version, context.listener, context.visibility, body
     cached = broker.answers.get(broker.image, key)
     if cached is not None:
         return response_frame(header, cached)
     meter = Meter(broker.config.most_request_entries)
     request = decode_metadata_request(header.api_version, body, meter=meter)
-    absent = _creatable(broker, context.api_version, request)
+    context.check_request(request)
+    absent = _creatable(broker, context, request)
+    denied = _not_creatable(context, absent)
+    absent = [name for name in absent if name not in denied]
+    errors = dict.fromkeys(denied, ErrorCode.topic_authorization_failed)
     if absent:
-        return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent), meter)
-    answer = _encode(broker.image, context, request, {})
+        return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent, errors), meter)
+    answer = _encode(broker.image, context, request, errors)
     broker.answers.put(broker.image, key, answer)
     return response_frame(header, answer)
 
 
 async def _create_first(
-    broker: "Broker", context: RequestContext, request: MetadataRequest, absent: list[str]
+    broker: "Broker",
+    context: RequestContext,
+    request: MetadataRequest,
+    absent: list[str],
+    errors: dict[str, ErrorCode],
 ) -> Buffers:
-    errors: dict[str, ErrorCode] = {}
     for name in absent:
         try:
             await broker.topics_on_demand.ensure(NewTopic(name=name))
@@ -60,8 +67,16 @@ async def _create_first(
     return response_frame(context.header, _encode(broker.image, context, request, errors))
 
 
-def _creatable(broker: "Broker", version: int, request: MetadataRequest) -> list[str]:
-    """Names that are asked for, absent, and may be created by asking."""
+def _not_creatable(context: RequestContext, absent: list[str]) -> frozenset[str]:
+    """Return the names of topics that the principal may not create."""
+    if not absent or context.allows(AclOperation.CREATE, ResourceType.CLUSTER):
+        return frozenset()
+    return context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
+
+
+def _creatable(broker: "Broker", context: RequestContext, request: MetadataRequest) -> list[str]:
+    """Return the names in the request that are absent, and would be created."""
+    version = context.api_version
     if not broker.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
     names: dict[str, None] = {}
@@ -72,14 +87,15 @@ def _creatable(broker: "Broker", version: int, request: MetadataRequest) -> list
             continue  # whoever keeps records there creates it
         if _is_valid(topic.name) and topic.name not in broker.image.deleting:
             names[topic.name] = None
-    return list(names)[:MOST_CREATED]
+    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+    return [name for name in names if name not in denied][:MOST_CREATED]
 
 
 def _encode(
     image: ClusterImage, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> bytes:
     version, listener = context.api_version, context.listener
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED_FOR
+    wants_operations = request.include_topic_authorized_operations
     wants_cluster = request.include_cluster_authorized_operations
     endpoints = [(broker, broker.endpoint(listener)) for broker in image.brokers.values()]
     message = {
@@ -91,20 +107,28 @@ def _encode(
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
         "topics": [
-            {**topic, "topic_authorized_operations": operations if topic["error_code"] == 0 else NOT_ASKED_FOR}
-            for topic in _topics(image, version, listener, request, errors)
+            {
+                **topic,
+                "topic_authorized_operations": context.authorized_operations(ResourceType.TOPIC, topic["name"])
+                if wants_operations and topic["error_code"] == 0
+                else NOT_ASKED_FOR,
+            }
+            for topic in _topics(image, context, request, errors)
         ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if wants_cluster else NOT_ASKED_FOR,
+        "cluster_authorized_operations": cluster_operations(context) if wants_cluster else NOT_ASKED_FOR,
     }
     return encode_metadata_response(version, message)
 
 
 def _topics(
-    image: ClusterImage, version: int, listener: str, request: MetadataRequest, errors: dict[str, ErrorCode]
+    image: ClusterImage, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> Iterable[dict[str, Any]]:
+    version, listener = context.api_version, context.listener
     if request.topics is None or (version == 0 and not request.topics):
+        denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics)
         for image_topic in image.topics.values():
-            yield _known(image, image_topic, listener)
+            if image_topic.name not in denied:
+                yield _known(image, image_topic, listener)
         return
     for wanted in dict.fromkeys(request.topics):  # each once, as in Kafka, however often it is asked for
         topic_id = wanted.topic_id if version >= 10 else None
@@ -112,7 +136,11 @@ def _topics(
             yield _unknown(wanted.name or "", ErrorCode.invalid_request, topic_id)
             continue
         topic = image.topics.get(wanted.name or "") if topic_id is None else image.topic_by_id(topic_id)
-        if topic is not None:
+        name = topic.name if topic is not None else wanted.name
+        if name and not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            # A topic id is not secret, but its name is, and so is which names there are.
+            yield _unknown(name if topic_id is None else None, ErrorCode.topic_authorization_failed, topic_id)
+        elif topic is not None:
             yield _known(image, topic, listener)
         elif topic_id is not None:
             yield _unknown(None, ErrorCode.unknown_topic_id, topic_id)

@@ -12,6 +12,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.group_records import OffsetCommitValue
 from odradek.protocol.messages import milliseconds, optional
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -26,13 +27,20 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     values: dict[TopicPartition, OffsetCommitValue] = {}
     accepted: list[dict[str, Any]] = []
     expire_timestamp = _expire_timestamp(broker, message)
+    is_group_denied = not context.allows(AclOperation.READ, ResourceType.GROUP, message.group_id)
     for topic in message.topics:
         by_id = context.api_version >= _TOPIC_IDS_FROM
         known = broker.image.topic_by_id(topic.topic_id) if by_id else broker.image.topics.get(topic.name)
+        name = topic.name if not by_id else "" if known is None else known.name
+        is_denied = bool(name) and not context.allows(AclOperation.READ, ResourceType.TOPIC, name)
         partitions = []
         for wanted in topic.partitions:
             error = ErrorCode.none
-            if known is None:
+            if is_group_denied:
+                error = ErrorCode.group_authorization_failed
+            elif is_denied:
+                error = ErrorCode.topic_authorization_failed
+            elif known is None:
                 error = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
             elif wanted.partition_index not in known.partitions:
                 error = ErrorCode.unknown_topic_or_partition

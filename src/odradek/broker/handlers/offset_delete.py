@@ -11,6 +11,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.groups import ClassicGroup, State
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """What is wrong with the group is said once, at the top; what is wrong with a partition, there."""
-    del context
+    denied = context.denied(AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in message.topics))
     wanted = {
-        TopicPartition(topic.name, each.partition_index): ErrorCode.none
+        TopicPartition(topic.name, each.partition_index): (
+            ErrorCode.topic_authorization_failed if topic.name in denied else ErrorCode.none
+        )
         for topic in message.topics
         for each in topic.partitions
     }
@@ -44,7 +47,9 @@ async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, 
     if group is None:
         raise KafkaError(ErrorCode.group_id_not_found)
     kept_topics = _kept_topics(group)
-    for partition in wanted:
+    for partition, refused in wanted.items():
+        if refused:
+            continue
         if broker.image.partition(partition) is None:
             wanted[partition] = ErrorCode.unknown_topic_or_partition
         elif kept_topics is None or partition.topic in kept_topics:

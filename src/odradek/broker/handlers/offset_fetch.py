@@ -13,6 +13,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -37,13 +38,15 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
 async def _fetch(broker: "Broker", context: RequestContext, wanted: Any, *, require_stable: bool) -> dict[str, Any]:
     try:
+        context.check(AclOperation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
         shard = broker.groups.shard_of(wanted.group_id)
         if require_stable:
             await shard.writes_completed()
     except KafkaError as error:
         topics = _failed(wanted, error.code) if context.api_version < _GROUP_ERROR_FROM else []
         return {"group_id": wanted.group_id, "error_code": error.code, "topics": topics}
-    fetch = _Fetch(broker, shard, wanted.group_id, by_id=context.api_version >= _TOPIC_IDS_FROM, stable=require_stable)
+    by_id = context.api_version >= _TOPIC_IDS_FROM
+    fetch = _Fetch(broker, context, shard, wanted.group_id, by_id=by_id, stable=require_stable)
     topics = fetch.all() if wanted.topics is None else [fetch.topic(topic) for topic in wanted.topics]
     return {"group_id": wanted.group_id, "topics": topics}
 
@@ -52,8 +55,16 @@ class _Fetch:
     """One group's offsets as an answer."""
 
     def __init__(
-        self, broker: "Broker", shard: GroupCoordinatorShard, group_id: str, *, by_id: bool, stable: bool
+        self,
+        broker: "Broker",
+        context: RequestContext,
+        shard: GroupCoordinatorShard,
+        group_id: str,
+        *,
+        by_id: bool,
+        stable: bool,
     ) -> None:
+        self._context = context
         self._image = broker.image
         self._offsets = shard.offsets
         self._values = shard.offsets.of(group_id)
@@ -67,8 +78,11 @@ class _Fetch:
         for topic, number in self._values:
             by_topic.setdefault(topic, []).append(number)
         answers = []
+        denied = self._context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, by_topic)
         for name, numbers in by_topic.items():
             image = self._image.topics.get(name)
+            if name in denied:
+                continue
             if self._by_id and image is None:
                 continue
             answers.append(
@@ -92,6 +106,8 @@ class _Fetch:
         return {"topic_id": wanted.topic_id, "partitions": partitions}
 
     def _partitions(self, topic: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+        if not self._context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
+            return [_nothing(number, ErrorCode.topic_authorization_failed) for number in numbers]
         return [self._partition(TopicPartition(topic, number)) for number in numbers]
 
     def _partition(self, partition: TopicPartition) -> dict[str, Any]:

@@ -8,8 +8,9 @@ does not count: nobody has got it. Versions: 2 the leader epoch that the client 
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext
-from odradek.model import KafkaError
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
+from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
@@ -19,12 +20,19 @@ _UNDEFINED: Final = -1
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """One answer per partition; -1 and -1 for an epoch later than every known one."""
-    del context
+    may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    names = () if may_read_all else (topic.topic for topic in message.topics)
+    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     return {
         "topics": [
             {
                 "topic": topic.topic,
-                "partitions": [_end_of_epoch(broker, topic.topic, wanted) for wanted in topic.partitions],
+                "partitions": [
+                    {"error_code": ErrorCode.topic_authorization_failed, "partition": wanted.partition}
+                    if topic.topic in denied
+                    else _end_of_epoch(broker, topic.topic, wanted)
+                    for wanted in topic.partitions
+                ],
             }
             for topic in message.topics
         ]

@@ -18,6 +18,7 @@ from uuid import UUID
 from odradek.broker.handlers.produce_rejections import count_rejection
 from odradek.broker.handlers.produce_shortcut import ProduceShortcut, timed_out
 from odradek.broker.replication.partition import ACKS_ALL, Partition
+from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
@@ -29,10 +30,12 @@ from odradek.protocol.produce import (
     TOPIC_IDS_FROM,
     NodeEndpoint,
     PartitionResponse,
+    ProduceRequest,
     TopicResponse,
     decode_produce_request,
     encode_produce_response,
 )
+from odradek.security import AclOperation, ResourceType
 from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
 
 if TYPE_CHECKING:
@@ -64,37 +67,50 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     transactional = request.transactional_id is not None
     produce = _Produce(broker, context, request.acks, request.timeout_ms, transactional=transactional)
     produce.decoded_bytes = decoded_bytes(meter)
-    is_verified = not transactional or not broker.config.transaction_partition_verification_enable
-    refusal = _refusal(request.acks, is_verified=is_verified)
+    refusal = _refusal(broker, context, request)
+    named = (_topic_name(broker, context, name, topic_id) for name, topic_id, _ in request.topics)
+    denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, (name for name in named if name is not None))
     for name, topic_id, partitions in request.topics:
         responses = produce.add_topic(name, topic_id)
         for number, records in partitions:
             try:
                 if refusal is not None:
                     raise refusal
-                produce.append(responses, _topic_name(broker, context, name, topic_id), number, records)
+                topic = _topic_name(broker, context, name, topic_id)
+                if topic is None:
+                    raise KafkaError(ErrorCode.unknown_topic_id)
+                if topic in denied:
+                    raise authorization_error(ResourceType.TOPIC)
+                if topic[:2] == "__" and broker.is_internal(topic) and context.client_id != _ADMIN_CLIENT:
+                    raise KafkaError(
+                        ErrorCode.invalid_topic_exception, f"clients can't append to the internal topic {topic}"
+                    )
+                produce.append(responses, topic, number, records)
             except KafkaError as error:
                 produce.fail(responses, name or topic_id, number, error, records)
     produce.learn(frame)
     return produce.begin()
 
 
-def _refusal(acks: int, *, is_verified: bool) -> KafkaError | None:
-    """What is wrong with the request as a whole."""
-    if not -1 <= acks <= 1:
-        return KafkaError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {acks}")
-    return None if is_verified else _NO_COORDINATOR
+def _refusal(broker: "Broker", context: RequestContext, request: ProduceRequest) -> KafkaError | None:
+    """Return the error of the request as a whole, which every partition is answered with."""
+    try:
+        context.check_request(request)
+        if request.transactional_id is not None:
+            context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    except KafkaError as error:
+        return error
+    if not -1 <= request.acks <= 1:
+        return KafkaError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {request.acks}")
+    is_unverified = request.transactional_id is not None and broker.config.transaction_partition_verification_enable
+    return _NO_COORDINATOR if is_unverified else None
 
 
-def _topic_name(broker: "Broker", context: RequestContext, name: str | None, topic_id: UUID | None) -> str:
-    if context.header.api_version >= TOPIC_IDS_FROM:
-        name = None if topic_id is None else broker.image.topic_names.get(topic_id)
-        if name is None:
-            raise KafkaError(ErrorCode.unknown_topic_id)
-    assert name is not None
-    if name[:2] == "__" and broker.is_internal(name) and context.client_id != _ADMIN_CLIENT:
-        raise KafkaError(ErrorCode.invalid_topic_exception, f"clients can't append to the internal topic {name}")
-    return name
+def _topic_name(broker: "Broker", context: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
+    """Return the name of a topic, or None for an unknown topic id."""
+    if context.header.api_version < TOPIC_IDS_FROM:
+        return name
+    return None if topic_id is None else broker.image.topic_names.get(topic_id)
 
 
 class _Produce(PendingReply):

@@ -46,9 +46,11 @@ _LONGEST_BEGINNING: Final = 512
 class ProduceShortcut:
     """One connection's: called with a frame, it answers or says None."""
 
-    __slots__ = ("_beginnings", "_clock", "_counters", "_ends", "_purgatory")
+    __slots__ = ("_authorizer", "_authorizer_version", "_beginnings", "_clock", "_counters", "_ends", "_purgatory")
 
     def __init__(self, broker: "Broker") -> None:
+        self._authorizer = broker.admission.authorizer
+        self._authorizer_version = self._authorizer.version
         self._clock = broker.runtime.clock
         self._counters = broker.counters
         self._purgatory = broker.purgatory
@@ -57,6 +59,8 @@ class ProduceShortcut:
 
     def __call__(self, frame: memoryview) -> Reply | None:
         """Append the records of a request whose beginning is known."""
+        if self._authorizer.version != self._authorizer_version:
+            self._forget()
         for end in self._ends:
             beginning = self._beginnings.get(bytes(frame[8:end]))
             if beginning is None:
@@ -97,14 +101,20 @@ class ProduceShortcut:
         found = _records(frame, end, flexible=is_flexible)
         if found is None or len(found) != len(records) or end > _LONGEST_BEGINNING:
             return
-        if len(self._beginnings) >= _MOST_BEGINNINGS or len(self._ends) >= _MOST_LENGTHS:
-            self._beginnings.clear()
-            self._ends.clear()
+        is_outdated = self._authorizer.version != self._authorizer_version
+        if is_outdated or len(self._beginnings) >= _MOST_BEGINNINGS or len(self._ends) >= _MOST_LENGTHS:
+            self._forget()
         self._beginnings[bytes(frame[8:end])] = _Beginning(
             header, partition, acks, timeout_ms, _HEAD.unpack_from(frame)[0], self._counters
         )
         if end not in self._ends:
             self._ends.append(end)
+
+    def _forget(self) -> None:
+        """Forget every request: what was authorized is authorized anew, by `produce`."""
+        self._authorizer_version = self._authorizer.version
+        self._beginnings.clear()
+        self._ends.clear()
 
 
 class _Beginning:

@@ -2,8 +2,7 @@
 
 Each partition of each marker has its own answer, which leaves when the marker is committed there. Administrators send
 it too, to end a transaction that no coordinator knows any more (KIP-664). Version 2 says which version of transactions
-the marker is of (KIP-1228), which decides on the epochs it may have; see `log.producers.producer_state`. Kafka asks for
-ALTER or CLUSTER_ACTION on the cluster; here nobody is asked for anything yet.
+the marker is of (KIP-1228), which decides on the epochs it may have; see `log.producers.producer_state`.
 """
 
 import asyncio
@@ -32,6 +31,19 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             for number in topic.partition_indexes:
                 writes.begin(marker, TopicPartition(topic.name, number))
     results = await writes.finished()
+    return _answer(results)
+
+
+def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
+    """Return `error` for every partition of every marker."""
+    results: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for marker in message.markers:
+        keys = (TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes)
+        results.setdefault(marker.producer_id, {}).update(dict.fromkeys(keys, error.code))
+    return _answer(results)
+
+
+def _answer(results: dict[int, dict[TopicPartition, ErrorCode]]) -> dict[str, Any]:
     return {
         "markers": [
             {"producer_id": producer_id, "topics": _by_topic(errors)} for producer_id, errors in results.items()

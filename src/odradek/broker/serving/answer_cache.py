@@ -3,6 +3,7 @@
 Clients ask for Metadata again and again with the same bytes, and encoding it costs more than anything else in it.
 """
 
+from collections.abc import Hashable
 from typing import Final
 
 from odradek.metadata.image import ClusterImage
@@ -11,8 +12,8 @@ _LONGEST_REQUEST_BYTES: Final = 4096
 _MOST_BYTES: Final = 16 * 1024 * 1024
 """More is not kept, so that strange requests can't fill the memory."""
 
-Key = tuple[int, str, bytes]
-"""A version, a listener's name, and the request's body."""
+Key = tuple[int, str, Hashable, bytes]
+"""A version, a listener's name, what the principal may see (`RequestContext.visibility`), and the request's body."""
 
 
 class AnswerCache:
@@ -32,7 +33,7 @@ class AnswerCache:
         if image is not self._image:
             self._image, self._bytes = image, 0
             self._bodies.clear()
-        size = len(key[2]) + len(body)
-        if len(key[2]) <= _LONGEST_REQUEST_BYTES and self._bytes + size <= _MOST_BYTES:
+        size = len(key[-1]) + len(body)
+        if len(key[-1]) <= _LONGEST_REQUEST_BYTES and self._bytes + size <= _MOST_BYTES:
             self._bodies[key] = body
             self._bytes += size

@@ -1,32 +1,40 @@
-"""Who asks, and how: what a handler knows of a request beside its body."""
+"""The context of a request: its header, its connection, its principal, and what the principal may do."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final, NamedTuple
 
+from odradek.broker.serving.admission import Admission, authorization_error
+from odradek.model import KafkaError
 from odradek.model.values import dataclass
 from odradek.protocol.headers import RequestHeader
 from odradek.protocol.primitives import Meter
-from odradek.security import ANONYMOUS, Principal
+from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, ResourceType
 from odradek.wire import Connection, Reply
 
 _ENTRY_BYTES: Final = 1024
-"""What an item of an array takes about, decoded, worked on and answered, however few bytes it came in."""
+"""The memory that an item of an array takes, decoded, worked on and answered, however few bytes it came in."""
 _USUAL_ENTRIES: Final = 16
-"""Requests of so few cost little more than their connection does, and most have no more."""
+"""Requests of so few entries cost little more than their connection does, and most have no more."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One connection's: where it came in, and who it is."""
+    """The state of one connection: its listener, its peer, its principal, and what of it is admitted."""
 
     connection: Connection
     listener: str
     client_host: str
+    admission: Admission
     principal: Principal = ANONYMOUS
     client_software: str = ""
-    """Name and version, if the client said so in ApiVersions (KIP-511)."""
+    """Name and version, if the client sent them in ApiVersions (KIP-511)."""
     shortcut: Callable[[memoryview], Reply | None] | None = None
-    """Asked before anything is decoded: a handler that knows this connection's requests by their first bytes."""
+    """The fast path, tried before a frame is decoded: it knows requests of this connection by their first bytes."""
+    postponed: "asyncio.Task[KafkaError | None] | None" = None
+    """What the next request waits for (`Admission.is_due`)."""
+    refusal: KafkaError | None = None
+    """The asynchronous check's error for the present request."""
 
 
 class RequestContext(NamedTuple):
@@ -36,13 +44,18 @@ class RequestContext(NamedTuple):
     session: Session
 
     @property
+    def api_key(self) -> int:
+        """The number of the API."""
+        return self.header.api_key
+
+    @property
     def api_version(self) -> int:
         """The version that request and response are written in."""
         return self.header.api_version
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself; empty if it doesn't say."""
+        """The client id; empty if the request has none."""
         return self.header.client_id or ""
 
     @property
@@ -57,10 +70,50 @@ class RequestContext(NamedTuple):
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The principal of the connection."""
         return self.session.principal
+
+    # ---- what the principal may do; see `Admission` -------------------------------------------------------------
+
+    def check_request(self, message: object) -> None:
+        """Raise `KafkaError` if the request as a whole is refused."""
+        self.session.admission.check_request(self, message)
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Return whether the principal may do the operation on the resource."""
+        return self.session.admission.allows(self, operation, resource_type, name)
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether the principal may do the operation on at least one resource of the type."""
+        return self.session.admission.allows_any(self, operation, resource_type)
+
+    def check(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Raise `KafkaError` TOPIC_AUTHORIZATION_FAILED, or that of the type, unless `allows`."""
+        if not self.session.admission.allows(self, operation, resource_type, name):
+            raise authorization_error(resource_type)
+
+    def denied(self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]) -> frozenset[str]:
+        """Return those of `names` on which the principal may not do the operation."""
+        return self.session.admission.denied(self, operation, resource_type, names)
+
+    def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """Return the bit field of the operations that the principal may do on the resource (KIP-430)."""
+        return self.session.admission.authorized_operations(self, resource_type, name)
+
+    @property
+    def visibility(self) -> Hashable:
+        """Return what decisions about this principal depend on: the part of a cached answer's key."""
+        admission = self.session.admission
+        return None if admission.allows_all else (self.principal, self.client_host, admission.authorizer.version)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Return the operations on the cluster for an answer: none without the permission to describe the cluster."""
+    if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return context.authorized_operations(ResourceType.CLUSTER)
 
 
 def decoded_bytes(meter: Meter) -> int:
-    """What the request that `meter` counted takes while it waits for its answer (`PendingReply.decoded_bytes`)."""
+    """Return the bytes that the request that `meter` counted takes until it is answered (`PendingReply`)."""
     return max(meter.taken - _USUAL_ENTRIES, 0) * _ENTRY_BYTES

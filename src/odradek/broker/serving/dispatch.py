@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, decoded_bytes
 from odradek.broker.serving.responses import frame as to_frame
@@ -37,8 +38,9 @@ _NO_DESCRIPTOR: Final = "the process can open no more files (ulimit -n)"
 class Dispatcher:
     """The table of handlers, filled as requests come, and the tasks of those that could not answer at once."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", admission: Admission) -> None:
         self._broker = broker
+        self._admission = admission
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -48,7 +50,8 @@ class Dispatcher:
         assert isinstance(session, Session)
         header: RequestHeader | None = None
         try:
-            if session.shortcut is not None and (reply := session.shortcut(frame)) is not None:
+            may_postpone = self._admission.may_postpone
+            if not may_postpone and session.shortcut is not None and (reply := session.shortcut(frame)) is not None:
                 return reply
             header = decode_request_header(frame)
             if not alone and header.api_key > ApiKey.FETCH:
@@ -56,9 +59,15 @@ class Dispatcher:
             if not self._broker.server.may_serve(header.api_key):
                 connection.hold()
                 return LATER
+            context = RequestContext(header, session)
+            if may_postpone:
+                if not self._admission.is_due(context, frame):
+                    return LATER
+                if session.shortcut is not None and not session.refusal and (reply := session.shortcut(frame)):
+                    return reply
             key = header.api_key, header.api_version
             handler = self._handlers.get(key) or self._find_handler(header, session)
-            return handler(self._broker, RequestContext(header, session), frame)
+            return handler(self._broker, context, frame)
         except KafkaError as error:
             connection.close(f"{_describe(header)}{error}")
         except Exception as error:
@@ -110,6 +119,7 @@ class Dispatcher:
 
     def kill(self) -> None:
         """Give up what is still being worked on."""
+        self._admission.stop()
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -122,18 +132,24 @@ class Dispatcher:
     def _find_handler(self, header: RequestHeader, session: Session) -> Handler:
         api = apis().get(header.api_key)
         if api is not None and header.api_version in api.served:
-            handle: Callable[..., Any] = importlib.import_module(f"{HANDLERS}.{api.module}").handle
-            handler = handle if api.raw else self._message_handler(api, header.api_version, handle)
+            module = importlib.import_module(f"{HANDLERS}.{api.module}")
+            handler = module.handle if api.raw else self._message_handler(api, header.api_version, module)
             self._handlers[header.api_key, header.api_version] = handler
             return handler
         if header.api_key == ApiKey.API_VERSIONS:
             return _unsupported_api_versions
         raise KafkaError(ErrorCode.unsupported_version, _unserved(api, header, session))
 
-    def _message_handler(self, api: Api, version: int, handle: Callable[..., Any]) -> Handler:
-        """A handler of messages as one of frames."""
+    def _message_handler(self, api: Api, version: int, module: Any) -> Handler:
+        """Return a handler of frames that admits a request and calls the module's handler of messages.
+
+        `module.refuse` gives the answer to a request that is not admitted, where it takes more than an error code.
+        """
         key = api.key
+        handle: Callable[..., Any] = module.handle
+        refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
         broker = self._broker
+        is_guarded = not self._admission.allows_all or self._admission.may_postpone
         metered_request_decoder(key, version)
         response_encoder(key, version)  # now: what is done must not go without an answer
 
@@ -154,12 +170,23 @@ class Dispatcher:
             # A controller's command has as many entries as there are partitions.
             meter = Meter(len(body) if is_command else broker.config.most_request_entries)
             message = decode(key, version, body, meter=meter)
+            if is_guarded:
+                try:
+                    context.check_request(message)
+                except KafkaError as error:
+                    return encode(context, refuse(message, error) if refuse else _error_answer(key, version, error))
             answer = handle(broker, context, message)
             if isinstance(answer, dict):
                 return encode(context, answer)
             return self.answer_later(context, encode_later(context, answer), meter, handler=answer)
 
         return serve
+
+
+def _error_answer(key: ApiKey, version: int, error: KafkaError) -> dict[str, Any]:
+    from odradek.broker.serving.response_errors import error_answer
+
+    return error_answer(key, version, error)
 
 
 def _unsupported_api_versions(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:

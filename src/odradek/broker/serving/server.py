@@ -258,6 +258,7 @@ class Server:
             connection=connection,
             listener=listener,
             client_host=connection.peer_host,
+            admission=self._broker.admission,
         )
         self._connections[connection] = session
         connection.session = session

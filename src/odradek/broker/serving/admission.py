@@ -1,0 +1,197 @@
+"""The admission of requests: every request passes here before its handler decides anything.
+
+```
+Dispatcher.serve ─▶ is_due           quotas delay a request, an asynchronous check holds it: meanwhile its connection
+                                     serves nothing, and then the same request comes again
+                 ─▶ check_request    the API's permission on the whole request (`api_permissions`), the check's error
+handler          ─▶ check, denied    the API's permissions on each topic, group and so on that the request names
+```
+What skips a part of this later on, because it is known to be admitted, is keyed by what the decisions depend on: the
+fast path of Produce by the authorizer's version, cached answers by `RequestContext.visibility`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from odradek.broker.serving.api_permissions import PERMISSIONS, Permission
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.security import (
+    CLUSTER_NAME,
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    TOPIC_OPERATIONS,
+    AclOperation,
+    Action,
+    AllowAllAuthorizer,
+    AuthorizationResult,
+    Authorizer,
+    ResourcePattern,
+    ResourceType,
+)
+
+if TYPE_CHECKING:
+    from odradek.broker.serving.context import RequestContext, Session
+
+_NONE: Final[frozenset[str]] = frozenset()
+_OPERATIONS: Final = {
+    ResourceType.TOPIC: TOPIC_OPERATIONS,
+    ResourceType.GROUP: GROUP_OPERATIONS,
+    ResourceType.CLUSTER: CLUSTER_OPERATIONS,
+}
+_ERRORS: Final = {
+    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
+    ResourceType.GROUP: ErrorCode.group_authorization_failed,
+    ResourceType.CLUSTER: ErrorCode.cluster_authorization_failed,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.transactional_id_authorization_failed,
+}
+
+
+class Quotas(Protocol):
+    """The quotas of clients (KIP-13, KIP-124)."""
+
+    def throttle_time_s(self, context: "RequestContext", cost_bytes: int) -> float:
+        """Charge a request to its client, and return how long the request has to wait before it is served."""
+
+
+class RequestVerifier(Protocol):
+    """A check of requests that has to wait for another broker, for instance of a transaction (KIP-890)."""
+
+    def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
+        """Return None if there is nothing to wait for. The awaitable raises `KafkaError` to refuse the request.
+
+        `frame` is valid during this call only.
+        """
+
+
+class Admission:
+    """The authorizer, the quotas and the asynchronous check of one broker."""
+
+    def __init__(
+        self, authorizer: Authorizer, *, quotas: Quotas | None = None, verifier: RequestVerifier | None = None
+    ) -> None:
+        self.authorizer = authorizer
+        self.allows_all = isinstance(authorizer, AllowAllAuthorizer)
+        """Whether the authorizer need not be called: with many partitions, calls would be a large part of a fetch."""
+        self.may_postpone = quotas is not None or verifier is not None
+        """Whether `is_due` has to be called."""
+        self._quotas = quotas
+        self._verifier = verifier
+        self._tasks: set[asyncio.Task[KafkaError | None]] = set()
+
+    # ---- when a request is served -------------------------------------------------------------------------------
+
+    def is_due(self, context: "RequestContext", frame: memoryview) -> bool:
+        """Return whether the request may be served now. If not, its connection is held, and the request comes again."""
+        session = context.session
+        task = session.postponed
+        if task is None:
+            session.refusal = None
+            delay_s = 0.0 if self._quotas is None else self._quotas.throttle_time_s(context, len(frame))
+            check = None if self._verifier is None else self._verifier.verify(context, frame)
+            if delay_s <= 0 and check is None:
+                return True
+            task = session.postponed = asyncio.get_running_loop().create_task(_wait(delay_s, check))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._resume, session))
+        if not task.done():
+            session.connection.hold()
+            return False
+        session.postponed = None
+        session.refusal = task.result()
+        return True
+
+    def _resume(self, session: "Session", task: "asyncio.Task[KafkaError | None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            session.connection.resume_writing()
+
+    def stop(self) -> None:
+        """Cancel what requests wait for."""
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    # ---- whether a request is served ----------------------------------------------------------------------------
+
+    def check_request(self, context: "RequestContext", message: object) -> None:
+        """Raise `KafkaError` if the asynchronous check refused the request, or its principal lacks the permission."""
+        if context.session.refusal is not None:
+            raise context.session.refusal
+        if self.allows_all:
+            return
+        permissions = PERMISSIONS[ApiKey(context.api_key)].request
+        if not permissions:
+            return
+        group_id = str(getattr(message, "group_id", ""))
+        actions = [
+            _action(each, CLUSTER_NAME if each.resource_type is ResourceType.CLUSTER else group_id)
+            for each in permissions
+        ]
+        if AuthorizationResult.ALLOWED not in self.authorizer.authorize(context, actions):
+            raise KafkaError(_ERRORS[permissions[-1].resource_type])
+
+    def allows(
+        self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Return whether the principal may do the operation on the resource."""
+        return self.allows_all or not self.denied(context, operation, resource_type, (name,))
+
+    def allows_any(self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether the principal may do the operation on at least one resource of the type."""
+        if self.allows_all:
+            return True
+        _check_declared(context, Permission(operation, resource_type))
+        result = self.authorizer.authorize_by_resource_type(context, operation, resource_type)
+        return result is AuthorizationResult.ALLOWED
+
+    def denied(
+        self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
+    ) -> frozenset[str]:
+        """Return those of `names` on which the principal may not do the operation; each is decided on once."""
+        if self.allows_all:
+            return _NONE
+        permission = Permission(operation, resource_type)
+        _check_declared(context, permission)
+        wanted = tuple(dict.fromkeys(names))
+        results = self._authorize(context, [_action(permission, name) for name in wanted])
+        return frozenset(name for name, allowed in zip(wanted, results, strict=True) if not allowed)
+
+    def authorized_operations(self, context: "RequestContext", resource_type: ResourceType, name: str) -> int:
+        """Return the bit field of the operations that the principal may do on the resource (KIP-430)."""
+        every = _OPERATIONS[resource_type]
+        if self.allows_all:
+            return every
+        operations = [each for each in AclOperation if every >> each & 1]
+        results = self._authorize(context, [_action(Permission(each, resource_type), name) for each in operations])
+        return sum(1 << each for each, allowed in zip(operations, results, strict=True) if allowed)
+
+    def _authorize(self, context: "RequestContext", actions: Sequence[Action]) -> list[bool]:
+        results = self.authorizer.authorize(context, actions) if actions else ()
+        return [each is AuthorizationResult.ALLOWED for each in results]
+
+
+def authorization_error(resource_type: ResourceType) -> KafkaError:
+    """Return the error of a resource that the principal may not use so."""
+    return KafkaError(_ERRORS[resource_type])
+
+
+def _action(permission: Permission, name: str) -> Action:
+    return Action(permission.operation, ResourcePattern(permission.resource_type, name))
+
+
+def _check_declared(context: "RequestContext", permission: Permission) -> None:
+    """Hold handlers to the table: what is authorized and not listed there would be documented nowhere."""
+    assert permission in PERMISSIONS[ApiKey(context.api_key)].items, permission
+
+
+async def _wait(delay_s: float, check: Awaitable[None] | None) -> KafkaError | None:
+    if delay_s > 0:
+        await asyncio.sleep(delay_s)
+    try:
+        if check is not None:
+            await check
+    except KafkaError as error:
+        return error
+    return None

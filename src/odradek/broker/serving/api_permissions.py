@@ -1,0 +1,99 @@
+"""The operations that each API authorizes, as Kafka's `KafkaApis` and its documentation list them.
+
+An API without an entry is not served. A handler may authorize only what its API's entry lists.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from odradek.protocol.api import ApiKey
+from odradek.security import AclOperation, ResourceType
+
+_CLUSTER: Final = ResourceType.CLUSTER
+_GROUP: Final = ResourceType.GROUP
+_TOPIC: Final = ResourceType.TOPIC
+_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+
+class Permission(NamedTuple):
+    """An operation on resources of one type."""
+
+    operation: AclOperation
+    resource_type: ResourceType
+
+
+class ApiPermissions(NamedTuple):
+    """The permissions of one API.
+
+    A request needs one of those in `request`, on the cluster or on the group that the request is about: admission
+    refuses it before its handler is called. `items` are authorized by the handler, for each item that a request names.
+    """
+
+    request: tuple[Permission, ...] = ()
+    items: tuple[Permission, ...] = ()
+
+
+_CLUSTER_ACTION: Final = Permission(AclOperation.CLUSTER_ACTION, _CLUSTER)
+_ALTER_CLUSTER: Final = Permission(AclOperation.ALTER, _CLUSTER)
+_DESCRIBE_CLUSTER: Final = Permission(AclOperation.DESCRIBE, _CLUSTER)
+_DESCRIBE_TOPIC: Final = Permission(AclOperation.DESCRIBE, _TOPIC)
+_READ_TOPIC: Final = Permission(AclOperation.READ, _TOPIC)
+_WRITE_TOPIC: Final = Permission(AclOperation.WRITE, _TOPIC)
+_DELETE_TOPIC: Final = Permission(AclOperation.DELETE, _TOPIC)
+_CREATE: Final = (Permission(AclOperation.CREATE, _CLUSTER), Permission(AclOperation.CREATE, _TOPIC))
+_READ_GROUP: Final = Permission(AclOperation.READ, _GROUP)
+_DESCRIBE_GROUP: Final = Permission(AclOperation.DESCRIBE, _GROUP)
+_DELETE_GROUP: Final = Permission(AclOperation.DELETE, _GROUP)
+_WRITE_TRANSACTIONAL_ID: Final = Permission(AclOperation.WRITE, _TRANSACTIONAL_ID)
+
+
+def _on_config_resources(operation: AclOperation) -> tuple[Permission, ...]:
+    return tuple(Permission(operation, each) for each in (_CLUSTER, _TOPIC, _GROUP))
+
+
+PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
+    ApiKey.PRODUCE: ApiPermissions(items=(_WRITE_TOPIC, _WRITE_TRANSACTIONAL_ID)),
+    ApiKey.FETCH: ApiPermissions(items=(_READ_TOPIC, _CLUSTER_ACTION)),
+    ApiKey.LIST_OFFSETS: ApiPermissions(items=(_DESCRIBE_TOPIC,)),
+    ApiKey.METADATA: ApiPermissions(items=(_DESCRIBE_TOPIC, _DESCRIBE_CLUSTER, *_CREATE)),
+    ApiKey.LEADER_AND_ISR: ApiPermissions(request=(_CLUSTER_ACTION,)),
+    ApiKey.STOP_REPLICA: ApiPermissions(request=(_CLUSTER_ACTION,)),
+    ApiKey.UPDATE_METADATA: ApiPermissions(request=(_CLUSTER_ACTION,)),
+    ApiKey.CONTROLLED_SHUTDOWN: ApiPermissions(request=(_CLUSTER_ACTION,)),
+    ApiKey.OFFSET_COMMIT: ApiPermissions(items=(_READ_GROUP, _READ_TOPIC)),
+    ApiKey.OFFSET_FETCH: ApiPermissions(items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC)),
+    ApiKey.FIND_COORDINATOR: ApiPermissions(
+        items=(_DESCRIBE_GROUP, Permission(AclOperation.DESCRIBE, _TRANSACTIONAL_ID))
+    ),
+    ApiKey.JOIN_GROUP: ApiPermissions(request=(_READ_GROUP,)),
+    ApiKey.HEARTBEAT: ApiPermissions(request=(_READ_GROUP,)),
+    ApiKey.LEAVE_GROUP: ApiPermissions(request=(_READ_GROUP,)),
+    ApiKey.SYNC_GROUP: ApiPermissions(request=(_READ_GROUP,)),
+    ApiKey.DESCRIBE_GROUPS: ApiPermissions(items=(_DESCRIBE_GROUP,)),
+    ApiKey.LIST_GROUPS: ApiPermissions(items=(_DESCRIBE_CLUSTER, _DESCRIBE_GROUP)),
+    ApiKey.API_VERSIONS: ApiPermissions(),
+    ApiKey.CREATE_TOPICS: ApiPermissions(items=(*_CREATE, Permission(AclOperation.DESCRIBE_CONFIGS, _TOPIC))),
+    ApiKey.DELETE_TOPICS: ApiPermissions(items=(_DELETE_TOPIC,)),
+    ApiKey.DELETE_RECORDS: ApiPermissions(items=(_DELETE_TOPIC,)),
+    ApiKey.INIT_PRODUCER_ID: ApiPermissions(
+        items=(_WRITE_TRANSACTIONAL_ID, Permission(AclOperation.IDEMPOTENT_WRITE, _CLUSTER), _WRITE_TOPIC)
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiPermissions(items=(_CLUSTER_ACTION, _DESCRIBE_TOPIC)),
+    ApiKey.WRITE_TXN_MARKERS: ApiPermissions(request=(_ALTER_CLUSTER, _CLUSTER_ACTION)),
+    ApiKey.DESCRIBE_CONFIGS: ApiPermissions(items=_on_config_resources(AclOperation.DESCRIBE_CONFIGS)),
+    ApiKey.ALTER_CONFIGS: ApiPermissions(items=_on_config_resources(AclOperation.ALTER_CONFIGS)),
+    ApiKey.DESCRIBE_LOG_DIRS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),
+    ApiKey.CREATE_PARTITIONS: ApiPermissions(items=(Permission(AclOperation.ALTER, _TOPIC),)),
+    ApiKey.DELETE_GROUPS: ApiPermissions(items=(_DELETE_GROUP,)),
+    ApiKey.ELECT_LEADERS: ApiPermissions(request=(_ALTER_CLUSTER,)),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiPermissions(items=_on_config_resources(AclOperation.ALTER_CONFIGS)),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiPermissions(request=(_ALTER_CLUSTER,)),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),
+    ApiKey.OFFSET_DELETE: ApiPermissions(request=(_DELETE_GROUP,), items=(_READ_TOPIC,)),
+    ApiKey.ALTER_PARTITION: ApiPermissions(request=(_CLUSTER_ACTION,)),
+    ApiKey.DESCRIBE_CLUSTER: ApiPermissions(items=(_DESCRIBE_CLUSTER,)),
+    ApiKey.DESCRIBE_PRODUCERS: ApiPermissions(items=(_READ_TOPIC,)),
+    ApiKey.UNREGISTER_BROKER: ApiPermissions(request=(_ALTER_CLUSTER,)),
+    ApiKey.LIST_CONFIG_RESOURCES: ApiPermissions(request=(Permission(AclOperation.DESCRIBE_CONFIGS, _CLUSTER),)),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiPermissions(items=(_DESCRIBE_TOPIC,)),
+}

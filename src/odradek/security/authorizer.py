@@ -1,0 +1,114 @@
+"""The interface of an authorizer: which principal may do which operation on which resource (KIP-50, KIP-504)."""
+
+from collections.abc import Sequence
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple, Protocol
+
+from odradek.security.operations import AclOperation
+from odradek.security.principal import Principal
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the only resource of type CLUSTER."""
+
+
+class ResourceType(IntEnum):
+    """A type of resources by its number on the wire."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """A type of resource patterns by its number on the wire (KIP-290)."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class ResourcePattern(NamedTuple):
+    """The resources of one type that have this name or, with PREFIXED, a name that begins so."""
+
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+class Action(NamedTuple):
+    """An operation on a resource that a request needs."""
+
+    operation: AclOperation
+    resource_pattern: ResourcePattern
+
+
+class AuthorizationResult(Enum):
+    """The decision on one action."""
+
+    ALLOWED = "ALLOWED"
+    DENIED = "DENIED"
+
+
+class AuthorizableRequestContext(Protocol):
+    """The part of a request that an authorizer may use, apart from the actions."""
+
+    @property
+    def principal(self) -> Principal:
+        """The principal of the connection."""
+
+    @property
+    def client_host(self) -> str:
+        """The client's address."""
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener."""
+
+
+class Authorizer(Protocol):
+    """Decides on actions. Both methods are plain calls on the broker's event loop: they must not wait."""
+
+    @property
+    def version(self) -> int:
+        """A number that is another one whenever a decision on any action may have changed.
+
+        A broker reuses decisions, and answers that depend on them, while the number stays the same.
+        """
+
+    def authorize(
+        self, context: AuthorizableRequestContext, actions: Sequence[Action]
+    ) -> Sequence[AuthorizationResult]:
+        """Return the decision on each action, in their order."""
+
+    def authorize_by_resource_type(
+        self, context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> AuthorizationResult:
+        """Return whether the principal may do `operation` on at least one resource of the type (KIP-679)."""
+
+
+class AllowAllAuthorizer:
+    """The authorizer of a broker without ACLs."""
+
+    version = 0
+
+    def authorize(
+        self, context: AuthorizableRequestContext, actions: Sequence[Action]
+    ) -> Sequence[AuthorizationResult]:
+        del context
+        return [AuthorizationResult.ALLOWED] * len(actions)
+
+    def authorize_by_resource_type(
+        self, context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> AuthorizationResult:
+        del context, operation, resource_type
+        return AuthorizationResult.ALLOWED
+
+
+ALLOW_ALL: Final = AllowAllAuthorizer()

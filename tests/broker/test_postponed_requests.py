@@ -1,0 +1,115 @@
+"""Quotas delay requests and asynchronous checks hold them, on every path: the fast one of Produce, raw and decoded."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from test_versions import TOPIC, requests
+
+from odradek.broker.serving.admission import Admission
+from odradek.broker.serving.apis import apis
+from odradek.broker.serving.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import encode_request
+from odradek.security import ALLOW_ALL
+
+
+async def ask(client: Any, api: ApiKey, version: int, request: dict[str, Any]) -> Any:
+    client.send(api, version, encode_request(api, version, request))
+    return await client.answer(api, version)
+
+
+class Throttle:
+    """Quotas that delay requests of one API."""
+
+    def __init__(self, api: ApiKey, delay_s: float) -> None:
+        self._api, self._delay_s = api, delay_s
+        self.charged: list[int] = []
+
+    def throttle_time_s(self, context: RequestContext, cost_bytes: int) -> float:
+        if context.api_key != self._api:
+            return 0.0
+        self.charged.append(cost_bytes)
+        return self._delay_s
+
+
+@pytest.mark.parametrize(
+    "api", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.LIST_OFFSETS], ids=lambda api: api.name
+)
+def test_a_request_over_its_quota_is_served_later_and_charged_once(play: Any, api: ApiKey) -> None:
+    async def scene(world: Any) -> None:
+        quotas = Throttle(api, 2.0)
+        await world.broker(admission=Admission(ALLOW_ALL, quotas=quotas))
+        client, other = await world.client(), await world.client()
+        topic_id = (await client.create_topic(TOPIC)).topic_id
+        loop = asyncio.get_running_loop()
+        version = apis()[api].served[-1]
+        for count in range(1, 4):
+            began = loop.time()
+            answer = await ask(client, api, version, requests(topic_id)[api])
+            assert answer is not None
+            assert loop.time() - began >= 2
+            assert len(quotas.charged) == count
+        client.send(api, version, encode_request(api, version, requests(topic_id)[api]))
+        began = loop.time()
+        assert await ask(other, ApiKey.API_VERSIONS, 0, {}) is not None
+        assert loop.time() - began < 1, "another connection is served meanwhile"
+
+    play(scene)
+
+
+class Verifier:
+    """A check of Produce that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[asyncio.Future[None]] = []
+
+    def verify(self, context: RequestContext, frame: memoryview) -> Awaitable[None] | None:
+        del frame
+        if context.api_key != ApiKey.PRODUCE:
+            return None
+        self.begun.append(asyncio.get_running_loop().create_future())
+        return self.begun[-1]
+
+
+def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_error(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        verifier = Verifier()
+        await world.broker(admission=Admission(ALLOW_ALL, verifier=verifier))
+        client = await world.client()
+        await client.create_topic(TOPIC)
+        for outcome in (None, None, KafkaError(ErrorCode.invalid_txn_state), None):
+            client.send_produce(TOPIC, world.batch(b"a"))
+            answer = asyncio.ensure_future(client.answer(ApiKey.PRODUCE, 11))
+            await asyncio.sleep(5)
+            assert not answer.done()
+            if outcome is None:
+                verifier.begun[-1].set_result(None)
+            else:
+                verifier.begun[-1].set_exception(outcome)
+            code = (await answer).topics[0].partitions[0].error_code
+            assert code == (0 if outcome is None else outcome.code)
+        assert len(verifier.begun) == 4
+
+    play(scene)
+
+
+def test_requests_that_wait_for_a_check_end_with_their_connection_and_with_the_broker(play: Any) -> None:
+    async def scene(world: Any) -> None:
+        verifier = Verifier()
+        broker = await world.broker(admission=Admission(ALLOW_ALL, verifier=verifier))
+        client, other = await world.client(), await world.client()
+        await client.create_topic(TOPIC)
+        for each in (client, other):
+            each.send_produce(TOPIC, world.batch(b"a"))
+            await asyncio.sleep(1)
+        client.transport.abort()
+        await asyncio.sleep(1)
+        verifier.begun[0].set_result(None)
+        await asyncio.sleep(1)
+        await broker.stop()
+        assert await other.receive() is None
+
+    play(scene)

@@ -357,7 +357,7 @@ def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
         looked_into.clear()
         await writer.produce("t", world.batch(b"a"), partition=1)
         partitions[2].replication.high_watermark = 5
-        partitions[3].log.restart(7, 0)
+        partitions[3].log.truncate_fully_and_start_at(7, 0)
         partitions[4].leader_epoch = epoch + 1
         broker.partitions.stop_replica(partitions[5].topic_partition, delete=False)
         answer = await client.answer(ApiKey.FETCH, 12)

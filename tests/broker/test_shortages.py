@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.replication.partition import Partition
-from odradek.log import Log
+from odradek.log.log_writer import LogWriter
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 
@@ -60,18 +60,18 @@ def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(play: A
 def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Log._new_write
+    original = LogWriter._new_write
 
-    def fail(log: Log) -> object:
-        if log.directory.endswith("t-0"):
+    def fail(writer: LogWriter) -> object:
+        if writer._local.directory.endswith("t-0"):
             raise KeyError("oh")
-        return original(log)
+        return original(writer)
 
     async def scene(world: Any) -> None:
         await world.broker()
         client, other = await world.client(), await world.client()
         await client.create_topic("t", partitions=2)
-        monkeypatch.setattr(Log, "_new_write", fail)
+        monkeypatch.setattr(LogWriter, "_new_write", fail)
         codes = await asyncio.gather(produced(client, world), produced(other, world, partition=1))
         assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
 

@@ -144,7 +144,7 @@ def _use(log: Log, *, is_trusted: bool) -> None:
             offset = header.next_offset
         if is_trusted:
             offset += 1 + (log.log_end_offset - offset) // 50
-    for look in (log.find_max_timestamp, partial(log.find_offset, _NOW + 100)):
+    for look in (log.reader.find_max_timestamp, partial(log.reader.find_offset, _NOW + 100)):
         with suppress(CorruptBatchError):  # its checksum is right, and its records are none
             look()
     end = log.log_end_offset
@@ -152,7 +152,7 @@ def _use(log: Log, *, is_trusted: bool) -> None:
     info = log.append(encode_batch([(_NOW, None, b"new", ())]), leader_epoch=epoch, now_ms=_NOW)
     assert info.first_offset == end
     log.write()
-    log.truncate(max(end - 1, log.log_start_offset))
+    log.truncate_to(max(end - 1, log.log_start_offset))
     log.close()
 
 

@@ -28,7 +28,7 @@ def broker(tmp_path: Path) -> Iterator[ServedBroker]:
         text = served.errors.read_text()
         assert "Traceback" not in text, text
         assert "has failed" not in text, text
-        assert "takes no more until it is recovered" not in text, text
+        assert "appends are refused until" not in text, text
 
 
 class Writer:

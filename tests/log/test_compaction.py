@@ -66,7 +66,7 @@ def test_nothing_is_compacted_that_is_not_synced() -> None:
     """Recovery cuts a log where something is wrong behind the recovery point: there, all must be as it was written."""
     room = Room()
     room.append(("a", "1"), ("a", "2"))
-    room.log._roll(NOW)
+    room.log._local.roll(NOW)
     room.append(("b", "1"))
     assert room.compact() == 0
     room.manager.maintain(NOW)
@@ -348,7 +348,7 @@ def test_an_aborted_transaction_stays_in_the_index_as_long_as_a_batch_of_it_is_t
     room.roll()
     room.compact()
     assert spans(header for header, _ in room.batches()) == [(0, 0, 0), (1, 1, 1), (2, 2, 1)]
-    assert [each[:3] for each in room.log.aborted_transactions(0, 3)] == [(7, 0, 1)]
+    assert [each[:3] for each in room.log.reader.aborted_transactions(0, 3)] == [(7, 0, 1)]
     transaction(room, COMMIT, ("b", "1"))
     room.roll()
     room.compact()
@@ -360,7 +360,7 @@ def test_an_aborted_transaction_stays_in_the_index_as_long_as_a_batch_of_it_is_t
     room.roll()
     room.compact()
     assert sorted(header.base_offset for header, _ in room.batches()) == [2, 3, 4, 6]
-    assert room.log.aborted_transactions(0, 7) == []
+    assert room.log.reader.aborted_transactions(0, 7) == []
     room.restart(clean=False)
     assert room.log.log_end_offset == 7
     assert room.log.producers.entries[7].transaction_start == -1
@@ -475,12 +475,12 @@ def test_times_and_offsets_are_found_in_a_compacted_log() -> None:
     expected = [record.offset for record in room.records()]
     assert expected == [*range(0, 100, 2), 99]
     for offset in range(100):
-        found = room.log.find_offset(NOW + 1 + offset)
+        found = room.log.reader.find_offset(NOW + 1 + offset)
         assert found is not None
         assert found.offset == min(each for each in expected if each >= offset)
         first = next(iter(room.log.read(offset, 1)), None)
         assert first is not None
-    latest = room.log.find_max_timestamp()
+    latest = room.log.reader.find_max_timestamp()
     assert latest is not None
     assert latest.offset == 99
     assert len(room.log.segments[0].offset_index.entries) > 10
@@ -494,7 +494,7 @@ def test_a_record_that_is_gone_is_not_the_latest() -> None:
     room.append_batch(encode_batch([(NOW + 200, b"b", b"3", ())]))
     room.roll()
     room.compact()
-    latest = room.log.find_max_timestamp()
+    latest = room.log.reader.find_max_timestamp()
     assert latest is not None
     assert (latest.timestamp, latest.offset) == (NOW + 500, 0), "the batch of 900 has no record any more"
-    assert room.log.find_offset(NOW + 501) is None
+    assert room.log.reader.find_offset(NOW + 501) is None

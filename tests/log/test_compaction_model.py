@@ -130,7 +130,7 @@ class CompactionModel(RuleBasedStateMachine):
             assert offset in found or offset < log.log_start_offset or is_old_tombstone, f"{offset} is gone"
         for record in records:
             if record.timestamp == max(each.timestamp for each in records):
-                latest = log.find_max_timestamp()
+                latest = log.reader.find_max_timestamp()
                 assert latest is not None
                 if record.offset >= log.log_start_offset:
                     assert latest.timestamp >= record.timestamp

@@ -182,7 +182,7 @@ log = manager.get_or_create(TopicPartition("t", 0), topic_id=None, now_ms={NOW})
 for number in range(2):
     log.append(encode_batch([({NOW}, b"a", b"%d" % number, ())]), leader_epoch=0, now_ms={NOW})
     log.write()
-log._roll({NOW})
+log._local.roll({NOW})
 manager.maintain({NOW})
 settings = CleanerSettings(worthwhile_bytes=0)
 assert manager.cleaner.clean(lambda: {NOW}, settings, stable_offsets={{TopicPartition("t", 0): 2}}) == 1

@@ -6,7 +6,7 @@ from test_log_verification import flip
 
 from odradek.log import Log
 from odradek.log.errors import DamagedSegmentError
-from odradek.log.recovery.segment_damage import Suspicion
+from odradek.log.recovery.segment_damage import DamageCheck
 from odradek.log.segments.segment import Segment
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.record_batch import iterate_batches
@@ -28,7 +28,7 @@ def written() -> tuple[MemoryDisk, Log, list[Segment]]:
         suspected.append(segment)
         return True
 
-    log.when_suspected = suspect
+    log.set_listeners(on_suspected=suspect)
     return disk, log, suspected
 
 
@@ -55,11 +55,11 @@ def test_a_batch_that_is_not_what_was_written_is_refused_and_found(number: int, 
         assert caught.value.code is ErrorCode.corrupt_message
     assert suspected == [log.segments[0]], "once"
     assert log.may_be_damaged
-    suspicion = Suspicion.of(suspected[0])
+    suspicion = DamageCheck.of(suspected[0])
     damage = suspicion.run()
     assert damage is not None
     assert (damage.path, damage.byte) == (FIRST, start)
-    assert log.checked(suspicion.segment, suspicion.size, damage)
+    assert log.suspected.checked(suspicion.segment, suspicion.size, damage)
     assert log.damage is damage
 
 
@@ -81,10 +81,10 @@ def test_a_file_that_is_whole_is_not_damaged() -> None:
     _, log, _ = written()
     assert read_all(log) == 50
     for segment in log.segments:
-        assert Suspicion.of(segment).run() is None
-    log.suspect(FIRST)
+        assert DamageCheck.of(segment).run() is None
+    log.suspected.add(FIRST)
     assert log.may_be_damaged
-    assert not log.checked(log.segments[0], log.segments[0].written_size, None)
+    assert not log.suspected.checked(log.segments[0], log.segments[0].written_size, None)
     assert not log.may_be_damaged
 
 
@@ -92,11 +92,11 @@ def test_damage_in_a_segment_that_is_gone_by_now_is_none_of_the_log() -> None:
     disk, log, _ = written()
     segment = log.segments[1]
     flip(disk, segment.log.path, 65)
-    suspicion = Suspicion.of(segment)
+    suspicion = DamageCheck.of(segment)
     damage = suspicion.run()
-    log.truncate(segment.base_offset)
+    log.truncate_to(segment.base_offset)
     assert damage is not None
-    assert not log.checked(suspicion.segment, suspicion.size, damage)
+    assert not log.suspected.checked(suspicion.segment, suspicion.size, damage)
     assert log.damage is None
 
 
@@ -104,11 +104,11 @@ def test_a_file_that_cannot_be_opened_is_neither_whole_nor_damaged_and_is_suspec
     disk, log, suspected = written()
     flip(disk, FIRST, 65)
     log.close_files()
-    log.suspect(FIRST)
+    log.suspected.add(FIRST)
     disk.most_open_files = disk.open_files
     with pytest.raises(OSError, match="Too many open files"):
-        Suspicion.of(log.segments[0]).run()
-    log.not_checked(log.segments[0])
+        DamageCheck.of(log.segments[0]).run()
+    log.suspected.check_failed(log.segments[0])
     assert not log.may_be_damaged
     disk.most_open_files = None
     with pytest.raises(DamagedSegmentError):
@@ -119,8 +119,8 @@ def test_a_file_that_cannot_be_opened_is_neither_whole_nor_damaged_and_is_suspec
 
 def test_a_segment_that_was_found_whole_is_suspected_again() -> None:
     disk, log, suspected = written()
-    log.suspect(FIRST)
-    log.checked(log.segments[0], log.segments[0].written_size, None)
+    log.suspected.add(FIRST)
+    log.suspected.checked(log.segments[0], log.segments[0].written_size, None)
     flip(disk, FIRST, 65)
     with pytest.raises(DamagedSegmentError):
         log.read(0, 1000)
@@ -131,10 +131,10 @@ def test_a_segment_that_was_found_whole_is_suspected_again() -> None:
 def test_damage_is_forgotten_when_its_segment_leaves_the_log(is_known: bool) -> None:
     disk, log, _ = written()
     flip(disk, FIRST, 65)
-    log.suspect(FIRST)
+    log.suspected.add(FIRST)
     if is_known:
-        suspicion = Suspicion.of(log.segments[0])
-        assert log.checked(suspicion.segment, suspicion.size, suspicion.run())
+        suspicion = DamageCheck.of(log.segments[0])
+        assert log.suspected.checked(suspicion.segment, suspicion.size, suspicion.run())
         assert log.damage is not None
     log.advance_log_start_offset(log.segments[1].base_offset)
     assert log.may_be_damaged, "its file is there still"
@@ -149,9 +149,9 @@ def test_a_follower_takes_what_is_before_a_damaged_batch_and_refuses_that_one() 
     positions = [position for position, _ in iterate_batches(data)]
     data[positions[3] + 65] ^= 1
     follower = new_log(MemoryDisk(), **CONFIG)
-    assert follower.append_fetched(data, now_ms=NOW) == positions[3]
+    assert follower.append_as_follower(data, now_ms=NOW) == positions[3]
     assert follower.log_end_offset == 3
     with pytest.raises(KafkaError) as caught:
-        follower.append_fetched(data[positions[3] :], now_ms=NOW)
+        follower.append_as_follower(data[positions[3] :], now_ms=NOW)
     assert caught.value.code is ErrorCode.corrupt_message
     assert follower.log_end_offset == 3

@@ -45,8 +45,8 @@ def test_records_without_timestamps_are_kept_although_librdkafkas_header_says_19
     append(log, batch(-1, -1, codec=codec, max_timestamp=0))
     assert stored_times(log) == [-1]
     assert log.delete_old_segments(NOW + DAY) == 0
-    assert log.find_offset(0) is None
-    assert log.find_max_timestamp() is None
+    assert log.reader.find_offset(0) is None
+    assert log.reader.find_max_timestamp() is None
     assert log.delete_old_segments(NOW + DAY + 1) == 1
 
 
@@ -60,7 +60,7 @@ def test_a_header_that_says_an_earlier_time_than_its_records_have_is_corrected(c
     append(log, batch(NOW - 5, NOW, NOW - 3, max_timestamp=claimed))
     assert stored_times(log) == [NOW]
     assert log.delete_old_segments(NOW + MINUTE) == 0
-    assert log.find_offset(NOW) == (NOW, 1, 0)
+    assert log.reader.find_offset(NOW) == (NOW, 1, 0)
 
 
 def test_a_greatest_time_before_the_first_one_is_corrected() -> None:
@@ -141,7 +141,7 @@ def test_a_follower_keeps_what_its_leader_stored_in_1970() -> None:
     stored_by_an_earlier_release(disk)
     leader = Log.open(disk, "/data/t-0", LogConfig(), now_ms=NOW, clean=True)
     follower = open_log(retention_ms=DAY)
-    follower.append_fetched(leader.read(0, 1000), now_ms=NOW)
+    follower.append_as_follower(leader.read(0, 1000), now_ms=NOW)
     follower.write()
     assert follower.delete_old_segments(NOW + DAY) == 0
 

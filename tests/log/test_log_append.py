@@ -56,7 +56,7 @@ def test_a_leader_that_is_older_than_the_last_record_is_refused() -> None:
     log.append(batch(b"a"), leader_epoch=6, now_ms=NOW)
     assert refusal(log, batch(b"b")) is ErrorCode.kafka_storage_error
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
-    with pytest.raises(KafkaError, match="leader epoch 6, and the leader's is 5"):
+    with pytest.raises(KafkaError, match="leader epoch 6, and the leader's epoch is 5"):
         log.append_marker(marker, producer_id=1, producer_epoch=0, transaction_version=1, leader_epoch=5, now_ms=NOW)
     assert log.append(batch(b"c"), leader_epoch=6, now_ms=NOW).first_offset == 1
 
@@ -233,7 +233,7 @@ def test_log_append_time_replaces_the_records_time() -> None:
     (record,) = decode_records(log.read(0, 1000))
     assert record.timestamp == NOW
     assert verify_crc(data, 0, read_header(data))
-    assert log.find_offset(NOW) == (NOW, 0, 0)
+    assert log.reader.find_offset(NOW) == (NOW, 0, 0)
 
 
 def test_a_repeated_batch_gets_its_first_offsets_and_is_not_appended_again() -> None:

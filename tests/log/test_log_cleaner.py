@@ -152,7 +152,7 @@ def test_a_cut_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     assert job is not None
     job.run()
     assert job.cleaned is not None
-    room.manager.truncate(T0, 3)
+    room.manager.truncate_to(T0, 3)
     assert not room.manager.cleaner.finish_slice(job, NOW)
     assert room.checkpoint() == "0\n1\nt 0 3\n"
     assert not [name for name in room.names() if name.endswith((".cleaned", ".swap"))]
@@ -170,7 +170,7 @@ def test_what_is_taken_is_as_it_is_in_the_end_though_others_had_their_turn() -> 
     stable = {T0: 6, other: 0}
     steps = room.manager.cleaner.begin_in_steps(NOW, room.settings, stable_offset=stable.get)
     next(steps)
-    room.manager.truncate(T0, 2)
+    room.manager.truncate_to(T0, 2)
     stable[T0] = 2
     room.roll()
     (job,) = (each for each in steps if each is not None)
@@ -271,7 +271,7 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
     for value in range(4):
         log.append(encode_batch([(NOW, b"a", b"%d" % value, ())]), leader_epoch=0, now_ms=NOW)
     log.write()
-    log._roll(NOW)
+    log._local.roll(NOW)
     room.roll()
     job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 5, other: 4})
     assert job is not None

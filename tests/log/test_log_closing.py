@@ -95,7 +95,7 @@ def test_a_log_that_cannot_be_written_costs_the_mark_and_no_other_log(caplog: py
     manager = written(disk, "/a", logs=3)
     told: list[None] = []
     for log in manager.logs.values():
-        log.when_failed = told.append
+        log.set_listeners(on_failure=told.append)
     disk.fail_next("create", errno.EIO, path_end=f"t-1/{BATCHES:020d}.snapshot")
     manager.close()
     assert "/a/t-1 will be recovered at the next start" in caplog.text

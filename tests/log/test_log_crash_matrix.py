@@ -140,7 +140,7 @@ class Life:
     def truncate(self, manager: LogManager, partition: TopicPartition, offset: int) -> None:
         promise = self.promises[partition]
         promise.cut(offset)
-        manager.truncate(partition, offset)
+        manager.truncate_to(partition, offset)
         promise.deleted = min(promise.deleted, offset)
         for gone in [at for at in promise.allowed if at >= offset]:
             del promise.allowed[gone]

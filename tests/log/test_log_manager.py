@@ -276,7 +276,7 @@ def test_the_checkpoint_never_says_more_than_a_log_that_was_cut_twice() -> None:
     manager.maintain(NOW)
     assert log.recovery_point == 4
     for offset in (3, 1):
-        manager.truncate(T0, offset)
+        manager.truncate_to(T0, offset)
         written = decode_offsets(disk.read_file("/data/recovery-point-offset-checkpoint"), "x")
         assert written[T0] <= log.recovery_point
         assert log.recovery_point <= offset
@@ -289,7 +289,7 @@ def test_a_log_that_is_cut_below_its_start_is_empty_and_goes_on_from_there() -> 
     append(log, 8)
     log.advance_log_start_offset(6)
     manager.checkpoint()
-    manager.truncate(T0, 4)
+    manager.truncate_to(T0, 4)
     assert log.log_start_offset == log.log_end_offset == 4
     append(log, 2)
     assert offsets(log) == [4, 5]

@@ -142,7 +142,7 @@ class LogModel(RuleBasedStateMachine):
         offset = kept[-1].next_offset if kept else self.log.first_base_offset
         if offset < self.start:
             return
-        self.log.truncate(offset)
+        self.log.truncate_to(offset)
         self.forget_from(offset)
         self.written = min(self.written, offset)
         self.epoch += 1
@@ -169,7 +169,7 @@ class LogModel(RuleBasedStateMachine):
                 assert self.log.size >= self.config.retention_bytes
         self.start = max(self.start, gone)
         self.batches = [batch for batch in self.batches if batch.first_offset >= gone]
-        for path in self.log.take_trash(self.now_ms + 10**6):
+        for path in self.log.take_deleted_files(self.now_ms + 10**6):
             self.disk.remove(path)
         self.disk.sync_directory("/data/t-0")
 
@@ -227,7 +227,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(age=st.integers(-500, 3000))
     def find_offset(self, age: int) -> None:
         wanted = self.now_ms - age
-        found = self.log.find_offset(wanted)
+        found = self.log.reader.find_offset(wanted)
         records = [
             (time_ms, batch.first_offset + number)
             for batch in self.batches
@@ -236,7 +236,7 @@ class LogModel(RuleBasedStateMachine):
             if batch.first_offset + number >= self.start
         ]
         assert (found and found[:2]) == next((record for record in records if record[0] >= wanted), None)
-        latest = self.log.find_max_timestamp()
+        latest = self.log.reader.find_max_timestamp()
         assert (latest and latest[0]) == max((time_ms for time_ms, _ in records), default=None)
 
     @invariant()

@@ -282,7 +282,7 @@ def test_a_finished_segment_gets_back_an_index_that_is_missing_or_wrong() -> Non
     assert {base: disk.read_file(path(base, ".timeindex")) for base in bases} == before
     assert numbers(reopened) == list(range(30))
     for number in range(30):
-        found = reopened.find_offset(NOW + number)
+        found = reopened.reader.find_offset(NOW + number)
         assert found is not None
         assert found.offset == 2 * number
 
@@ -315,7 +315,7 @@ def test_a_segment_that_was_flushed_whole_still_gets_the_last_entry_of_its_time_
     assert log.segment_base_offsets == [0, 8]
     disk.kill()
     recovered = reopen(disk, recovery_point=log.recovery_point)
-    found = recovered.find_offset(NOW + 3)
+    found = recovered.reader.find_offset(NOW + 3)
     assert found is not None
     assert found.offset == 6
     recovered.close()
@@ -450,7 +450,7 @@ def test_batches_that_cross_a_piece_of_what_is_read_at_once_are_checked(monkeypa
         recovered = reopen(copied(disk))
         assert numbers(recovered) == list(range(9)), size
         assert recovered.epochs.entries == whole.epochs.entries
-        assert recovered.find_max_timestamp() == whole.find_max_timestamp()
+        assert recovered.reader.find_max_timestamp() == whole.reader.find_max_timestamp()
         assert recovered.append(batch(8), leader_epoch=9, now_ms=NOW).duplicate
         assert numbers(reopen(copied(damaged))) == list(range(8)), size
 

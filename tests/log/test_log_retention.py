@@ -158,9 +158,9 @@ def test_files_of_deleted_segments_stay_for_a_while() -> None:
     log.delete_old_segments(NOW + 1031)
     renamed = [name for name in disk.list("/data/t-0") if name.endswith(".deleted")]
     assert renamed == [f"{base:020d}{suffix}.deleted" for base in (0, 2) for suffix in (".index", ".log", ".timeindex")]
-    assert log.take_trash(NOW + 1530) == []
-    assert sorted(log.take_trash(NOW + 1531)) == [f"/data/t-0/{name}" for name in renamed]
-    assert log.take_trash(NOW + 9999) == [], "they are handed out once"
+    assert log.take_deleted_files(NOW + 1530) == []
+    assert sorted(log.take_deleted_files(NOW + 1531)) == [f"/data/t-0/{name}" for name in renamed]
+    assert log.take_deleted_files(NOW + 9999) == [], "they are handed out once"
 
 
 def test_snapshots_go_with_their_segments() -> None:

@@ -165,9 +165,9 @@ def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, r
         log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW, clean=True)
     for wanted in [*range(NOW - 250, NOW + 1500, 7), *times]:
         expected = next(((time_ms, offset) for offset, time_ms in enumerate(times) if time_ms >= wanted), None)
-        found = log.find_offset(wanted)
+        found = log.reader.find_offset(wanted)
         assert (found and found[:2]) == expected
-    found = log.find_max_timestamp()
+    found = log.reader.find_max_timestamp()
     assert found is not None
     assert found[:2] == (max(times), times.index(max(times)))
     assert found.leader_epoch == log.epochs.epoch_at(found.offset)
@@ -177,14 +177,14 @@ def test_times_that_were_cut_off_are_forgotten() -> None:
     log = new_log(index_interval_bytes=0, retention_ms=1000)
     for number in range(6):
         append(log, NOW + 100 * number)
-    log.truncate(3)
+    log.truncate_to(3)
     for number in range(3, 9):
         append(log, NOW + 10 * number)
-    assert log.find_offset(NOW + 150) == (NOW + 200, 2, 0)
-    assert log.find_offset(NOW + 201) is None
-    assert log.find_max_timestamp() == (NOW + 200, 2, 0)
+    assert log.reader.find_offset(NOW + 150) == (NOW + 200, 2, 0)
+    assert log.reader.find_offset(NOW + 201) is None
+    assert log.reader.find_max_timestamp() == (NOW + 200, 2, 0)
     append(log, NOW + 205)
-    assert log.find_offset(NOW + 201) == (NOW + 205, 9, 0)
+    assert log.reader.find_offset(NOW + 201) == (NOW + 205, 9, 0)
     assert log.delete_old_segments(NOW + 1206) == 1, "no record is later than 205"
 
 
@@ -193,22 +193,22 @@ def test_no_record_is_found_that_is_deleted_or_not_written() -> None:
     for time_ms in (NOW + 50, NOW + 10, NOW + 30):
         append(log, time_ms)
     log.append(batch(NOW + 99), leader_epoch=0, now_ms=NOW)
-    assert log.find_offset(NOW + 60) is None
-    assert log.find_max_timestamp() == (NOW + 50, 0, 0)
+    assert log.reader.find_offset(NOW + 60) is None
+    assert log.reader.find_max_timestamp() == (NOW + 50, 0, 0)
     log.write()
-    assert log.find_max_timestamp() == (NOW + 99, 3, 0)
-    log.truncate(3)
+    assert log.reader.find_max_timestamp() == (NOW + 99, 3, 0)
+    log.truncate_to(3)
     log.advance_log_start_offset(1)
-    assert log.find_offset(NOW) == (NOW + 10, 1, 0)
-    assert log.find_max_timestamp() == (NOW + 30, 2, 0)
+    assert log.reader.find_offset(NOW) == (NOW + 10, 1, 0)
+    assert log.reader.find_max_timestamp() == (NOW + 30, 2, 0)
 
 
 def test_an_empty_log_and_records_without_time_have_no_latest() -> None:
     log = new_log()
-    assert log.find_max_timestamp() is None
-    assert log.find_offset(0) is None
+    assert log.reader.find_max_timestamp() is None
+    assert log.reader.find_offset(0) is None
     append(log, -1)
-    assert log.find_max_timestamp() is None
+    assert log.reader.find_max_timestamp() is None
 
 
 def test_few_descriptors_are_enough_for_many_logs() -> None:

@@ -288,11 +288,11 @@ def test_a_truncation_without_a_descriptor_is_asked_for_again() -> None:
     log.close_files()
     disk.most_open_files = 0
     with pytest.raises(LogStorageError) as caught:
-        log.truncate(2)
+        log.truncate_to(2)
     assert caught.value.is_passing
     assert log.failure is None
     disk.most_open_files = None
-    log.truncate(2)
+    log.truncate_to(2)
     assert offsets(log) == [0, 1]
     assert append(log) == 2
     log.write()

@@ -217,7 +217,7 @@ def test_a_plan_of_checkpoints_never_replaces_a_newer_one() -> None:
     manager.maintain(NOW)
     late = manager.plan_checkpoints()
     before = log.recovery_point
-    manager.truncate(t(0), 3)
+    manager.truncate_to(t(0), 3)
     manager.write_checkpoints(late)
     path = "/data/recovery-point-offset-checkpoint"
     assert decode_offsets(disk.read_file(path), "")[t(0)] < before

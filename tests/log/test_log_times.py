@@ -68,7 +68,7 @@ class Remembered:
         end = max((each for each in self.batches if each <= offset), default=self.log.log_start_offset)
         if end < self.log.log_start_offset:
             return
-        self.log.truncate(end)
+        self.log.truncate_to(end)
         self.batches = [each for each in self.batches if each < end]
         self.records = [each for each in self.records if each.offset < end]
 
@@ -80,9 +80,9 @@ class Remembered:
         known = {each.timestamp for each in self.records}
         for timestamp in {0, NOW, *(time + step for time in known for step in (-1, 0, 1))} - {-1, -2}:
             due = next((each for each in self.records if each.timestamp >= timestamp), None)
-            assert self.log.find_offset(timestamp) == due, timestamp
+            assert self.log.reader.find_offset(timestamp) == due, timestamp
         latest = max((each for each in self.records if each.timestamp >= 0), key=lambda e: e.timestamp, default=None)
-        assert self.log.find_max_timestamp() == latest
+        assert self.log.reader.find_max_timestamp() == latest
 
     def _fields(self) -> dict[str, object]:
         return {name: getattr(self.settings, name) for name in LogConfig.__slots__}
@@ -159,26 +159,26 @@ def unreadable(codec: Codec) -> bytearray:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_batch_whose_records_cannot_be_read_stands_in_no_ones_way(codec: Codec) -> None:
     log = log_with(batch_at(NOW), unreadable(codec), batch_at(NOW + 70, NOW + 90))
-    assert log.find_offset(NOW) == (NOW, 0, 4)
-    assert log.find_offset(NOW + 55) == (NOW + 60, 1, 4), "its header is believed"
-    assert log.find_offset(NOW + 61) == (NOW + 70, 3, 4)
-    assert log.find_max_timestamp() == (NOW + 90, 4, 4)
-    assert log_with(batch_at(NOW), unreadable(codec)).find_max_timestamp() == (NOW + 60, 1, 4)
+    assert log.reader.find_offset(NOW) == (NOW, 0, 4)
+    assert log.reader.find_offset(NOW + 55) == (NOW + 60, 1, 4), "its header is believed"
+    assert log.reader.find_offset(NOW + 61) == (NOW + 70, 3, 4)
+    assert log.reader.find_max_timestamp() == (NOW + 90, 4, 4)
+    assert log_with(batch_at(NOW), unreadable(codec)).reader.find_max_timestamp() == (NOW + 60, 1, 4)
 
 
 def test_a_time_that_only_a_header_has_is_no_records() -> None:
     liars = [lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(5)]
     log = log_with(*liars, batch_at(NOW + 9, NOW + 8), batch_at(NOW + 9))
-    assert log.find_offset(NOW + 500) is None
-    assert log.find_offset(NOW + 3) == (NOW + 3, 3, 4)
-    assert log.find_max_timestamp() == (NOW + 9, 5, 4)
+    assert log.reader.find_offset(NOW + 500) is None
+    assert log.reader.find_offset(NOW + 3) == (NOW + 3, 3, 4)
+    assert log.reader.find_max_timestamp() == (NOW + 9, 5, 4)
     log.advance_log_start_offset(6)
-    assert log.find_max_timestamp() == (NOW + 9, 7, 4)
+    assert log.reader.find_max_timestamp() == (NOW + 9, 7, 4)
 
 
 def test_after_very_many_lies_the_latest_of_some_records_is_named() -> None:
     log = log_with(*[lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(100)])
-    found = log.find_max_timestamp()
+    found = log.reader.find_max_timestamp()
     assert found is not None
     assert found.timestamp == NOW + found.offset
 
@@ -193,15 +193,15 @@ def test_a_bomb_is_not_opened_to_find_a_time() -> None:
     log.append(bomb, leader_epoch=4, now_ms=NOW, from_client=False)
     log.append(batch_at(NOW + 5), leader_epoch=4, now_ms=NOW)
     log.write()
-    assert log.find_offset(NOW - 5) == (NOW, 0, 4)
-    assert log.find_max_timestamp() == (NOW + 5, MAX_RECORDS + 1, 4)
+    assert log.reader.find_offset(NOW - 5) == (NOW, 0, 4)
+    assert log.reader.find_max_timestamp() == (NOW + 5, MAX_RECORDS + 1, 4)
 
 
 def test_a_batch_that_takes_too_much_memory_decompressed_is_not_opened_either() -> None:
     big = encode_batch([(NOW + n, None, b"v" * 1000, ()) for n in range(10)], codec=Codec.GZIP)
     log = log_with(big)
-    assert log.find_offset(NOW + 5) == (NOW + 5, 5, 4)
+    assert log.reader.find_offset(NOW + 5) == (NOW + 5, 5, 4)
     small = Log.open(MemoryDisk(), "/data/t-0", LogConfig(validate_max_bytes=5000), now_ms=NOW)
     small.append(big, leader_epoch=4, now_ms=NOW)
     small.write()
-    assert small.find_offset(NOW + 5) == (NOW + 9, 0, 4)
+    assert small.reader.find_offset(NOW + 5) == (NOW + 9, 0, 4)

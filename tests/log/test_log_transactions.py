@@ -38,7 +38,7 @@ def test_aborted_transactions_are_found_in_every_segment(how: str) -> None:
     assert writer.aborted() == expected
     for start in range(0, writer.log.written_offset, 3):
         for end in range(start + 1, writer.log.written_offset + 1, 4):
-            found = writer.log.aborted_transactions(start, end)
+            found = writer.log.reader.aborted_transactions(start, end)
             wanted = [each for each in expected if each.last_offset >= start and each.first_offset < end]
             assert found == wanted, (start, end)
 
@@ -46,7 +46,7 @@ def test_aborted_transactions_are_found_in_every_segment(how: str) -> None:
 def test_a_reader_needs_no_segment_behind_the_last_stable_offset_that_covers_it() -> None:
     writer = Writer()
     scripted(writer)
-    segment = writer.log._segments[0]
+    segment = writer.log.segments[0]
     assert segment.aborted is not None
     found, is_all = segment.aborted.collect(0, 2)
     assert [each.producer_id for each in found] == [1]
@@ -66,7 +66,7 @@ def test_an_open_transaction_outlives_a_restart(*, clean: bool) -> None:
     writer.settle()
     writer.restart(clean=clean)
     writer.settle()
-    assert writer.log.first_unstable_offset == 1
+    assert writer.log.reader.first_unstable_offset == 1
     assert [key for key, entry in writer.log.producers.entries.items() if entry.transaction_start >= 0] == [1]
     with pytest.raises(KafkaError, check=lambda error: error.code == ErrorCode.invalid_txn_state):
         writer.data(1, transactional=False)
@@ -75,7 +75,7 @@ def test_an_open_transaction_outlives_a_restart(*, clean: bool) -> None:
     last = writer.end(1)
     writer.settle()
     assert writer.aborted() == [AbortedTransaction(1, 1, last, last + 1)]
-    assert writer.log.first_unstable_offset is None
+    assert writer.log.reader.first_unstable_offset is None
 
 
 def test_what_is_truncated_was_never_aborted() -> None:
@@ -85,12 +85,12 @@ def test_what_is_truncated_was_never_aborted() -> None:
         batches = [header.base_offset for _, header in iterate_batches(all_of(writer.log))]
         if offset not in batches:
             continue
-        writer.log.truncate(offset)
+        writer.log.truncate_to(offset)
         assert writer.aborted() == [each for each in expected if each.last_offset < offset]
         if offset % 5 == 0:
             writer.restart(clean=True)
             assert writer.aborted() == [each for each in expected if each.last_offset < offset]
-    writer.log.truncate(0)
+    writer.log.truncate_to(0)
     assert all(name == f"{0:020d}.txnindex" for name in writer.files())
 
 
@@ -99,12 +99,12 @@ def test_after_a_truncation_a_transaction_is_open_again() -> None:
     writer.data(1)
     last = writer.end(1)
     writer.settle()
-    assert writer.log.first_unstable_offset is None
-    writer.log.truncate(last)
-    assert writer.log.first_unstable_offset == 0
+    assert writer.log.reader.first_unstable_offset is None
+    writer.log.truncate_to(last)
+    assert writer.log.reader.first_unstable_offset == 0
     writer.end(1, ControlType.COMMIT)
     writer.settle()
-    assert writer.log.first_unstable_offset is None
+    assert writer.log.reader.first_unstable_offset is None
     assert writer.aborted() == []
 
 
@@ -116,11 +116,11 @@ def test_retention_takes_the_index_with_its_segment() -> None:
     writer.log.delete_old_segments(NOW_MS)
     start = writer.log.log_start_offset
     assert start > 0
-    for path in writer.log.take_trash(NOW_MS + 1):
+    for path in writer.log.take_deleted_files(NOW_MS + 1):
         writer.disk.remove(path)
     assert writer.files() == [name for name in before if int(name[:20]) >= start]
     assert len(writer.files()) < len(before)
-    assert writer.log.aborted_transactions(start, writer.log.written_offset) == [
+    assert writer.log.reader.aborted_transactions(start, writer.log.written_offset) == [
         each for each in expected if each.last_offset >= start
     ]
     assert not [name for name in writer.disk.list(DIRECTORY) if "deleted" in name]
@@ -133,11 +133,11 @@ def test_the_unstable_offset_is_never_before_the_logs_start() -> None:
         writer.data(5, transactional=False)
     writer.settle()
     writer.log.advance_log_start_offset(10)
-    assert writer.log.first_unstable_offset == 10
+    assert writer.log.reader.first_unstable_offset == 10
     last = writer.end(1)
     writer.settle()
-    assert writer.log.first_unstable_offset is None
-    assert writer.log.aborted_transactions(10, last + 1) == [AbortedTransaction(1, 0, last, last + 1)]
+    assert writer.log.reader.first_unstable_offset is None
+    assert writer.log.reader.aborted_transactions(10, last + 1) == [AbortedTransaction(1, 0, last, last + 1)]
 
 
 DAMAGE = {
@@ -199,7 +199,7 @@ def test_a_write_that_fails_ends_no_transaction() -> None:
     writer.end(1)
     with pytest.raises(KafkaError, check=lambda error: error.code == ErrorCode.kafka_storage_error):
         writer.log.write()
-    assert writer.log.first_unstable_offset == 0
+    assert writer.log.reader.first_unstable_offset == 0
     assert writer.aborted() == []
     last = writer.end(1)
     writer.settle()

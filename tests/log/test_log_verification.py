@@ -413,7 +413,7 @@ def test_a_log_that_was_deleted_and_then_cut_up_to_its_start_knows_no_epochs_and
     log = manager.logs[partition]
     start = next(header.base_offset for _, header in batches(disk, f"{FIRST}.log")[3:])
     log.advance_log_start_offset(start)
-    manager.truncate(partition, start)
+    manager.truncate_to(partition, start)
     manager.close()
     assert disk.read_file(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n0\n"
     assert verify(disk) == []

@@ -40,7 +40,7 @@ def live(manager: LogManager, chance: random.Random) -> None:
         if chance.random() < 0.05:
             log.write()
             offsets = [header.base_offset for _, header in iterate_batches(log.read(0, 1 << 20))]
-            manager.truncate(T0, chance.choice(offsets))
+            manager.truncate_to(T0, chance.choice(offsets))
     log.write()
     if chance.random() < 0.3:
         manager.close()

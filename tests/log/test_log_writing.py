@@ -202,7 +202,7 @@ def test_a_failed_sync_in_the_background_stops_the_log() -> None:
     assert job is not None
     disk.fail_next("sync", errno.ENOSPC, path_end=".log")
     job.run()
-    with pytest.raises(LogStorageError, match="could not be synced"):
+    with pytest.raises(LogStorageError, match="Failed to sync"):
         log.finish_flush(job)
     assert log.failure is not None
     assert log.recovery_point == 0
@@ -248,7 +248,7 @@ def test_a_truncation_outlives_a_flush_that_was_under_way() -> None:
     log.write()
     job = log.begin_flush()
     assert job is not None
-    assert log.truncate(3)
+    assert log.truncate_to(3)
     job.run()
     log.finish_flush(job)
     assert log.recovery_point <= log.synced_offset <= 3
@@ -256,7 +256,7 @@ def test_a_truncation_outlives_a_flush_that_was_under_way() -> None:
     assert log.epochs.entries == [(0, 0), (1, 2)]
     assert append(log, sequence=3, leader_epoch=1) == 3, "the producers are as they were at offset 3"
     log.write()
-    assert not log.truncate(4)
+    assert not log.truncate_to(4)
     assert offsets(log) == [0, 1, 2, 3]
 
 
@@ -325,7 +325,7 @@ def test_leader_epochs_are_written_even_if_the_log_was_cut_while_their_file_foun
     assert job is not None
     disk.capacity_bytes = disk.used_bytes()
     job.run()
-    log.truncate(1)
+    log.truncate_to(1)
     log.finish_flush(job)
     disk.capacity_bytes = None
     log.close()
@@ -343,7 +343,7 @@ def test_a_failed_sync_stops_a_log_that_was_cut_meanwhile_too() -> None:
     assert job is not None
     disk.fail_next("sync", errno.EIO, path_end=".log")
     job.run()
-    log.truncate(1)
+    log.truncate_to(1)
     with pytest.raises(LogStorageError):
         log.finish_flush(job)
     assert log.failure is not None

@@ -108,7 +108,7 @@ def test_a_wrong_time_index_is_built_anew_when_it_misleads(
     again = opened(disk)
     with caplog.at_level(logging.WARNING, "odradek.log"):
         for number in range(200):
-            found = again.find_offset(NOW + 10 * number - 5)
+            found = again.reader.find_offset(NOW + 10 * number - 5)
             assert found is not None
             assert (found.timestamp, found.offset) == (NOW + 10 * number, number)
     assert len(mendings(caplog)) == misled
@@ -169,9 +169,9 @@ def test_a_time_index_whose_offsets_are_beyond_its_segment_misleads_nobody(activ
     disk, log = written()
     harm(disk, f"/data/t-0/{log.segment_base_offsets[-1 if active else 1]:020d}.timeindex", TIME_ENTRY, change)
     again = opened(disk)
-    found = [again.find_offset(NOW + 10 * number) for number in range(200)]
+    found = [again.reader.find_offset(NOW + 10 * number) for number in range(200)]
     assert [each and each.offset for each in found] == list(range(200))
-    largest = opened(disk).find_max_timestamp()
+    largest = opened(disk).reader.find_max_timestamp()
     assert largest is not None
     assert largest.offset == 199
 
@@ -182,8 +182,8 @@ def test_what_is_pending_while_an_index_is_built_anew_has_its_time_afterwards() 
     harm(disk, path, TIME_ENTRY, lambda rows: [*rows[:-1], (NOW + 10**9, rows[-1][1])])
     again = opened(disk)
     again.append(encode_batch([(NOW + 5000, b"k", b"v", ())]), leader_epoch=0, now_ms=NOW)
-    assert again.find_max_timestamp() is not None
+    assert again.reader.find_max_timestamp() is not None
     again.write()
-    found = again.find_max_timestamp()
+    found = again.reader.find_max_timestamp()
     assert found is not None
     assert (found.timestamp, found.offset) == (NOW + 5000, 200)

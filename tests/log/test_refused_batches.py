@@ -91,7 +91,7 @@ def test_a_refusal_of_a_batch_that_came_from_elsewhere_meanwhile_explains_nothin
     log.refused.note_batch(batch(1), NO_REPLICAS, NOW)
     copied = bytearray(batch(1))
     assign_offset(memoryview(copied), 0, 1, 0)
-    log.append_fetched(copied, now_ms=NOW)
+    log.append_as_follower(copied, now_ms=NOW)
     assert refusal(log, 3) == ErrorCode.out_of_order_sequence_number
 
 
@@ -115,7 +115,7 @@ def test_all_refused_batches_of_a_producer_are_known(log: Log) -> None:
         refused.note_batch(batch(sequence), NOT_LEADER, NOW)
     copied = bytearray(batch(1))
     assign_offset(memoryview(copied), 0, 1, 0)
-    log.append_fetched(copied, now_ms=NOW)
+    log.append_as_follower(copied, now_ms=NOW)
     log.refused.add_all(refused)
     assert refusal(log, 4) == ErrorCode.not_leader_or_follower
     assert [append(log, sequence) for sequence in (2, 3, 4)] == [2, 3, 4]

@@ -55,7 +55,7 @@ class Life:
         self.synced, self.written = min(self.synced, cut), min(self.written, cut)
         for offset in [each for each in self.history if each >= cut]:
             self.gone.setdefault(offset, set()).add(self.history.pop(offset))
-        manager.truncate(PARTITION, cut)
+        manager.truncate_to(PARTITION, cut)
         self.sequences = {key: entry.last_sequence + 1 for key, entry in log.producers.entries.items() if entry.batches}
         self.rounds(log, 1)
         self.maintain(manager, log)
@@ -116,7 +116,7 @@ class Life:
             leader_epoch=0,
             now_ms=self.now_ms,
         )
-        self.history[info.first_offset] = bytes(log._pending.buffers[-1])
+        self.history[info.first_offset] = bytes(log._local.pending.buffers[-1])
 
     def write(self, log: Log) -> None:
         log.write()
@@ -152,14 +152,14 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         life.end(log, producer, ControlType.ABORT)
     life.write(log)
     Outcome(before + contents(log)).check(log)
-    assert log.first_unstable_offset is None
-    known = log.aborted_transactions(log.first_base_offset, log.written_offset)
+    assert log.reader.first_unstable_offset is None
+    known = log.reader.aborted_transactions(log.first_base_offset, log.written_offset)
     manager.close()
     assert [each for each in Verification(life.disk).partition_directory(DIRECTORY) if each.is_damage] == []
     manager = life.manager()
     manager.open(life.now_ms)
     log = manager.logs[PARTITION]
-    assert log.aborted_transactions(log.first_base_offset, log.written_offset) == known
+    assert log.reader.aborted_transactions(log.first_base_offset, log.written_offset) == known
     manager.kill()
 
 

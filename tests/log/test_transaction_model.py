@@ -117,7 +117,7 @@ class TransactionModel(RuleBasedStateMachine):
             assert self.log.log_end_offset == end
         else:
             assert (info.first_offset, info.duplicate) == (end, False)
-            self.pending[end] = self.log._pending.buffers[-1]  # type: ignore[assignment]
+            self.pending[end] = self.log._local.pending.buffers[-1]  # type: ignore[assignment]
 
     @rule()
     def write(self) -> None:
@@ -133,7 +133,7 @@ class TransactionModel(RuleBasedStateMachine):
         kept = [offset for offset in self.batches if offset >= self.log.log_start_offset]
         if kept:
             offset = kept[int(share * (len(kept) - 1))]
-            self.log.truncate(offset)
+            self.log.truncate_to(offset)
             self.cut(offset)
 
     @rule()
@@ -142,7 +142,7 @@ class TransactionModel(RuleBasedStateMachine):
         self.log.flush()
         self.log.delete_old_segments(NOW_MS)
         self.start = self.log.log_start_offset
-        for path in self.log.take_trash(NOW_MS + 1):
+        for path in self.log.take_deleted_files(NOW_MS + 1):
             self.disk.remove(path)
         self.disk.sync_directory(DIRECTORY)
 
@@ -194,9 +194,9 @@ class TransactionModel(RuleBasedStateMachine):
         stop = start + round((end - start) * last)
         expected = self.outcome().aborted
         base = self.log.first_base_offset
-        stable = self.log.first_unstable_offset
+        stable = self.log.reader.first_unstable_offset
         stop = stop if stable is None else min(stop, stable)
-        assert self.log.aborted_transactions(start, stop) == [
+        assert self.log.reader.aborted_transactions(start, stop) == [
             each for each in expected if each.last_offset >= max(start, base) and each.first_offset < stop
         ]
 

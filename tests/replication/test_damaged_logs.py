@@ -10,7 +10,7 @@ from world import World, until
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
 from odradek.log.errors import DamagedFileError, DamagedSegmentError
-from odradek.log.recovery.segment_damage import Suspicion
+from odradek.log.recovery.segment_damage import DamageCheck
 from odradek.model import ErrorCode, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -122,9 +122,9 @@ def test_a_check_that_a_shortage_prevents_is_made_when_the_shortage_is_over(shor
 
 def test_a_segment_that_was_found_whole_is_checked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     checks: list[str] = []
-    run = Suspicion.run
+    run = DamageCheck.run
 
-    def count(suspicion: Suspicion) -> DamagedFileError | None:
+    def count(suspicion: DamageCheck) -> DamagedFileError | None:
         checks.append(suspicion.segment.log.path)
         return run(suspicion)
 
@@ -134,7 +134,7 @@ def test_a_segment_that_was_found_whole_is_checked_again_after_a_minute(monkeypa
         damaged, partition = leader_of(world)
         path = partition.log.segments[0].log.path
         for _ in range(50):
-            partition.log.suspect(path)
+            partition.log.suspected.add(path)
             await asyncio.sleep(1)
         assert checks == [path], "once, however often a reader asks"
         damage(world, damaged)
@@ -143,7 +143,7 @@ def test_a_segment_that_was_found_whole_is_checked_again_after_a_minute(monkeypa
         assert await world.read("t", 1) == {0: [b"%d" % value for value in range(100)]}
         assert leader_of(world)[0] != damaged
 
-    monkeypatch.setattr(Suspicion, "run", count)
+    monkeypatch.setattr(DamageCheck, "run", count)
     World(1, CONFIG, brokers=3).play(scene)
 
 
@@ -188,7 +188,7 @@ def test_a_leader_does_not_hand_over_to_a_broker_that_is_dead_and_still_register
         await asyncio.sleep(3)
         assert other in partition.isr
         damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)
-        partition.log.suspect(partition.log.segments[0].log.path)
+        partition.log.suspected.add(partition.log.segments[0].log.path)
         await asyncio.sleep(20)
         assert list(leaders(world)) == [damaged]
         assert partition.log.damage is not None

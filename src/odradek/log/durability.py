@@ -20,7 +20,7 @@ class Durability:
     """What one log knows of it; at most one job is under way.
 
     The batches below `synced_offset` are on the disk, and the segments that end before `recovery_point` with their
-    indexes. `names` are directories whose newest names are not synced, and files beside the segments that are not.
+    indexes. `unsynced_paths` are directories with new names, and files beside the segments, that are not synced.
     """
 
     __slots__ = (
@@ -29,18 +29,29 @@ class Durability:
         "_disk",
         "_job",
         "last_flush_ms",
-        "names",
         "recovery_point",
         "synced_offset",
+        "unsynced_paths",
     )
 
-    def __init__(self, disk: Disk, directory: str, *, end_offset: int, is_clean: bool, now_ms: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        closed_at: int | None,
+        synced_offset: int,
+        recovery_point: int,
+        now_ms: int,
+    ) -> None:
+        """`closed_at` is where a clean shutdown left the end of the log, None without one."""
         self._disk = disk
         self._directory = directory
         self._job: FlushJob | None = None
-        self._closed_at = end_offset if is_clean else None
-        self.names = set() if is_clean else {directory, parent_of(directory)}
-        self.recovery_point = self.synced_offset = end_offset if is_clean else 0
+        self._closed_at = closed_at
+        self.unsynced_paths = set() if closed_at is not None else {directory, parent_of(directory)}
+        self.synced_offset = synced_offset
+        self.recovery_point = recovery_point
         self.last_flush_ms = now_ms
 
     @property
@@ -50,7 +61,7 @@ class Durability:
 
     def is_untouched(self, end_offset: int) -> bool:
         """Whether the log is as a clean shutdown left it."""
-        return self._closed_at == end_offset and not self.names
+        return self._closed_at == end_offset and not self.unsynced_paths
 
     def begin(
         self, segments: Segments, epochs: LeaderEpochs, *, written_offset: int, include_active: bool
@@ -64,13 +75,13 @@ class Durability:
             self._disk,
             segments,
             epochs,
-            [self._directory, *self.names],
+            [self._directory, *self.unsynced_paths],
             recovery_point=self.recovery_point,
             written_offset=written_offset,
             include_active=include_active,
         )
         if self._job is not None:
-            self.names.clear()
+            self.unsynced_paths.clear()
         return self._job
 
     def begin_close(self, segments: Segments, epochs: LeaderEpochs, *, end_offset: int) -> "FlushJob | None":
@@ -79,7 +90,7 @@ class Durability:
             self._disk,
             segments,
             epochs,
-            [offset_file(self._directory, end_offset, SNAPSHOT), self._directory, *self.names],
+            [offset_file(self._directory, end_offset, SNAPSHOT), self._directory, *self.unsynced_paths],
             recovery_point=min(self.recovery_point, segments.active.base_offset) - 1,
             written_offset=end_offset,
             include_active=True,
@@ -97,16 +108,16 @@ class Durability:
             return job.error if job.failed_sync else None
         self._job = None
         if job.error is not None:
-            self.names.update(job.names)
+            self.unsynced_paths.update(job.names)
         if job.error is None:
             self.synced_offset = max(self.synced_offset, job.synced_offset)
             self.recovery_point = max(self.recovery_point, job.recovery_point)
         return job.error
 
-    def cut(self, offset: int, active: Segment) -> None:
+    def truncate(self, offset: int, active: Segment) -> None:
         """The log ends at `offset` now, in `active`."""
         self._job = self._closed_at = None
-        self.names.update((self._directory, parent_of(self._directory)))
+        self.unsynced_paths.update((self._directory, parent_of(self._directory)))
         self.synced_offset = min(self.synced_offset, offset)
         self.recovery_point = min(self.recovery_point, active.base_offset)
 

@@ -20,8 +20,8 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, MemoryError | NotRunError)
 
 
-def told(error: BaseException) -> str:
-    """What to say of an error in one sentence: some, as a lack of memory, have no text."""
+def describe(error: BaseException) -> str:
+    """Return the text of an error, or its type's name if it has none."""
     return str(error) or type(error).__name__
 
 

@@ -14,13 +14,13 @@ from odradek.log.segments.segments import Segments
 from odradek.runtime import Disk
 
 
-class Trash:
+class DeletedFiles:
     """Files of deleted segments, renamed already, until they may be removed: a reader may be in the middle of one."""
 
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []
 
-    def put_all(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
+    def add(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
         """Take the files of segments out of their log. Raises `OSError`."""
         for segment in segments:
             segment.close()
@@ -29,7 +29,7 @@ class Trash:
                     disk.rename(path, path + DELETED)
                     self._files.append((due_ms, path + DELETED))
 
-    def take(self, now_ms: int) -> list[str]:
+    def take_due(self, now_ms: int) -> list[str]:
         """The files that are due; they are the caller's now."""
         due = [path for due_ms, path in self._files if due_ms <= now_ms]
         self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]

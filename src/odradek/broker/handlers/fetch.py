@@ -388,12 +388,12 @@ def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]
 
     A client drops what such a producer wrote from there to its next marker.
     """
-    if not records or not log.has_aborted_transactions(offset):
+    if not records or not log.reader.has_aborted_transactions(offset):
         return ()
     end = offset
     for _, header in iterate_batches(records):
         end = header.next_offset
-    return [(each.producer_id, each.first_offset) for each in log.aborted_transactions(offset, end)]
+    return [(each.producer_id, each.first_offset) for each in log.reader.aborted_transactions(offset, end)]
 
 
 def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:

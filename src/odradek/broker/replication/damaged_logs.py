@@ -19,9 +19,9 @@ from typing import Final
 from odradek.broker.replication.partition import Partition
 from odradek.config import BrokerConfig
 from odradek.log.directories.log_manager import LogManager
-from odradek.log.errors import DamagedFileError, LogStorageError, is_passing, told
+from odradek.log.errors import DamagedFileError, LogStorageError, describe, is_passing
 from odradek.log.log import Log
-from odradek.log.recovery.segment_damage import Suspicion
+from odradek.log.recovery.segment_damage import DamageCheck
 from odradek.log.segments.segment import Segment
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.model import TopicPartition
@@ -64,26 +64,26 @@ class DamagedLogs:
         checked_at_s = segment.checked_at_s
         if self._has_stopped or (checked_at_s is not None and self._clock.monotonic() < checked_at_s + _TRUST_S):
             return False
-        suspicion = Suspicion.of(segment)
+        suspicion = DamageCheck.of(segment)
         check = self._disk.submit(suspicion.run, background=True)
         check.add_done_callback(partial(self._checked, key, log, suspicion))
         return True
 
     def _checked(
-        self, key: TopicPartition, log: Log, suspicion: Suspicion, check: "asyncio.Future[DamagedFileError | None]"
+        self, key: TopicPartition, log: Log, suspicion: DamageCheck, check: "asyncio.Future[DamagedFileError | None]"
     ) -> None:
         segment = suspicion.segment
         if self._has_stopped or check.cancelled():
             return
         if (error := check.exception()) is not None:
-            log.not_checked(segment)
+            log.suspected.check_failed(segment)
             if not is_passing(error):
-                _log.warning("%s cannot be checked for damage: %s", segment.log.path, told(error))
+                _log.warning("%s cannot be checked for damage: %s", segment.log.path, describe(error))
             return
         damage = check.result()
         if damage is None:
             segment.checked_at_s = self._clock.monotonic()
-        if log.checked(segment, suspicion.size, damage) and self._logs.get(key) is log:
+        if log.suspected.checked(segment, suspicion.size, damage) and self._logs.get(key) is log:
             partition = self._image().partition(key)
             self._epochs[key] = -1 if partition is None else partition.leader_epoch
             self._report(key, log)

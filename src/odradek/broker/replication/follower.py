@@ -112,7 +112,7 @@ class Follower:
         self._high_watermark, self._log_start_offset = answer.high_watermark, answer.log_start_offset
         if answer.records:
             self._begin_with(memoryview(answer.records), now_ms)
-            if self.log.append_fetched(answer.records, now_ms=now_ms):
+            if self.log.append_as_follower(answer.records, now_ms=now_ms):
                 self._unwritten = asyncio.get_running_loop().create_future()
                 self._writer.mark(self)
         self._learn()
@@ -123,7 +123,7 @@ class Follower:
         log = self.log
         first = read_header(records).base_offset
         if not log.size and 0 <= first < log.log_end_offset:
-            self._logs.restart(self.topic_partition, first, now_ms)
+            self._logs.truncate_fully_and_start_at(self.topic_partition, first, now_ms)
 
     def written(self, size: int) -> None:
         """See `writer.Appender`."""
@@ -177,15 +177,15 @@ class Follower:
         elif offset < log.log_end_offset:
             _log.info("%s: cut at %d, from %d", self.topic_partition, offset, log.log_end_offset)
         if offset < log.first_base_offset:
-            self._logs.restart(self.topic_partition, offset, now_ms)
+            self._logs.truncate_fully_and_start_at(self.topic_partition, offset, now_ms)
         else:
-            self._logs.truncate(self.topic_partition, offset)
+            self._logs.truncate_to(self.topic_partition, offset)
         self._high_watermark = min(self._high_watermark, offset)
 
     def restart(self, offset: int, now_ms: int) -> None:
         """Drop everything, and go on at `offset`: the leader has nothing before it any more."""
         _log.warning("%s: begins anew at %d; it ended at %d", self.topic_partition, offset, self.log.log_end_offset)
-        self._logs.restart(self.topic_partition, offset, now_ms)
+        self._logs.truncate_fully_and_start_at(self.topic_partition, offset, now_ms)
 
     def stop(self) -> None:
         """Follow no more; what is appended is still written."""

@@ -135,7 +135,7 @@ class Partition:
         return self._stable_offset(self.high_watermark)
 
     def _stable_offset(self, high_watermark: int) -> int:
-        unstable = self.log.first_unstable_offset
+        unstable = self.log.reader.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
     @property
@@ -388,7 +388,7 @@ class Partition:
             return
         try:
             is_usual = (stable_before, stable) == (before, offset)
-            stable_size = max(size, 1) if is_usual else self.log.size_between(stable_before, stable)
+            stable_size = max(size, 1) if is_usual else self.log.reader.size_between(stable_before, stable)
         except KafkaError:
             for reader in tuple(self._stable_readers):
                 reader.interrupted()  # to find out by itself

@@ -125,7 +125,7 @@ class Partitions:
             return partition.last_stable_offset
         if follower is None:
             return None
-        unstable = follower.log.first_unstable_offset
+        unstable = follower.log.reader.first_unstable_offset
         mark = follower.log.high_watermark
         return mark if unstable is None else min(unstable, mark)
 

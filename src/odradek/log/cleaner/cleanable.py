@@ -7,11 +7,11 @@ than `min.cleanable.dirty.ratio` of the bytes up to there are dirty, or when a d
 """
 
 from odradek.log.cleaner.compaction import CompactionPlan, LastBatch
+from odradek.log.log import Log
 from odradek.log.segments.offset_index import ENTRY as INDEX_ENTRY
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import Source
 from odradek.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
-from odradek.log.view import LogView
 from odradek.model.values import dataclass
 
 
@@ -36,7 +36,7 @@ class Dirtiness:
         return self.dirty_bytes / total if total else 0.0
 
 
-def measure(log: LogView, cleaned_offset: int | None, *, stable_offset: int, now_ms: int) -> Dirtiness:
+def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms: int) -> Dirtiness:
     """How dirty `log` is. `cleaned_offset` is how far compaction came, None for not at all. Raises `OSError`.
 
     `stable_offset` is the end of what is committed and of no open transaction.
@@ -71,14 +71,14 @@ def measure(log: LogView, cleaned_offset: int | None, *, stable_offset: int, now
     )
 
 
-def _first_dirty_offset(log: LogView, cleaned_offset: int | None) -> int:
+def _first_dirty_offset(log: Log, cleaned_offset: int | None) -> int:
     """Where a log's dirty part begins: a checkpoint beyond its end, of which something was lost, says nothing."""
     if cleaned_offset is None or not log.log_start_offset <= cleaned_offset <= log.log_end_offset:
         return log.log_start_offset
     return cleaned_offset
 
 
-def plan(log: LogView, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> CompactionPlan:
+def plan(log: Log, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> CompactionPlan:
     """What is to be done with a log that is due. Raises `OSError`, and `CorruptBatchError` for what cannot be found."""
     first_dirty, segments = dirtiness.first_dirty_offset, dirtiness.segments
     holder = next(segment for segment in segments if segment.next_offset > first_dirty)
@@ -88,7 +88,7 @@ def plan(log: LogView, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> C
         sources=[_source(segment, following) for segment, following in zip(segments, log.segments[1:], strict=False)],
         first_dirty_offset=first_dirty,
         first_position=holder.find(first_dirty),
-        aborted=log.aborted_transactions(log.first_base_offset, segments[-1].next_offset),
+        aborted=log.reader.aborted_transactions(log.first_base_offset, segments[-1].next_offset),
         last_batches={
             producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for producer_id, entry in log.producers.entries.items()

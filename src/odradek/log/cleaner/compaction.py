@@ -10,7 +10,7 @@ numbers. A batch that is left without records goes, except the last one of a pro
 number is in it, and the last one of each new segment: so a segment still ends where the next one begins, as recovery
 expects. Batches that stay as they are are copied as bytes.
 
-The plan is made, and the segments that come out are put in, on the event loop's thread (`log_cleaner`, `Log.swap_in`);
+The plan is made, and segments are replaced, on the event loop's thread (`log_cleaner`, `Log.replace_segments`);
 all between goes through `steps` on any thread, and touches no file of the log but to read it.
 """
 

@@ -23,7 +23,7 @@ from odradek.config import BrokerConfig
 from odradek.log.cleaner.cleanable import Dirtiness, measure, plan
 from odradek.log.cleaner.compaction import Compaction
 from odradek.log.cleaner.record_filter import PlainRecordFilter, RecordFilter
-from odradek.log.errors import DamagedFileError, LogStorageError, is_disk_failure, is_passing
+from odradek.log.errors import DamagedFileError, LogStorageError, is_passing
 from odradek.log.log import Log
 from odradek.log.segments.segment_swap import CleanedSegment
 from odradek.model import StorageError, TopicPartition
@@ -154,7 +154,7 @@ class LogCleaner:
         """Whether the partition's log is being compacted."""
         return partition in self._jobs
 
-    def cut(self, partition: TopicPartition, offset: int) -> bool:
+    def truncate_checkpoint(self, partition: TopicPartition, offset: int) -> bool:
         """The log is about to be cut at `offset`: its compaction ends; whether the checkpoint must be written first."""
         self._cancel(partition)
         is_lower = self.offsets.get(partition, 0) > offset
@@ -317,7 +317,7 @@ class LogCleaner:
     def _put_in(self, job: CompactionJob, now_ms: int) -> None:
         assert job.cleaned is not None
         try:
-            job.is_cancelled = not job.log.swap_in(job.cleaned, now_ms)
+            job.is_cancelled = not job.log.replace_segments(job.cleaned, now_ms)
         except LogStorageError:
             job.is_cancelled = True  # the log has said so, and stopped
 
@@ -343,10 +343,10 @@ class LogCleaner:
             self._retry_at_ms[partition] = now_ms + _RETRY_MS
             _logger.warning("%s cannot be compacted now, and is tried again: %s", log.directory, error)
             return
-        if isinstance(cause, OSError) and is_disk_failure(cause) and log.when_failed is not None:
-            log.when_failed(cause)
+        if isinstance(cause, OSError):
+            log.report_disk_failure(cause)
         if isinstance(error, DamagedFileError):
-            log.suspect(error.path)
+            log.suspected.add(error.path)
         self.uncleanable[partition] = str(error) or repr(error)
         _logger.error("%s is not compacted any more, until the broker is restarted: %s", log.directory, error)
 

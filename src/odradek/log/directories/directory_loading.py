@@ -231,7 +231,7 @@ def open_found(pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, 
     except (StorageError, KafkaError, OSError) as error:
         text = str(error) if found.folder in str(error) else f"the log in {found.folder} cannot be opened: {error}"
         return OpenedLog(found=found, log=None, error=LogStorageError(text))
-    progress.opened(skipped=max(found.size - checked, 0), is_recovered=checked > 0, cut=log.cut)
+    progress.opened(skipped=max(found.size - checked, 0), is_recovered=checked > 0, truncated=log.truncated)
     shortfall = Shortfall(
         partition=found.partition,
         folder=found.folder,

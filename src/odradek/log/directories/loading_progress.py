@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-from odradek.log.recovery.log_loader import Cut
+from odradek.log.recovery.log_loader import TruncatedBytes
 from odradek.model import OdradekError
 
 _logger = logging.getLogger("odradek.log")
@@ -41,7 +41,7 @@ class Progress:
         self._checked = 0
         self._skipped = 0
         self._recovered = 0
-        self._cuts: list[Cut] = []
+        self._cuts: list[TruncatedBytes] = []
         self.is_stopped = False
 
     def checked(self, size: int) -> None:
@@ -52,14 +52,14 @@ class Progress:
             self._checked += size
             self._say()
 
-    def opened(self, *, skipped: int, is_recovered: bool, cut: Cut) -> None:
+    def opened(self, *, skipped: int, is_recovered: bool, truncated: TruncatedBytes) -> None:
         """A log more. `skipped` bytes of it needed no check."""
         with self._lock:
             self._opened += 1
             self._skipped += skipped
             self._recovered += is_recovered
-            if cut.size or cut.segments:
-                self._cuts.append(cut)
+            if truncated.size or truncated.segments:
+                self._cuts.append(truncated)
             self._say()
 
     def stop(self) -> None:

@@ -371,9 +371,11 @@ class LogDirectories:
     # ---- disks that fail while the broker runs ----------------------------------------------------------------
 
     def _watch(self, partition: TopicPartition, log: Log) -> None:
-        log.when_failed = partial(self._log_failed, log)
-        if self._when_segment_suspected is not None:
-            log.when_suspected = partial(self._when_segment_suspected, partition, log)
+        suspected = self._when_segment_suspected
+        log.set_listeners(
+            on_failure=partial(self._log_failed, log),
+            on_suspected=None if suspected is None else partial(suspected, partition, log),
+        )
 
     def _log_failed(self, log: Log, error: Exception) -> None:
         if isinstance(error, OSError) and is_disk_failure(error):

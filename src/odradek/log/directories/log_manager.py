@@ -29,9 +29,9 @@ from odradek.log.errors import (
     CheckpointError,
     LogStorageError,
     OfflineDirectoryError,
+    describe,
     is_disk_failure,
     is_passing,
-    told,
 )
 from odradek.log.log import Log
 from odradek.log.names import deleted_folder, parent_of, stray_folder
@@ -78,7 +78,7 @@ class LogManager(LogDirectories):
             except OSError as error:
                 message = f"{path} cannot be written: {error}"
                 raise LogStorageError(message, is_passing=is_passing(error)) from error
-            log.sync_too(path)
+            log.sync_with_next_flush(path)
             self._topic_ids[partition] = topic_id
         return log
 
@@ -110,11 +110,11 @@ class LogManager(LogDirectories):
             return log
         raise OfflineDirectoryError("; ".join(map(str, self.offline_directories.values())))
 
-    def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log (see `Log.truncate`), once the checkpoints say nothing that is false then: a crash may come."""
+    def truncate_to(self, partition: TopicPartition, offset: int) -> None:
+        """Cut a log (see `Log.truncate_to`), once the checkpoints say nothing that is false then: a crash may come."""
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
-        is_compacted_beyond = self.cleaner.cut(partition, offset)
+        is_compacted_beyond = self.cleaner.truncate_checkpoint(partition, offset)
         is_committed = log.high_watermark > offset
         if log.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond or is_committed:
             # What the log goes by afterwards: a later, deeper cut would not know that the file says more.
@@ -122,18 +122,18 @@ class LogManager(LogDirectories):
             log.lower_log_start_offset(offset)
             log.lower_high_watermark(offset)
             self.checkpoint()
-        log.truncate(offset)
+        log.truncate_to(offset)
 
-    def restart(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
-        """Drop all that is in a log, which goes on at `offset` (see `Log.restart`); the checkpoints come first."""
+    def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
+        """Remove all records of a log, which goes on at `offset`; checkpoints are written first."""
         log = self._logs[partition]
         start = min(offset, log.first_base_offset)
-        self.cleaner.cut(partition, start)
+        self.cleaner.truncate_checkpoint(partition, start)
         log.lower_recovery_point(start)
         log.lower_log_start_offset(offset)
         log.lower_high_watermark(offset)
         self.checkpoint()
-        log.restart(offset, now_ms)
+        log.truncate_fully_and_start_at(offset, now_ms)
 
     def delete(self, partition: TopicPartition, now_ms: int, *, is_stray: bool = False) -> None:
         """Delete the partition's log, also one that could not be opened, if there is one.
@@ -252,7 +252,7 @@ class LogManager(LogDirectories):
         except LogStorageError:
             return  # the log has said so, and stopped
         log.expire_producers(now_ms)
-        job.files.extend(log.take_trash(now_ms))
+        job.files.extend(log.take_deleted_files(now_ms))
         flush = log.begin_flush(now_ms=now_ms, include_active=now_ms - log.last_flush_ms >= log.config.flush_ms)
         if flush is not None:
             job.flushes.append((log, flush))
@@ -335,13 +335,13 @@ class LogManager(LogDirectories):
         """
         if self._is_open:
             for log in self._logs.values():
-                log.when_failed = None
+                log.set_listeners()
             logs = {directory: list(self._logs_in(directory).values()) for directory in self._usable}
             for directory, closed in close_logs(self.pool, logs, threads=threads).items():
                 try:
                     self._seal(directory, closed)
                 except Exception as error:
-                    _logger.warning("%s will be recovered at the next start: %s", directory, told(error))
+                    _logger.warning("%s will be recovered at the next start: %s", directory, describe(error))
         self._forget()
 
     def _seal(self, directory: str, closed: ClosedDirectory) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from odradek.log.durability import FlushJob
-from odradek.log.errors import told
+from odradek.log.errors import describe
 from odradek.log.log import Log
 from odradek.log.segments.open_files import FilePool
 from odradek.model.values import dataclass, field
@@ -55,7 +55,7 @@ def _write(directory: str, log: Log) -> tuple[str, Log, FlushJob | None, bool]:
         if job is not None:
             job.prepare()
     except Exception as error:
-        _logger.warning("%s will be recovered at the next start: %s", log.directory, told(error))
+        _logger.warning("%s will be recovered at the next start: %s", log.directory, describe(error))
         return directory, log, None, False
     finally:
         log.close_files()

@@ -46,14 +46,14 @@ _LEFT_OVER: Final = (DELETED, TEMPORARY)
 _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
-class Cut(NamedTuple):
-    """What recovery took away because it was not whole."""
+class TruncatedBytes(NamedTuple):
+    """What recovery removed because it was not whole: `size` bytes, `segments` of them as whole segments."""
 
     size: int
     segments: int
 
 
-NO_CUT: Final = Cut(0, 0)
+NOTHING_TRUNCATED: Final = TruncatedBytes(0, 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class LoadedLog:
     producers: ProducerState
     log_start_offset: int
     is_clean: bool
-    cut: Cut
+    truncated: TruncatedBytes
 
 
 def load(
@@ -99,10 +99,10 @@ def load(
     if first == len(segments) and not _knows_the_end(epochs, segments, log_start_offset):
         _logger.warning("%s does not know its last leader epoch; it is built anew from the batches", directory)
         epochs = _epochs_of(segments)
-    is_clean, producers, cut = bool(segments) and first == len(segments), None, NO_CUT
+    is_clean, producers, truncated = bool(segments) and first == len(segments), None, NOTHING_TRUNCATED
     if first < len(segments):
         producers = load_producers(pool, directory, segments[:first], segments[first])
-        cut = _recover(segments, first, epochs, producers, now_ms, watch, cleaned_offset)
+        truncated = _recover(segments, first, epochs, producers, now_ms, watch, cleaned_offset)
     if segments and segments[-1].next_offset < log_start_offset:
         _logger.warning(
             "%s ends at offset %d and begins at %d: its records are gone",
@@ -133,7 +133,7 @@ def load(
         producers=producers,
         log_start_offset=log_start_offset,
         is_clean=is_clean,
-        cut=cut,
+        truncated=truncated,
     )
 
 
@@ -377,7 +377,7 @@ def _recover(
     now_ms: int,
     watch: Watcher,
     cleaned_offset: int,
-) -> Cut:
+) -> TruncatedBytes:
     """Check the segments from number `first` on; the log ends where something is wrong, and the rest is removed.
 
     `producers` are as of the first of them, and in the end as of the last.
@@ -401,8 +401,8 @@ def _recover(
             lost = cut + sum(each.size for each in rest)
             _remove(rest)
             del segments[len(segments) - len(rest) :]
-            return Cut(lost, len(rest))
-    return NO_CUT
+            return TruncatedBytes(lost, len(rest))
+    return NOTHING_TRUNCATED
 
 
 def _remove(segments: list[Segment]) -> None:

@@ -1,22 +1,71 @@
-"""Damage in a segment that was whole: suspected by a reader, confirmed off the event loop.
+"""Damage in a segment that was whole: a reader suspects it, a check on another thread confirms it.
 
-A reader meets a batch that cannot be what was written. That may be the file, or an index that misled, or messages of
-the formats 0 and 1, which are not read. `Suspicion.run` walks the file and tells: it is damaged, it is whole, or, with
-an error, that is not known.
+A reader that does not find what it looks for has met a damaged file, a wrong index, or messages of the formats 0 and 1,
+which are not supported. `DamageCheck.run` reads the whole file to find out which.
 """
+
+from collections.abc import Callable
 
 from odradek.log.errors import DamagedFileError
 from odradek.log.segments.batch_scan import scan_file
 from odradek.log.segments.old_formats import old_message
 from odradek.log.segments.segment import Segment
+from odradek.log.segments.segments import Segments
 from odradek.model.values import dataclass
 from odradek.protocol.record_batch import verify_crc
 from odradek.runtime import Disk
 
 
+class SuspectedSegments:
+    """The segments of one log that are being checked for damage, and the damage that was found.
+
+    `on_suspected` starts the check of a segment and returns whether it did; `checked` or `check_failed` ends it.
+    """
+
+    __slots__ = ("_damaged", "_segments", "_suspected", "on_suspected")
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._suspected: set[Segment] = set()
+        self._damaged: tuple[Segment, DamagedFileError] | None = None
+        self.on_suspected: Callable[[Segment], bool] | None = None
+
+    def add(self, path: str) -> None:
+        """Have the segment whose `.log` file is at `path` checked, unless the log is known to be damaged."""
+        if self.on_suspected is None or self.damage is not None:
+            return
+        for segment in self._segments:
+            if segment.log.path == path and segment not in self._suspected and self.on_suspected(segment):
+                self._suspected.add(segment)
+
+    def checked(self, segment: Segment, size: int, damage: DamagedFileError | None) -> bool:
+        """Note the result of a check of the first `size` bytes; return whether the log is newly known to be damaged."""
+        self._suspected.discard(segment)
+        if damage is None or self.damage is not None or segment not in self._segments or segment.written_size < size:
+            return False
+        self._damaged = segment, damage
+        return True
+
+    def check_failed(self, segment: Segment) -> None:
+        """Note that a check ended without a result; the next reader that suspects the segment starts another."""
+        self._suspected.discard(segment)
+
+    @property
+    def damage(self) -> DamagedFileError | None:
+        """The known damage of the log; None again once its segment was deleted."""
+        if self._damaged is not None and self._damaged[0] not in self._segments:
+            self._damaged = None
+        return None if self._damaged is None else self._damaged[1]
+
+    @property
+    def may_be_damaged(self) -> bool:
+        """Whether a segment of the log is damaged, or is being checked."""
+        return self.damage is not None or any(segment in self._segments for segment in self._suspected)
+
+
 @dataclass(slots=True, kw_only=True)
-class Suspicion:
-    """What is to be checked of a segment, as it was when it was suspected. `run` may be called on any thread."""
+class DamageCheck:
+    """A check of a segment as it was when it was suspected; `run` may be called on any thread."""
 
     segment: Segment
     disk: Disk
@@ -25,8 +74,8 @@ class Suspicion:
     is_cut: bool
 
     @classmethod
-    def of(cls, segment: Segment) -> "Suspicion":
-        """Return what is to be checked of `segment`, as far as it is written."""
+    def of(cls, segment: Segment) -> "DamageCheck":
+        """Return a check of what is written of `segment`."""
         return cls(
             segment=segment,
             disk=segment.pool.disk,

@@ -1,0 +1,184 @@
+"""A log's segments, offsets, leader epochs and producers on this broker, and the batches that wait to be written.
+
+The parts of a `Log` share one `LocalLog`. It changes them together and raises `OSError`; `LogWriter` decides what an
+error means for the log.
+"""
+
+from contextlib import suppress
+
+from odradek.log.durability import Durability
+from odradek.log.log_config import LogConfig
+from odradek.log.names import LOG, SNAPSHOT, offset_file
+from odradek.log.pending_writes import PendingWrites
+from odradek.log.producers.producer_snapshot import encode_snapshot
+from odradek.log.recovery.log_loader import (
+    LoadedLog,
+    create_segment,
+    load_producers,
+    remove_segment_files,
+    remove_snapshots,
+)
+from odradek.log.segments.open_files import FilePool, write_file
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segments import Segments
+
+
+class LocalLog:
+    """The state that the parts of one log share.
+
+    `log_start_offset` is the first readable offset, `log_end_offset` the next one to be appended, `written_offset` the
+    end of what can be read. `needs_truncation` says that segments, epochs and producers still contain batches that
+    will not be written; the offsets do not.
+    """
+
+    __slots__ = (
+        "config",
+        "directory",
+        "durability",
+        "epochs",
+        "last_append_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "needs_truncation",
+        "pending",
+        "pool",
+        "producers",
+        "segments",
+        "written_offset",
+    )
+
+    def __init__(
+        self,
+        pool: FilePool,
+        directory: str,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        recovery_point: int,
+        now_ms: int,
+    ) -> None:
+        self.pool = pool
+        self.directory = directory
+        self.config = config
+        self.segments = Segments(loaded.segments)
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = self.written_offset = end = self.segments.active.next_offset
+        self.pending = PendingWrites()
+        self.durability = Durability(
+            pool.disk,
+            directory,
+            closed_at=end if loaded.is_clean else None,
+            synced_offset=end if loaded.is_clean else min(recovery_point, end),
+            recovery_point=end if loaded.is_clean else min(recovery_point, self.segments.active.base_offset),
+            now_ms=now_ms,
+        )
+        self.needs_truncation = False
+        self.last_append_ms = 0
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of the committed records, as far as the log knows."""
+        return min(self.producers.high_watermark, self.written_offset)
+
+    @property
+    def first_base_offset(self) -> int:
+        """The base offset of the first segment; `log_start_offset` may lie behind it."""
+        return self.segments.bases[0]
+
+    def committed_offset(self, high_watermark: int | None) -> int:
+        """Return `high_watermark`, which is at most the end of what is written, or that end if it is None."""
+        return self.written_offset if high_watermark is None else min(high_watermark, self.written_offset)
+
+    def append(self, batch: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
+        """Append a checked batch with the offsets `first` to `last`; it waits to be written."""
+        size = len(batch)
+        if not self.config.discard_writes:
+            segment = self.segments.active
+            if segment.must_roll(size, last, timestamp, now_ms):
+                segment = self.roll(now_ms)
+            segment.add(first, last, size, timestamp, now_ms)
+        pending = self.pending
+        pending.buffers.append(batch)
+        pending.size += size
+        self.log_end_offset = last + 1
+        self.last_append_ms = now_ms
+        if leader_epoch > self.epochs.recorded:
+            self.epochs.assign(leader_epoch, first)
+
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the log end offset; its file is created with the first write to it.
+
+        Recovery relies on it that a segment begins where the one before ends.
+        """
+        old = self.segments.active
+        old.finish()
+        segment = Segment(self.pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+        self.segments.add(segment)
+        self.pending.roll(old, segment, encode_snapshot(self.producers))
+        return segment
+
+    def roll_empty(self, now_ms: int) -> None:
+        """Begin a new segment and create its file, whose name keeps the log end offset if all others are deleted.
+
+        Raises `OSError`; nothing has changed then.
+        """
+        assert not self.pending.size, "a segment with pending batches cannot be deleted"
+        end = self.log_end_offset
+        write_file(self.pool.disk, offset_file(self.directory, end, SNAPSHOT), encode_snapshot(self.producers))
+        self.durability.unsynced_paths.add(self.directory)
+        try:
+            segment = create_segment(self.pool, self.directory, end, self.config, now_ms=now_ms)
+        except OSError:
+            # Appends go on in the segment before it, which would overlap an empty file of this name at the next start.
+            with suppress(OSError):
+                self.pool.disk.remove(offset_file(self.directory, end, LOG))
+            raise
+        self.segments.add(segment)
+
+    def lower_log_start_offset(self, offset: int) -> None:
+        """Set the log start offset to `offset` if it lies behind it."""
+        self.log_start_offset = min(self.log_start_offset, offset)
+
+    def drop_pending(self, end_offset: int) -> None:
+        """Drop the batches that wait to be written; the log ends at `end_offset`. The rest needs truncation."""
+        self.pending.clear()
+        self.log_end_offset = end_offset
+
+    def truncate(self, offset: int) -> None:
+        """Remove everything from `offset` on. After an error readers still find what lies before; call it again."""
+        self.pending.clear()
+        self.needs_truncation = True
+        self.log_end_offset = self.written_offset = offset
+        while len(self.segments) > 1 and self.segments.active.base_offset >= offset:
+            remove_segment_files(self.pool, self.segments.active)
+            self.segments.drop_from(self.segments.active.base_offset)
+        active = self.segments.active
+        self.durability.truncate(offset, active)
+        active.truncate(offset)
+        self.lower_log_start_offset(offset)
+        self.epochs.truncate_from_end(offset)
+        remove_snapshots(self.pool, self.directory, after=offset)
+        self._reload_producers(offset)
+        self.needs_truncation = False
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        """Remove everything and begin an empty segment at `offset`. Synced on return."""
+        self.pending.clear()
+        for segment in reversed(self.segments):
+            remove_segment_files(self.pool, segment)
+        remove_snapshots(self.pool, self.directory, after=-1)
+        segment = create_segment(self.pool, self.directory, offset, self.config, now_ms=now_ms)
+        self.segments.replace(0, len(self.segments), [segment])
+        self.durability.truncate(offset, segment)
+        self.epochs.truncate_from_end(-1)
+        self._reload_producers(offset)
+        self.log_start_offset = self.log_end_offset = self.written_offset = offset
+        self.needs_truncation = False
+        self.pool.disk.sync_directory(self.directory)
+
+    def _reload_producers(self, offset: int) -> None:
+        committed = min(self.producers.high_watermark, offset)
+        self.producers = load_producers(self.pool, self.directory, self.segments)
+        self.producers.committed(committed)

@@ -1,0 +1,209 @@
+"""Appending to a log: as the partition's leader for clients and coordinators, or as a follower.
+
+A leader assigns offsets and its leader epoch; a follower keeps those of the leader. Appended batches wait to be
+written (`log_writer`).
+"""
+
+from typing import Final
+
+from odradek.log.errors import LogStorageError
+from odradek.log.local_log import LocalLog
+from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
+from odradek.log.log_writer import LogWriter
+from odradek.log.producers.producer_state import AppendedBatch
+from odradek.log.validation import AppendInfo, MessageRules, fetched_batches
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.control_records import EndTransactionMarker, decode_marker, encode_marker
+from odradek.protocol.record_batch import (
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    assign_offset,
+    read_header,
+    set_log_append_time,
+    verify_crc,
+)
+from odradek.runtime import Buffer
+
+_NO_TIMESTAMP: Final = -1
+
+
+class LogAppender:
+    """Appends batches to one log. Methods raise `LogStorageError` if the log has stopped, or stops."""
+
+    __slots__ = ("_local", "_refused", "_rules", "_writer")
+
+    def __init__(self, local: LocalLog, writer: LogWriter) -> None:
+        self._local = local
+        self._writer = writer
+        self._refused = writer.refused
+        self._rules = MessageRules(local.config)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Apply the rules of another configuration to batches from now on."""
+        self._rules = MessageRules(config)
+
+    def append(
+        self,
+        batches: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        from_client: bool = True,
+        transactional: bool = False,
+    ) -> AppendInfo:
+        """Append one batch as the leader: check it, assign the next offset, and keep it to be written.
+
+        `batches` is changed in place (a copy, if it is read-only) and must not change until it is written, unless
+        `compression.type` has made another batch of it. The response to a client, also for a duplicate, must wait
+        until `written_offset` is beyond `last_offset`. `transactional` says that the caller has verified a client's
+        transaction. Raises `KafkaError`; nothing has changed then. `validation` and `producer_state` have the rules.
+        """
+        writer, local = self._writer, self._local
+        try:
+            writer.check_may_append(now_ms)
+        except LogStorageError as error:
+            if error.is_passing and from_client:
+                self._refused.note_batch(batches, error, now_ms)
+            raise
+        view = batches if type(batches) is memoryview else memoryview(batches)
+        if view.readonly:
+            view = memoryview(bytearray(view))
+        try:
+            header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
+        except KafkaError:
+            # A retried batch may break a rule that it did not break at first: rules change, and timestamps get too old.
+            duplicate = self.find_duplicate(view) if from_client else None
+            if duplicate is None:
+                raise
+            return duplicate
+        if header.producer_id >= 0:
+            known = self._check_producer(header, now_ms, has_sequence=from_client)
+            if known is not None:
+                return self._duplicate(known)
+        first = local.log_end_offset
+        last = first + header.last_offset_delta
+        timestamp, append_time = header.max_timestamp, _NO_TIMESTAMP
+        if local.config.message_timestamp_type == LOG_APPEND_TIME:
+            set_log_append_time(view, 0, header, now_ms)
+            timestamp = append_time = now_ms
+        if leader_epoch < local.epochs.latest:
+            raise self._epoch_too_old(leader_epoch)
+        assign_offset(view, 0, first, leader_epoch)
+        try:
+            local.append(view, first, last, timestamp, leader_epoch, now_ms)
+            if header.producer_id >= 0:
+                local.producers.update(header, first, timestamp, now_ms=now_ms)
+        except Exception as error:
+            lost = writer.lose_append(error, first)
+            self._refused.note_batch(view, lost, now_ms)
+            raise lost from error
+        return AppendInfo(first, last, append_time, local.log_start_offset, False)
+
+    def _check_producer(self, header: BatchHeader, now_ms: int, *, has_sequence: bool) -> AppendedBatch | None:
+        """Return what `ProducerState.check` returns; raise the earlier error for a batch behind a refused one."""
+        producers = self._local.producers
+        try:
+            known = producers.check(header, has_sequence=has_sequence)
+        except KafkaError as error:
+            if error.code is ErrorCode.out_of_order_sequence_number:
+                self._refused.check(header, producers.entries.get(header.producer_id), now_ms)
+            raise
+        if known is None and header.producer_id not in producers.entries:
+            self._refused.check(header, None, now_ms)
+        return known
+
+    def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
+        """Return where an idempotent producer's `batch` was appended before; None if it is new, or damaged.
+
+        It may be pending still. `append` calls it itself; it serves batches that may not be appended.
+        """
+        if not self._writer.is_whole or len(batch) < HEADER_SIZE:
+            return None
+        header = read_header(batch)
+        if header.magic != MAGIC or header.producer_id < 0 or header.size != len(batch):
+            return None
+        known = self._local.producers.find(header)
+        return self._duplicate(known) if known is not None and verify_crc(batch, 0, header) else None
+
+    def _duplicate(self, known: AppendedBatch) -> AppendInfo:
+        local = self._local
+        time_ms = known.timestamp if local.config.message_timestamp_type == LOG_APPEND_TIME else _NO_TIMESTAMP
+        return AppendInfo(known.first_offset, known.last_offset, time_ms, local.log_start_offset, True)
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendInfo:
+        """Append the marker that ends a producer's transaction (KIP-98); no transaction need be open.
+
+        The offset of a marker that was appended before (`duplicate`) is unknown: its response must wait until all that
+        is appended is written. Raises `KafkaError`; nothing has changed then. `producer_state` has the rules.
+        """
+        local = self._local
+        self._writer.check_may_append(now_ms)
+        producer = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+        offset = local.log_end_offset
+        if not local.producers.check_marker(marker, transaction_version=transaction_version, **producer):
+            return AppendInfo(offset - 1, offset - 1, _NO_TIMESTAMP, local.log_start_offset, True)
+        view = memoryview(encode_marker(marker, now_ms=now_ms, **producer))
+        append_time = _NO_TIMESTAMP
+        if local.config.message_timestamp_type == LOG_APPEND_TIME:
+            set_log_append_time(view, 0, read_header(view), now_ms)
+            append_time = now_ms
+        if leader_epoch < local.epochs.latest:
+            raise self._epoch_too_old(leader_epoch)
+        assign_offset(view, 0, offset, leader_epoch)
+        try:
+            local.append(view, offset, offset, now_ms, leader_epoch, now_ms)
+            aborted = local.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
+            if aborted is not None and not local.config.discard_writes:
+                local.segments.active.add_aborted(aborted)
+        except Exception as error:
+            raise self._writer.lose_append(error, offset) from error
+        return AppendInfo(offset, offset, append_time, local.log_start_offset, False)
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int) -> int:
+        """Append the batches that the leader has from `log_end_offset` on, unchanged; return how many bytes.
+
+        A truncated last batch is left out, and so is everything from the first batch that is damaged or does not
+        continue the log: the next fetch begins with that one. `records` must not change until it is written. Raises
+        `KafkaError` CORRUPT_MESSAGE if the first batch is damaged; nothing has changed then.
+        """
+        local = self._local
+        self._writer.check_may_append(now_ms)
+        view = memoryview(records)
+        first = local.log_end_offset
+        batches = fetched_batches(view, log_end_offset=first, leader_epoch=local.epochs.latest)
+        try:
+            for position, header in batches:
+                self._append_fetched_batch(view[position : position + header.size], header, now_ms)
+        except Exception as error:
+            raise self._writer.lose_append(error, first) from error
+        return batches[-1][0] + batches[-1][1].size if batches else 0
+
+    def _append_fetched_batch(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        local, epoch = self._local, header.partition_leader_epoch
+        local.append(batch, header.base_offset, header.last_offset, header.max_timestamp, epoch, now_ms)
+        if header.producer_id >= 0:
+            marker = decode_marker(batch) if header.is_control else None
+            aborted = local.producers.replay(header, marker, now_ms=now_ms)
+            if aborted is not None and not local.config.discard_writes:
+                local.segments.active.add_aborted(aborted)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Note that `leader_epoch` begins at the log end offset, even if its leader appends nothing (KIP-101)."""
+        self._local.epochs.begin(leader_epoch, self._local.log_end_offset)
+
+    def _epoch_too_old(self, leader_epoch: int) -> LogStorageError:
+        """Return the error for a leader with an older epoch than the log's: recovery would remove its batches."""
+        return LogStorageError(
+            f"{self._local.directory} has records of leader epoch {self._local.epochs.latest}, and the leader's epoch "
+            f"is {leader_epoch}: another cluster wrote to it; `odradek metadata adopt` takes its epochs over"
+        )

@@ -1,0 +1,123 @@
+"""Reading a log: batches, aborted transactions, and offsets by timestamp."""
+
+from odradek.log.errors import DamagedSegmentError, LogStorageError, is_passing
+from odradek.log.local_log import LocalLog
+from odradek.log.log_writer import LogWriter
+from odradek.log.recovery.segment_damage import SuspectedSegments
+from odradek.log.segments.segment import Lender
+from odradek.log.segments.segment_reader import collect_aborted, read_batches, size_between
+from odradek.log.segments.transaction_index import AbortedTransaction
+from odradek.log.time_lookup import TimestampOffset, find_first_since, find_latest
+from odradek.model import ErrorCode, KafkaError
+from odradek.runtime import Buffer
+
+
+class LogReader:
+    """Reads one log and changes nothing. Methods raise `LogStorageError` if a file cannot be read.
+
+    A segment in which a reader does not find what should be there is added to `suspected`.
+    """
+
+    __slots__ = ("_local", "_suspected", "_writer")
+
+    def __init__(self, local: LocalLog, writer: LogWriter, suspected: SuspectedSegments) -> None:
+        self._local = local
+        self._writer = writer
+        self._suspected = suspected
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        up_to_offset: int | None = None,
+        at_least_one: bool = True,
+        lend: Lender | None = None,
+    ) -> Buffer:
+        """Return batches of one segment from `offset` on; the first may begin earlier, the last may be truncated.
+
+        Nothing at or beyond `up_to_offset` (None: `written_offset`) is returned. A first batch of more than
+        `max_bytes` is returned whole with `at_least_one`, else not at all. Large results are read into a buffer that
+        `lend` provides. Raises `KafkaError` OFFSET_OUT_OF_RANGE.
+        """
+        local = self._local
+        if not local.log_start_offset <= offset <= local.log_end_offset:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset} is outside {local.log_start_offset} to {local.log_end_offset} of {local.directory}",
+            )
+        written = local.written_offset
+        limit = written if up_to_offset is None else min(up_to_offset, written)
+        if offset >= limit or local.config.discard_writes:
+            return b""
+        try:
+            return read_batches(
+                local.segments,
+                offset,
+                max_bytes,
+                limit=limit,
+                written=written,
+                at_least_one=at_least_one,
+                lend=lend,
+            )
+        except OSError as error:
+            raise self._unreadable(error) from error
+        except DamagedSegmentError as error:
+            self._suspected.add(error.path)
+            raise
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the earliest transaction that is open, or whose end is not committed; None without one.
+
+        The high watermark is the one passed to `producers.committed`.
+        """
+        local = self._local
+        first = local.producers.first_unstable_offset
+        return None if first is None else max(first, local.log_start_offset)
+
+    def has_aborted_transactions(self, from_offset: int) -> bool:
+        """Return whether `aborted_transactions` may find any; reads no file."""
+        segments = self._local.segments
+        return any(segments[number].aborted for number in range(segments.find(from_offset), len(segments)))
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Return those with a record in `from_offset` to `to_offset`, exclusive, in the order of their ends.
+
+        `to_offset` is at most the last stable offset.
+        """
+        try:
+            return collect_aborted(self._local.segments, from_offset, to_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def size_between(self, from_offset: int, to_offset: int) -> int:
+        """Return the bytes of the batches in `from_offset` to `to_offset`, exclusive; a batch begins at each."""
+        try:
+            return size_between(self._local.segments, from_offset, to_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def find_offset(self, timestamp: int) -> TimestampOffset | None:
+        """Return the first record that is not earlier than `timestamp` (ms), or None, as ListOffsets defines it."""
+        try:
+            return find_first_since(self._local.segments, timestamp, self._local.log_start_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        except DamagedSegmentError as error:
+            self._suspected.add(error.path)
+            raise
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """Return the first of the records with the largest timestamp, or None if there is none (KIP-734)."""
+        try:
+            return find_latest(self._local.segments, self._local.log_start_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        except DamagedSegmentError as error:
+            self._suspected.add(error.path)
+            raise
+
+    def _unreadable(self, error: OSError) -> LogStorageError:
+        self._writer.report_disk_failure(error)
+        return LogStorageError(f"Failed to read {self._local.directory}: {error}", is_passing=is_passing(error))

@@ -1,0 +1,126 @@
+"""Segments that leave a log: by retention, or replaced by a compacted one.
+
+Their files are renamed to `*.deleted` at once, and removed after `file.delete.delay.ms`: a reader may have them open.
+"""
+
+import logging
+from collections.abc import Container
+
+from odradek.log.errors import LogStorageError, is_out_of_descriptors, is_passing
+from odradek.log.local_log import LocalLog
+from odradek.log.log_writer import LogWriter
+from odradek.log.names import CLEANED
+from odradek.log.recovery.log_loader import remove_snapshots
+from odradek.log.retention import DeletedFiles, count_expired
+from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_swap import CleanedSegment, swap
+
+_logger = logging.getLogger("odradek.log")
+
+
+class SegmentDeletion:
+    """Deletes segments of one log. Methods raise `LogStorageError` if a file cannot be renamed: the log stops then."""
+
+    __slots__ = ("_files", "_local", "_writer")
+
+    def __init__(self, local: LocalLog, writer: LogWriter) -> None:
+        self._local = local
+        self._writer = writer
+        self._files = DeletedFiles()
+
+    def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
+        """Delete the segments that retention selects (see `retention`); return how many."""
+        local = self._local
+        if not self._writer.is_whole or local.config.discard_writes:
+            return 0
+        count = count_expired(
+            local.segments,
+            local.config,
+            now_ms=now_ms,
+            committed_offset=local.committed_offset(high_watermark),
+            log_start_offset=local.log_start_offset,
+        )
+        if not count:
+            return 0
+        try:
+            if count == len(local.segments) and not self._has_rolled(now_ms):
+                count -= 1
+            expired = local.segments.drop_first(count)
+            local.log_start_offset = max(local.log_start_offset, local.first_base_offset)
+            local.epochs.truncate_from_start(local.log_start_offset)
+            self._files.add(local.pool.disk, expired, now_ms + local.config.file_delete_delay_ms)
+            self._remove_old_snapshots()
+        except OSError as error:
+            self._writer.stop(f"Failed to delete old segments of {local.directory}: {error}", error)
+        if count:
+            start = local.first_base_offset
+            _logger.info("%s: retention deleted %d segments, up to offset %d", local.directory, count, start)
+        return count
+
+    def _has_rolled(self, now_ms: int) -> bool:
+        """Begin an empty segment; return False if there is no room for it until the others are deleted."""
+        try:
+            self._local.roll_empty(now_ms)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            return False
+        return True
+
+    def _remove_old_snapshots(self, of: Container[int] = ()) -> None:
+        """Remove the snapshots of deleted segments; without a descriptor, the next call does it."""
+        local = self._local
+        try:
+            remove_snapshots(local.pool, local.directory, before=local.first_base_offset, of=of)
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise
+            _logger.warning("Failed to remove old snapshots of %s, will retry: %s", local.directory, error)
+
+    def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
+        """Replace the segments that `cleaned` was made of; return False if they have changed, or without a descriptor.
+
+        The directory is synced with the next flush.
+        """
+        local, sources = self._local, cleaned.sources
+        first = local.segments.find(sources[0].base_offset)
+        old = local.segments[first : first + len(sources)]
+        if self._writer.failure is not None or local.segments.active in old:
+            return False
+        if [(each.base_offset, each.size) for each in old] != [(each.base_offset, each.size) for each in sources]:
+            return False
+        base_offset, due_ms = old[0].base_offset, now_ms + local.config.file_delete_delay_ms
+        times = self._times_of_cleaned(base_offset)
+        if times is None:
+            return False
+        disk = local.pool.disk
+        try:
+            swap(disk, local.directory, base_offset, lambda: self._files.add(disk, old, due_ms))
+            self._remove_old_snapshots(of=[segment.base_offset for segment in old[1:]])
+            segment = Segment.open(
+                local.pool, local.directory, base_offset, local.config, now_ms=sources[-1].last_append_ms
+            )
+            segment.load_finished(sources[-1].next_offset, times)
+        except OSError as error:
+            self._writer.stop(f"Failed to swap in compacted segments of {local.directory}: {error}", error)
+        local.durability.unsynced_paths.add(local.directory)
+        local.segments.replace(first, len(old), [segment])
+        return True
+
+    def _times_of_cleaned(self, base_offset: int) -> tuple[int, int] | None:
+        """Return the last entry of a compacted segment's time index; None without a descriptor to read it."""
+        local = self._local
+        cleaned = Segment.open(local.pool, local.directory, base_offset, local.config, now_ms=0, suffix=CLEANED)
+        try:
+            return cleaned.time_index.last_entry()
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                raise LogStorageError(f"Failed to swap in {cleaned.log.path}: {error}") from error
+            _logger.warning("Failed to swap in %s, will retry: %s", cleaned.log.path, error)
+            return None
+        finally:
+            cleaned.close()
+
+    def take_deleted_files(self, now_ms: int) -> list[str]:
+        """Return the files that are due for removal; the caller removes them, which takes the disk a while."""
+        return self._files.take_due(now_ms)

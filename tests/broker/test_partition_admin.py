@@ -128,7 +128,7 @@ def test_segments_of_deleted_records_go_when_retention_looks(play: Any) -> None:
         log = broker.logs.get(TopicPartition("t", 0))
         assert log.segment_base_offsets == [0, 1, 2, 3, 4]
         await delete_records(client, "t", (0, 3))
-        broker.logs.maintain(broker.runtime.clock.now_ms())
+        broker.logs.maintenance.run(broker.runtime.clock.now_ms())
         assert log.segment_base_offsets == [3, 4]
 
     play(scene)
@@ -146,7 +146,7 @@ def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(play: Any) -> N
         world.tree = MemoryTree()
         world.runtime.disk.remove("/data/meta.properties")
         broker = await world.broker(log_retention_ms=1, log_retention_bytes=1)
-        broker.logs.maintain(broker.runtime.clock.now_ms() + 10**12)
+        broker.logs.maintenance.run(broker.runtime.clock.now_ms() + 10**12)
         assert broker.logs.get(TopicPartition("t", 0)).segment_base_offsets == [0, 1, 2, 3, 4]
 
     play(scene)

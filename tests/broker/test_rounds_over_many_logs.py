@@ -50,7 +50,7 @@ async def begun_maintenance(world: Any, monkeypatch: pytest.MonkeyPatch) -> tupl
     await client.create_topic("t", partitions=LOGS, config={"retention.ms": "-1", "flush.ms": "100"})
     for number in range(LOGS):
         assert (await client.produce("t", world.batch(b"a"), partition=number)).error_code == 0
-    turns, begin = Turns(), broker.logs.maintenance_in_steps
+    turns, begin = Turns(), broker.logs.maintenance.begin_in_steps
 
     def noted(*arguments: Any, **options: Any) -> Any:
         job, steps = begin(*arguments, **options)
@@ -84,7 +84,7 @@ def test_a_broker_that_stops_in_the_middle_leaves_its_logs_whole(play: Any, monk
         disk.cut_power(Survival.LOSE)
         assert {path: disk.read_file(f"{path}/leader-epoch-checkpoint") for path in epochs} == epochs
         manager = LogManager(disk, ["/data"], broker_id=0, entropy=world.runtime.entropy)
-        manager.lock()
+        manager.directories.lock()
         manager.load(world.runtime.clock.now_ms())
         assert manager.were_closed
         assert len(manager) == LOGS

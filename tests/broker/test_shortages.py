@@ -199,7 +199,7 @@ def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(play: Any)
         for _ in range(5):
             await asyncio.sleep(1)
             assert await produced(client, world) == ErrorCode.none
-        assert not broker.logs.offline_directories
+        assert not broker.logs.directories.offline
         world.runtime.disk.most_open_files = None
         await asyncio.sleep(3)
         assert await values(client, world) == 6

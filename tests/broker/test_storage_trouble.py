@@ -122,7 +122,7 @@ def test_when_the_last_directory_has_failed_the_broker_says_that_it_can_do_nothi
         assert not broker.failed.is_set()
         assert (await client.produce("t", world.batch(b"a"), partition=1)).error_code == ErrorCode.kafka_storage_error
         await broker.failed.wait()
-        assert len(broker.logs.offline_directories) == 2
+        assert len(broker.logs.directories.offline) == 2
         for directory in ("/a", "/b"):
             assert caplog.text.count(f"the data directory {directory} has failed: ") == 1
 

@@ -16,8 +16,8 @@ DEADLINE_S = 60.0
 STUCK = """
 import os, sys, threading
 from odradek.cli import main
-from odradek.log.directories.loading_progress import Progress
-opened, stop, stopped, number = Progress.opened, Progress.stop, threading.Event(), iter(range(1000))
+from odradek.log.directories.loading_progress import LoadingProgress
+opened, stop, stopped, number = LoadingProgress.opened, LoadingProgress.stop, threading.Event(), iter(range(1000))
 def open_five_and_wait(self, **what):
     opened(self, **what)
     os.write(1, b"a log is open\\n")
@@ -26,7 +26,7 @@ def open_five_and_wait(self, **what):
 def stop_and_go_on(self):
     stop(self)
     stopped.set()
-Progress.opened, Progress.stop = open_five_and_wait, stop_and_go_on
+LoadingProgress.opened, LoadingProgress.stop = open_five_and_wait, stop_and_go_on
 sys.argv[0] = "odradek"
 main()
 """

@@ -69,7 +69,7 @@ def test_nothing_is_compacted_that_is_not_synced() -> None:
     room.log._local.roll(NOW)
     room.append(("b", "1"))
     assert room.compact() == 0
-    room.manager.maintain(NOW)
+    room.manager.maintenance.run(NOW)
     assert room.compact() == 1
 
 
@@ -111,7 +111,7 @@ def test_old_records_are_compacted_however_few_they_are_and_though_nobody_writes
     room.now_ms += 1001
     assert room.compact() == 0, "the segment is rolled, and not synced yet"
     assert room.manager.cleaner.figures.max_delay_ms == 0
-    room.manager.maintain(room.now_ms)
+    room.manager.maintenance.run(room.now_ms)
     assert room.compact() == 1
     assert room.texts() == [(1, "a", "2")]
     assert room.append(("b", "1")) == 2
@@ -391,13 +391,13 @@ def test_old_segments_go_by_retention_too_where_the_policy_has_both() -> None:
     assert room.log.segment_base_offsets == [0, 4]
     room.now_ms += 1001
     room.append(("d", "1"))
-    room.manager.maintain(room.now_ms)
+    room.manager.maintenance.run(room.now_ms)
     assert room.texts() == [(4, "d", "1")]
     room.reconfigure(replace(COMPACT, retention_ms=1))
     room.append(("c", "1"))
     room.roll()
     room.now_ms += 1000
-    room.manager.maintain(room.now_ms)
+    room.manager.maintenance.run(room.now_ms)
     assert len(room.texts()) == 2, "with compact alone, age means nothing"
 
 
@@ -461,7 +461,7 @@ def test_readers_in_the_middle_of_a_replaced_segment_go_on() -> None:
     deleted = [name for name in room.names() if name.endswith(".deleted")]
     assert len(deleted) == 3
     room.now_ms += 10
-    room.manager.maintain(room.now_ms)
+    room.manager.maintenance.run(room.now_ms)
     assert not [name for name in room.names() if name.endswith((".deleted", ".cleaned", ".swap"))]
 
 

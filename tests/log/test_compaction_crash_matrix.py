@@ -90,7 +90,7 @@ class Life:
 
     def maintain(self) -> None:
         self.room.now_ms += 10
-        self.room.manager.maintain(self.room.now_ms)
+        self.room.manager.maintenance.run(self.room.now_ms)
         self.synced = max(self.synced, self.room.log.synced_offset)
 
 

@@ -42,7 +42,7 @@ class CompactionModel(RuleBasedStateMachine):
         )
         self.written: dict[int, tuple[bytes, bytes | None, int]] = {}
         self.sequence = 0
-        self.room.manager.checkpoint()
+        self.room.manager.checkpoints.write_all()
 
     # ---- what is done -------------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class CompactionModel(RuleBasedStateMachine):
     @rule(elapsed_ms=st.sampled_from([0, 0, RETENTION_MS // 2, RETENTION_MS]))
     def maintain(self, elapsed_ms: int) -> None:
         self.room.now_ms += elapsed_ms
-        self.room.manager.maintain(self.room.now_ms)
+        self.room.manager.maintenance.run(self.room.now_ms)
 
     @rule(share=st.sampled_from([0.5, 1.0, 1.0]))
     def compact(self, share: float) -> None:
@@ -97,14 +97,14 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule()
     def kill_and_restart(self) -> None:
-        self.room.manager.checkpoint()
+        self.room.manager.checkpoints.write_all()
         self.room.restart(clean=False)
 
     @precondition(lambda self: self.room.log.log_start_offset <= self.room.log.synced_offset)
     @rule()
     def cut_power_and_restart(self) -> None:
         room = self.room
-        room.manager.checkpoint()
+        room.manager.checkpoints.write_all()
         synced = room.log.synced_offset
         room.disk.cut_power(Survival.ANY)
         room.manager = room.opened()

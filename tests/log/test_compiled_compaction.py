@@ -79,7 +79,7 @@ def life(given: list[list[Batch]], *, io_bytes: int, keys: int, worthwhile_bytes
         room.compact()
         assert not room.manager.cleaner.uncleanable
         room.now_ms += RETENTION_MS // 2
-        room.manager.maintain(room.now_ms)
+        room.manager.maintenance.run(room.now_ms)
     room.append_batch(encode_batch([(room.now_ms, b"z", b"", ())]))
     room.roll()
     room.compact()
@@ -183,7 +183,7 @@ for number in range(2):
     log.append(encode_batch([({NOW}, b"a", b"%d" % number, ())]), leader_epoch=0, now_ms={NOW})
     log.write()
 log._local.roll({NOW})
-manager.maintain({NOW})
+manager.maintenance.run({NOW})
 settings = CleanerSettings(worthwhile_bytes=0)
 assert manager.cleaner.clean(lambda: {NOW}, settings, stable_offsets={{TopicPartition("t", 0): 2}}) == 1
 print(*(name for name in ("numba", "llvmlite") if name in sys.modules))

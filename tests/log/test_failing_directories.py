@@ -69,7 +69,7 @@ def fail_read(broken: Broken, number: int) -> None:
 def fail_checkpoint(broken: Broken, number: int) -> None:
     broken.disk.fail_next("rename", number, path_end="/a/replication-offset-checkpoint.tmp")
     with pytest.raises(LogStorageError):
-        broken.manager.checkpoint()
+        broken.manager.checkpoints.write_all()
 
 
 def fail_creation(broken: Broken, number: int) -> None:
@@ -85,12 +85,12 @@ def test_the_first_error_of_a_disk_takes_its_directory(
     broken = Broken()
     fail(broken, number)
     manager = broken.manager
-    assert list(manager.offline_directories) == ["/a"]
+    assert list(manager.directories.offline) == ["/a"]
     assert [(keys, reason.partition(": ")[0]) for keys, reason in broken.failed] == [
         ({T[0], T[2]}, "the data directory /a has failed")
     ]
-    assert caplog.text.count("; its 2 logs are offline until this broker is started again") == 1
-    assert not manager.has_failed
+    assert caplog.text.count("; its 2 logs are offline until this broker is restarted") == 1
+    assert manager.directories.usable
     for key in (T[0], T[2]):
         with pytest.raises(LogStorageError, match="/a"):
             append(manager.logs[key])
@@ -99,7 +99,7 @@ def test_the_first_error_of_a_disk_takes_its_directory(
     for key in (T[1], T[3]):
         append(manager.logs[key])
     assert manager.get_or_create(T[5], topic_id=None, now_ms=NOW).directory == "/b/t-5"
-    manager.maintain(NOW)
+    manager.maintenance.run(NOW)
     manager.close()
     assert not broken.disk.exists(f"/a/{CLEAN_SHUTDOWN}"), "nothing is written there any more"
     assert broken.disk.exists(f"/b/{CLEAN_SHUTDOWN}")
@@ -134,7 +134,7 @@ def test_a_disk_too_full_for_a_topic_id_leaves_no_part_of_it_behind(room: int) -
     """Which would be damage to whoever looks at the files; the log gets its id when there is room."""
     broken = Broken()
     broken.disk.capacity_bytes = broken.disk.used_bytes() + room
-    with pytest.raises(LogStorageError, match=r"t-4/partition\.metadata cannot be written"):
+    with pytest.raises(LogStorageError, match=r"Failed to write /\w/t-4/partition\.metadata"):
         broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
     assert not broken.disk.exists("/a/t-4/partition.metadata")
     broken.disk.capacity_bytes = None
@@ -170,10 +170,10 @@ def test_what_waits_to_be_written_is_lost_with_the_disk_and_what_was_written_is_
 def test_the_last_directory_leaves_nothing() -> None:
     broken = Broken("/a")
     fail_write(broken, errno.EIO)
-    assert broken.manager.has_failed
+    assert not broken.manager.directories.usable
     with pytest.raises(OfflineDirectoryError, match="the data directory /a has failed"):
         broken.manager.get_or_create(T[5], topic_id=None, now_ms=NOW)
-    broken.manager.maintain(NOW)
+    broken.manager.maintenance.run(NOW)
     broken.manager.close()
 
 
@@ -207,7 +207,7 @@ def test_a_log_that_a_failing_disk_began_and_another_directory_has_is_no_twin(fi
     append(log)
     broken.manager.close()
     manager = reopened(broken.disk)
-    assert not manager.twins
+    assert not manager.duplicates
     assert manager.logs[T[4]].directory == "/b/t-4"
     assert manager.logs[T[4]].log_end_offset == 1
     assert not broken.disk.exists("/a/t-4")
@@ -224,7 +224,7 @@ def test_a_log_whose_records_were_deleted_is_a_twin() -> None:
     assert log.directory == "/a/t-4"
     broken.manager.close()
     manager = reopened(broken.disk)
-    assert manager.twins == {T[4]}
+    assert manager.duplicates == {T[4]}
     manager.kill()
 
 
@@ -234,20 +234,20 @@ def test_of_two_logs_that_of_the_topic_that_there_is_is_served(
 ) -> None:
     disk = twins()
     manager = reopened(disk)
-    assert manager.twins == {T[4]}
+    assert manager.duplicates == {T[4]}
     assert manager.get(T[4]) is None
-    manager.settle_twins({"t": topic_id}, NOW)
-    assert not manager.twins
+    manager.resolve_duplicates({"t": topic_id}, NOW)
+    assert not manager.duplicates
     assert manager.logs[T[4]].log_end_offset == count
     assert manager.topic_id(T[4]) == topic_id
     names = [name for directory in ("/a", "/b") for name in disk.list(directory) if name.startswith("t-4.")]
     assert len(names) == 1
     assert names[0].endswith("-stray")
-    assert caplog.text.count(f"is another topic's of the same name, and is put aside as {names[0]}") == 1
+    assert caplog.text.count(f"is of another topic of the same name; renaming it to {names[0]}") == 1
     append(manager.get_or_create(T[4], topic_id=topic_id, now_ms=NOW))
     manager.close()
     manager = reopened(disk)
-    assert not manager.twins
+    assert not manager.duplicates
     assert manager.logs[T[4]].log_end_offset == count + 1
     manager.kill()
 
@@ -262,8 +262,8 @@ def test_where_ids_do_not_tell_both_are_left_alone(
 ) -> None:
     disk = twins(ids=ids)
     manager = reopened(disk)
-    manager.settle_twins(known, NOW)
-    assert manager.twins == {T[4]}
+    manager.resolve_duplicates(known, NOW)
+    assert manager.duplicates == {T[4]}
     with pytest.raises(StorageError, match="are logs of the same partition"):
         manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
     assert disk.exists("/a/t-4")
@@ -275,8 +275,8 @@ def test_one_that_can_not_be_put_aside_leaves_the_partition_offline(caplog: pyte
     disk = twins()
     manager = reopened(disk)
     disk.fail_next("rename", errno.EACCES, path_end="/a/t-4")
-    manager.settle_twins({"t": NEW}, NOW)
-    assert "/a/t-4 cannot be renamed to t-4." in caplog.text
+    manager.resolve_duplicates({"t": NEW}, NOW)
+    assert "Failed to rename /a/t-4 to t-4." in caplog.text
     with pytest.raises(StorageError, match="are logs of the same partition"):
         manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
     manager.kill()
@@ -301,8 +301,8 @@ def test_a_log_is_not_made_before_the_checkpoints_forget_the_one_before_it() -> 
     for _ in range(20):
         append(log)
     log.advance_log_start_offset(15, high_watermark=20)
-    broken.manager.maintain(NOW)
-    broken.manager.checkpoint()
+    broken.manager.maintenance.run(NOW)
+    broken.manager.checkpoints.write_all()
     broken.manager.delete(T[4], NOW)
     for _ in range(2):
         broken.disk.fail_next("rename", errno.ENOSPC, path_end="checkpoint.tmp")
@@ -326,11 +326,11 @@ def test_nothing_is_said_of_a_disk_that_is_mounted_over_a_directory_that_is_used
     mount: Callable[[Broken], None], is_closed_first: bool
 ) -> None:
     broken = Broken()
-    broken.manager.checkpoint()
+    broken.manager.checkpoints.write_all()
     mount(broken)
     if not is_closed_first:
-        broken.manager.maintain(NOW)
-        assert list(broken.manager.offline_directories) == ["/a"]
+        broken.manager.maintenance.run(NOW)
+        assert list(broken.manager.directories.offline) == ["/a"]
         assert "another disk is there now" in broken.failed[0][1]
     broken.manager.close()
     assert not broken.disk.exists(f"/a/{CLEAN_SHUTDOWN}")

@@ -249,12 +249,12 @@ def test_retention_waits_for_a_compaction() -> None:
     room.append(("c", "1"))
     job = room.manager.cleaner.begin(NOW, room.settings, stable_offsets={T0: 2})
     assert job is not None
-    room.manager.maintain(NOW + 5000)
+    room.manager.maintenance.run(NOW + 5000)
     assert room.log.first_base_offset == 0
     job.run()
     while room.manager.cleaner.finish_slice(job, NOW):
         job.run()
-    room.manager.maintain(NOW + 5000)
+    room.manager.maintenance.run(NOW + 5000)
     assert room.log.first_base_offset > 0
 
 
@@ -300,7 +300,7 @@ def test_gaps_that_kafkas_compaction_left_between_segments_are_no_damage(cleaned
     room.append(("a", "2"))
     room.log.flush()
     room.manager.cleaner.offsets[T0] = cleaned_offset
-    room.manager.checkpoint()
+    room.manager.checkpoints.write_all()
     room.manager.kill()
     path = "/data/t-0/00000000000000000000.log"
     data = room.disk.read_file(path)

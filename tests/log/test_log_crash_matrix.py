@@ -120,7 +120,7 @@ class Life:
     def flush(self, manager: LogManager, partition: TopicPartition) -> None:
         log, promise = manager.logs[partition], self.promises[partition]
         log.flush()
-        manager.checkpoint()
+        manager.checkpoints.write_all()
         promise.synced, promise.may_be_gone = promise.written, False
 
     def delete_records(self, manager: LogManager, partition: TopicPartition, offset: int) -> None:
@@ -128,12 +128,12 @@ class Life:
         promise = self.promises[partition]
         promise.deleted = offset
         manager.logs[partition].advance_log_start_offset(offset)
-        manager.checkpoint()
+        manager.checkpoints.write_all()
         promise.gone = offset
 
     def maintain(self, manager: LogManager) -> None:
         self.now_ms += 20
-        manager.maintain(self.now_ms)
+        manager.maintenance.run(self.now_ms)
         for partition, log in manager.logs.items():
             self.promises[partition].synced = max(self.promises[partition].synced, log.synced_offset)
 
@@ -185,7 +185,7 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         log.write()
         found[end] = contents(log)[end]
         assert contents(log) == found
-        manager.maintain(life.now_ms + 40)
+        manager.maintenance.run(life.now_ms + 40)
     before = {partition: contents(log) for partition, log in manager.logs.items()}
     manager.close()
     manager = life.manager()

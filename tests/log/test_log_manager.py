@@ -68,14 +68,14 @@ def test_logs_are_found_again_after_a_clean_end_and_after_a_crash() -> None:
     manager = opened(disk)
     append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
     append(manager.get_or_create(T1, topic_id=TOPIC_ID, now_ms=NOW), 3)
-    cluster_id = manager.cluster_id
+    cluster_id = manager.directories.cluster_id
     manager.close()
     assert disk.exists("/data/.kafka_cleanshutdown")
     manager = opened(disk)
     assert not disk.exists("/data/.kafka_cleanshutdown"), "from now on a crash is a crash"
     assert {partition: offsets(log) for partition, log in manager.logs.items()} == {T0: [*range(5)], T1: [*range(3)]}
     assert manager.topic_id(T1) == TOPIC_ID
-    assert manager.cluster_id == cluster_id
+    assert manager.directories.cluster_id == cluster_id
     append(manager.logs[T0], 2)
     manager.kill()
     manager = opened(disk)
@@ -120,15 +120,15 @@ def test_a_directory_that_is_taken_leaves_the_others_free() -> None:
 def test_a_directory_of_another_broker_or_cluster_is_refused() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
-    cluster_id = manager.cluster_id
+    cluster_id = manager.directories.cluster_id
     manager.close()
-    with pytest.raises(StorageError, match="is broker 1's, and this one is 2"):
+    with pytest.raises(StorageError, match="belongs to broker 1, and this is broker 2"):
         new_manager(disk, broker_id=2).open(NOW)
     with pytest.raises(StorageError, match=f"is of cluster {cluster_id}, and this is another"):
         new_manager(disk, cluster_id="another").open(NOW)
     again = new_manager(disk)
-    again.lock()
-    assert again.cluster_id == cluster_id
+    again.directories.lock()
+    assert again.directories.cluster_id == cluster_id
     again.load(NOW)
 
 
@@ -155,9 +155,9 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
     assert folder.startswith("t-0.")
     assert folder.endswith("-delete")
     append(manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW))
-    manager.maintain(NOW + 99)
+    manager.maintenance.run(NOW + 99)
     assert disk.exists(f"/data/{folder}")
-    manager.maintain(NOW + 100)
+    manager.maintenance.run(NOW + 100)
     assert not disk.exists(f"/data/{folder}")
     assert offsets(manager.logs[T0]) == [0]
     manager.delete(T0, NOW)
@@ -180,17 +180,17 @@ def test_a_log_is_put_aside_although_its_new_name_could_not_be_synced(
         sync_directory(path)
 
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     manager.load(NOW)
     manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
     monkeypatch.setattr(disk, "sync_directory", fail_once)
     manager.put_aside(T0, "of another topic")
     manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW)
-    ((aside, (partition, topic_id)),) = manager.strays.items()
+    ((aside, (partition, topic_id)),) = manager.deleted.strays.items()
     assert (partition, topic_id) == (T0, TOPIC_ID)
     assert disk.exists(aside)
     assert disk.exists("/data/t-0")
-    assert "which a power cut may undo" in caplog.text
+    assert "which a power failure may undo" in caplog.text
 
 
 def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
@@ -199,11 +199,11 @@ def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
     append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
     manager.logs[T0].flush()
     manager.logs[T0].advance_log_start_offset(6)
-    manager.checkpoint()
+    manager.checkpoints.write_all()
     manager.delete(T0, NOW)
     manager.kill()
     manager = opened(disk)
-    manager.settle_shortfall(T0)  # as the metadata say that it was deleted
+    manager.accept_lost_records(T0)  # as the metadata say that it was deleted
     append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 4)
     manager.kill()
     manager = opened(disk)
@@ -217,19 +217,19 @@ def test_maintenance_retains_syncs_and_checkpoints() -> None:
     manager.open(NOW)
     log = manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
     append(log, 20)
-    job = manager.begin_maintenance(NOW)
+    job = manager.maintenance.begin(NOW)
     assert job is not None
     assert not job.is_empty
-    assert manager.begin_maintenance(NOW) is None, "one at a time"
+    assert manager.maintenance.begin(NOW) is None, "one at a time"
     append(log, 2)
     job.run()
-    manager.finish_maintenance(job)
+    manager.maintenance.finish(job)
     assert log.log_start_offset > 0
     assert log.recovery_point > 10
     log.advance_log_start_offset(log.log_start_offset + 1)
     deleted = [name for name in disk.list("/data/t-0") if name.endswith(".deleted")]
     assert deleted
-    manager.maintain(NOW + 100)
+    manager.maintenance.run(NOW + 100)
     assert not set(deleted) & set(disk.list("/data/t-0"))
     start, point = log.log_start_offset, log.recovery_point
     disk.cut_power(Survival.LOSE)
@@ -251,7 +251,7 @@ def test_maintenance_goes_on_when_logs_come_and_go_between_its_steps() -> None:
         asked.append(partition)
         return 10
 
-    begun = manager.maintenance_in_steps(NOW, high_watermark=high_watermark)
+    begun = manager.maintenance.begin_in_steps(NOW, high_watermark=high_watermark)
     assert begun is not None
     job, steps = begun
     next(steps)
@@ -263,7 +263,7 @@ def test_maintenance_goes_on_when_logs_come_and_go_between_its_steps() -> None:
     assert asked == [T0, TopicPartition("t", 2), TopicPartition("t", 3)], "what came meanwhile has its turn next time"
     assert [log for log, _ in job.flushes] == [logs[0], logs[2], logs[3]]
     job.run()
-    assert manager.finish_maintenance(job) is not None
+    assert manager.maintenance.finish(job) is not None
     assert logs[2].recovery_point > 0
     manager.kill()
 
@@ -273,7 +273,7 @@ def test_the_checkpoint_never_says_more_than_a_log_that_was_cut_twice() -> None:
     manager = opened(disk)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
     append(log, 5)
-    manager.maintain(NOW)
+    manager.maintenance.run(NOW)
     assert log.recovery_point == 4
     for offset in (3, 1):
         manager.truncate_to(T0, offset)
@@ -288,7 +288,7 @@ def test_a_log_that_is_cut_below_its_start_is_empty_and_goes_on_from_there() -> 
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
     append(log, 8)
     log.advance_log_start_offset(6)
-    manager.checkpoint()
+    manager.checkpoints.write_all()
     manager.truncate_to(T0, 4)
     assert log.log_start_offset == log.log_end_offset == 4
     append(log, 2)
@@ -302,7 +302,7 @@ def test_maintenance_leaves_what_is_not_committed() -> None:
     manager = new_manager(MemoryDisk(), config_for=lambda topic: config)
     manager.open(NOW)
     append(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 10)
-    manager.maintain(NOW + 5000, high_watermarks={T0: 4})
+    manager.maintenance.run(NOW + 5000, high_watermarks={T0: 4})
     assert manager.logs[T0].log_start_offset == 4
 
 
@@ -312,9 +312,9 @@ def test_flush_ms_bounds_how_long_records_wait_for_a_sync() -> None:
     manager = new_manager(disk, config_for=lambda topic: config)
     manager.open(NOW)
     append(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
-    manager.maintain(NOW + 999)
+    manager.maintenance.run(NOW + 999)
     assert manager.logs[T0].synced_offset == 0
-    manager.maintain(NOW + 1000)
+    manager.maintenance.run(NOW + 1000)
     assert manager.logs[T0].synced_offset == 3
     disk.cut_power(Survival.LOSE)
     assert offsets(opened(disk).logs[T0]) == [0, 1, 2]
@@ -326,14 +326,14 @@ def test_one_failing_log_does_not_stop_the_others() -> None:
     for partition in (T0, T1):
         append(manager.get_or_create(partition, topic_id=None, now_ms=NOW), 5)
     disk.fail_next("sync", errno.EACCES, path_end="t-0/00000000000000000000.log")
-    manager.maintain(NOW)
+    manager.maintenance.run(NOW)
     assert manager.logs[T0].failure is not None
     assert manager.logs[T1].failure is None
     assert manager.logs[T1].recovery_point > 0
     with pytest.raises(LogStorageError):
         append(manager.logs[T0])
     append(manager.logs[T1])
-    manager.maintain(NOW)
+    manager.maintenance.run(NOW)
     manager.close()
     assert not disk.exists("/data/.kafka_cleanshutdown"), "the next start recovers"
     manager = opened(disk)
@@ -384,10 +384,10 @@ def test_jobs_run_in_a_loop_while_appends_go_on() -> None:
                 log.append(encode_batch([(NOW, None, b"y" * 50, ())]), leader_epoch=0, now_ms=NOW)
                 await done
                 log.finish_write(job)
-            maintenance = manager.begin_maintenance(NOW + number)
+            maintenance = manager.maintenance.begin(NOW + number)
             assert maintenance is not None
             await disk.submit(maintenance.run, background=True)
-            manager.finish_maintenance(maintenance)
+            manager.maintenance.finish(maintenance)
         log.write()
         manager.close()
         return offsets(opened(disk).logs[T0])

@@ -274,9 +274,9 @@ def test_a_directory_that_cannot_be_looked_at_without_a_descriptor_ends_the_star
     disk.kill()
     disk.most_open_files = 2
     again = LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(1))
-    with pytest.raises(StorageError, match=r"/a cannot be looked at: .*Too many open files.* \(ulimit -n\)"):
+    with pytest.raises(StorageError, match=r"/a cannot be read: .*Too many open files.* \(raise ulimit -n\)"):
         again.open(NOW)
-    assert not again.offline_directories
+    assert not again.directories.offline
 
 
 def test_a_truncation_without_a_descriptor_is_asked_for_again() -> None:

@@ -84,7 +84,7 @@ def test_threads_find_what_one_finds(tmp_path: Path, threads: int, max_open_file
     directories = f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/c"
     killed(SystemDisk(), *directories, logs=60, batches=20)
     manager = new_manager(SystemDisk(), *directories, max_open_files=max_open_files)
-    manager.lock()
+    manager.directories.lock()
     manager.load(NOW, threads=threads)
     assert list(manager) == sorted(t(number) for number in range(60))
     assert {count(log) for log in manager.logs.values()} == {20}
@@ -92,7 +92,7 @@ def test_threads_find_what_one_finds(tmp_path: Path, threads: int, max_open_file
     assert manager.pool.open_files <= max_open_files
     manager.close()
     manager = new_manager(SystemDisk(), *directories)
-    manager.lock()
+    manager.directories.lock()
     manager.load(NOW, threads=threads)
     assert manager.pool.open_files == 0, "a log that nobody reads has no file open"
     assert {log.recovery_point for log in manager.logs.values()} == {20}
@@ -104,7 +104,7 @@ def test_a_long_start_says_how_far_it_is_and_in_the_end_what_was_cut(caplog: pyt
     killed(disk, logs=20, batches=3)
     disk.open(f"/data/t-7/{0:020d}.log").append([b"torn"])
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     with caplog.at_level(logging.INFO, "odradek.log"):
         manager.load(NOW, monotonic=Ticks(0.5))
     lines = [record.getMessage() for record in caplog.records]
@@ -125,7 +125,7 @@ def test_a_clean_start_says_no_more_than_how_long_it_took(caplog: pytest.LogCapt
     append(manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW), 3)
     manager.close()
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     with caplog.at_level(logging.INFO, "odradek.log"):
         manager.load(NOW, monotonic=Ticks(0.1))
     assert [record.getMessage() for record in caplog.records] == ["1 logs are open after 0.2 s"]
@@ -136,7 +136,7 @@ def test_a_start_that_is_stopped_keeps_what_it_recovered() -> None:
     disk = MemoryDisk()
     killed(disk, logs=20)
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     with pytest.raises(LoadingStoppedError):
         manager.load(NOW, monotonic=Ticks(1.0, at_s=16.0, callback=manager.stop_loading))
     done = len(manager)
@@ -146,7 +146,7 @@ def test_a_start_that_is_stopped_keeps_what_it_recovered() -> None:
     points = decode_offsets(disk.read_file("/data/recovery-point-offset-checkpoint"), "")
     assert sorted(points.values()) == [0] * (20 - done) + [5] * done
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     manager.load(NOW)
     assert [count(log) for log in manager.logs.values()] == [5] * 20
     assert sum(log.recovery_point == 5 for log in manager.logs.values()) == done, "these were not read again"
@@ -158,7 +158,7 @@ def test_a_start_that_is_stopped_before_it_begins_opens_nothing() -> None:
     disk = MemoryDisk()
     killed(disk, logs=3)
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     manager.stop_loading()
     with pytest.raises(LoadingStoppedError):
         manager.load(NOW)
@@ -175,7 +175,7 @@ def test_a_start_that_is_stopped_forgets_no_deleted_records() -> None:
         manager.logs[t(number)].advance_log_start_offset(2)
     manager.close()
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     with pytest.raises(LoadingStoppedError):
         manager.load(NOW, monotonic=Ticks(1.0, at_s=3.0, callback=manager.stop_loading))
     manager.close()
@@ -193,7 +193,7 @@ def test_the_high_watermarks_are_kept_and_begin_where_they_were() -> None:
         log = manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW)
         append(log, 5)
         log.producers.committed(committed)
-    manager.maintain(NOW)
+    manager.maintenance.run(NOW)
     path = "/data/replication-offset-checkpoint"
     assert disk.read_file(path) == b"0\n3\nt 0 5\nt 1 3\nt 2 5\n"
     manager.logs[t(1)].producers.committed(4)
@@ -214,18 +214,18 @@ def test_a_plan_of_checkpoints_never_replaces_a_newer_one() -> None:
     manager.open(NOW)
     log = manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW)
     append(log, 20)
-    manager.maintain(NOW)
-    late = manager.plan_checkpoints()
+    manager.maintenance.run(NOW)
+    late = manager.checkpoints.plan()
     before = log.recovery_point
     manager.truncate_to(t(0), 3)
-    manager.write_checkpoints(late)
+    manager.checkpoints.write(late)
     path = "/data/recovery-point-offset-checkpoint"
     assert decode_offsets(disk.read_file(path), "")[t(0)] < before
     append(log, 20)
-    last = manager.plan_checkpoints()
+    last = manager.checkpoints.plan()
     manager.kill()
     content = disk.read_file(path)
-    manager.write_checkpoints(last)
+    manager.checkpoints.write(last)
     assert disk.read_file(path) == content, "a broker that is gone writes nothing"
 
 
@@ -296,7 +296,7 @@ def test_a_log_that_cannot_be_opened_costs_its_partition_alone(
     with pytest.raises(LogStorageError, match="/more/t-1"):
         manager.get_or_create(t(1), topic_id=TOPIC_ID, now_ms=NOW)
     append(manager.logs[t(2)], 1)
-    manager.maintain(NOW)
+    manager.maintenance.run(NOW)
     disk = manager.pool.disk
     for name, offset in (("recovery-point", 5), ("log-start", 2)):
         points = decode_offsets(disk.read_file(f"/more/{name}-offset-checkpoint"), "")
@@ -310,7 +310,7 @@ def test_a_log_that_cannot_be_opened_can_be_deleted(caplog: pytest.LogCaptureFix
     manager, _ = with_trouble(copied_to_the_other_directory, caplog)
     manager.delete(t(1), NOW)
     assert manager.get_or_create(t(1), topic_id=TOPIC_ID, now_ms=NOW).log_end_offset == 0
-    manager.maintain(NOW + 60_000)
+    manager.maintenance.run(NOW + 60_000)
     disk = manager.pool.disk
     assert [name for each in ("/data", "/more") for name in disk.list(each) if name.startswith("t-1")] == ["t-1"]
 
@@ -330,7 +330,7 @@ def test_a_folder_that_is_no_logs_is_left_alone_and_named(caplog: pytest.LogCapt
         f"/data/{name} is no log's folder, and is left alone" for name in sorted(strange)
     ]
     assert f"Loaded stray log: /data/{stray}" in lines
-    assert manager.strays == {f"/data/{stray}": (t(0), None)}
+    assert manager.deleted.strays == {f"/data/{stray}": (t(0), None)}
     assert all(disk.exists(f"/data/{name}") for name in [*strange, stray, "remote-log-index-cache", "t-5"])
 
 

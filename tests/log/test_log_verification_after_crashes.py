@@ -36,7 +36,7 @@ def live(manager: LogManager, chance: random.Random) -> None:
         if chance.random() < 0.7:
             log.write()
         if chance.random() < 0.1:
-            manager.maintain(NOW + number)
+            manager.maintenance.run(NOW + number)
         if chance.random() < 0.05:
             log.write()
             offsets = [header.base_offset for _, header in iterate_batches(log.read(0, 1 << 20))]

@@ -76,7 +76,7 @@ def test_a_log_that_ends_before_what_was_synced_may_not_lead_those_who_have_it(
         end_offset = manager.logs[PARTITION].log_end_offset
         assert f"{FOLDER} ends at offset {end_offset}, and its checkpoints have the recovery point 60" in caplog.text
         with pytest.raises(LogStorageError, match="records before offset 60 are lost; start another"):
-            manager.shortfalls.advise(PARTITION, "start another")
+            manager.lost_records.advise(PARTITION, "start another")
             manager.get_or_create(PARTITION, topic_id=None, now_ms=NOW)
         caplog.clear()
         manager.close()
@@ -92,24 +92,24 @@ def test_a_cut_below_the_high_watermark_is_no_loss_after_a_crash() -> None:
     _, manager = data_directory()
     manager.open(NOW)
     manager.logs[PARTITION].producers.committed(60)
-    manager.checkpoint()
+    manager.checkpoints.write_all()
     manager.truncate_to(PARTITION, 39)
     manager.kill()
     manager.open(NOW)
-    assert (manager.logs[PARTITION].log_end_offset, len(manager.shortfalls)) == (39, 0)
+    assert (manager.logs[PARTITION].log_end_offset, len(manager.lost_records)) == (39, 0)
     manager.logs[PARTITION].producers.committed(39)
-    manager.checkpoint()
+    manager.checkpoints.write_all()
     manager.truncate_fully_and_start_at(PARTITION, 21, NOW)
     manager.kill()
     manager.open(NOW)
-    assert (manager.logs[PARTITION].log_end_offset, len(manager.shortfalls)) == (21, 0)
+    assert (manager.logs[PARTITION].log_end_offset, len(manager.lost_records)) == (21, 0)
 
 
 def test_a_folder_that_is_gone_is_missed_unless_it_is_in_another_directory() -> None:
     disk, manager = data_directory()
     disk.rename(FOLDER, f"{FOLDER}.away")
     manager.open(NOW)
-    (found,) = manager.shortfalls
+    (found,) = manager.lost_records
     assert (found.end_offset, found.expected_offset) == (None, 60)
     with pytest.raises(LogStorageError, match=f"{FOLDER} is gone"):
         manager.get_or_create(PARTITION, topic_id=None, now_ms=NOW)
@@ -117,9 +117,9 @@ def test_a_folder_that_is_gone_is_missed_unless_it_is_in_another_directory() -> 
     disk.make_directories(f"/other/{PARTITION}")
     for name in disk.list(f"{FOLDER}.away"):
         disk.replace_file(f"/other/{PARTITION}/{name}", disk.read_file(f"{FOLDER}.away/{name}"))
-    both = LogManager(disk, [*manager.directories, "/other"], broker_id=1, entropy=Random(1))
+    both = LogManager(disk, [*manager.directories.paths, "/other"], broker_id=1, entropy=Random(1))
     both.open(NOW)
-    assert (len(both.shortfalls), PARTITION in both.logs) == (0, True)
+    assert (len(both.lost_records), PARTITION in both.logs) == (0, True)
 
 
 def test_a_batch_whose_offset_is_beyond_its_segment_is_not_given_out() -> None:

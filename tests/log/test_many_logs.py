@@ -35,7 +35,7 @@ def test_ten_thousand_logs_are_written_maintained_closed_and_opened_with_few_des
         log.append(encode_batch([(NOW, None, b"%d" % partition.partition, ())]), leader_epoch=0, now_ms=NOW)
         log.write()
         assert manager.pool.open_files <= OPEN_FILES
-    manager.maintain(NOW + 2000)
+    manager.maintenance.run(NOW + 2000)
     assert all(log.synced_offset == 1 for log in manager.logs.values())
     assert manager.pool.open_files <= OPEN_FILES
     manager.close()

@@ -48,15 +48,15 @@ def test_a_directory_that_the_disk_does_not_give_leaves_the_others(
     disk.broken.add("/b" + broken)
     manager = opened(disk)
     assert list(manager) == [T0]
-    (reason,) = manager.offline_directories.values()
+    (reason,) = manager.directories.offline.values()
     assert str(reason).startswith("the data directory /b cannot be used: [Errno 5] Input/output error: '/b")
-    assert f"{reason}; its logs are offline until this broker is started again" in caplog.text
+    assert f"{reason}; its logs are offline until this broker is restarted" in caplog.text
     assert not manager.were_closed, "what is not there may be lost"
     manager.close()
     disk.broken.clear()
     manager = opened(disk)
     assert {partition: log.log_end_offset for partition, log in manager.logs.items()} == {T0: 1, T1: 1}
-    assert not manager.offline_directories
+    assert not manager.directories.offline
     manager.kill()
 
 
@@ -66,7 +66,7 @@ def test_a_log_that_was_here_is_not_made_anew_while_it_may_be_in_a_directory_tha
     manager = opened(disk)
     with pytest.raises(OfflineDirectoryError, match="the data directory /b cannot be used"):
         manager.get_or_create(T2, topic_id=None, now_ms=NOW)  # nobody has said that it was not here
-    manager.expect({T0, T1})
+    manager.set_expected_logs({T0, T1})
     with pytest.raises(OfflineDirectoryError, match="the data directory /b cannot be used"):
         manager.get_or_create(T1, topic_id=None, now_ms=NOW)
     assert manager.get_or_create(T0, topic_id=None, now_ms=NOW).log_end_offset == 1
@@ -80,7 +80,7 @@ def test_nothing_is_made_of_a_topic_of_which_nobody_knows_what_was_here() -> Non
     disk = closed()
     disk.broken.add("/b")
     manager = opened(disk)
-    manager.expect(set(), {"t"})
+    manager.set_expected_logs(set(), {"t"})
     with pytest.raises(OfflineDirectoryError):
         manager.get_or_create(T1, topic_id=None, now_ms=NOW)
     assert manager.get_or_create(TopicPartition("u", 0), topic_id=None, now_ms=NOW).directory == "/a/u-0"
@@ -90,7 +90,7 @@ def test_nothing_is_made_of_a_topic_of_which_nobody_knows_what_was_here() -> Non
 def test_with_all_directories_whatever_is_missing_is_made() -> None:
     disk = closed()
     manager = opened(disk)
-    manager.expect({T0, T1, T2})
+    manager.set_expected_logs({T0, T1, T2})
     assert manager.get_or_create(T2, topic_id=None, now_ms=NOW).log_end_offset == 0
     manager.kill()
 
@@ -107,8 +107,8 @@ def test_nothing_is_written_into_a_directory_that_is_offline() -> None:
     disk.broken.add("/b/meta.properties")
     manager = opened(disk)
     append(manager.logs[T0])
-    manager.maintain(NOW)
-    manager.checkpoint()
+    manager.maintenance.run(NOW)
+    manager.checkpoints.write_all()
     manager.close()
     disk.broken.clear()
     assert files() == before
@@ -134,7 +134,7 @@ def test_one_that_fails_while_the_last_other_one_is_looked_through_ends_the_star
     disk = closed()
     disk.broken.add("/a")
     manager = new_manager(disk)
-    manager.lock()
+    manager.directories.lock()
     disk.broken.add("/b")
     with pytest.raises(
         StorageError, match=r"the data directory /a cannot be used: .*; the data directory /b cannot be"
@@ -146,12 +146,12 @@ def test_one_that_fails_while_the_last_other_one_is_looked_through_ends_the_star
 def test_a_directory_of_another_is_refused_though_a_disk_has_failed_too() -> None:
     disk = closed()
     disk.broken.add("/a")
-    with pytest.raises(StorageError, match="the data directory /b is broker 1's, and this one is 2"):
-        new_manager(disk, broker_id=2).lock()
+    with pytest.raises(StorageError, match="the data directory /b belongs to broker 1, and this is broker 2"):
+        new_manager(disk, broker_id=2).directories.lock()
     holder = new_manager(disk, "/b")
-    holder.lock()
+    holder.directories.lock()
     with pytest.raises(StorageError, match="the data directory /b is in use by process"):
-        new_manager(disk).lock()
+        new_manager(disk).directories.lock()
     holder.kill()
 
 
@@ -159,10 +159,10 @@ def test_a_folder_of_which_the_disk_says_nothing_is_a_log_that_is_offline() -> N
     disk = closed()
     disk.broken.add("/b/t-1")
     manager = opened(disk)
-    assert not manager.offline_directories
+    assert not manager.directories.offline
     with pytest.raises(LogStorageError, match="Input/output error: '/b/t-1"):
         manager.get_or_create(T1, topic_id=None, now_ms=NOW)
-    manager.checkpoint()
+    manager.checkpoints.write_all()
     path = f"/b/{RECOVERY_POINTS}"
     assert decode_offsets(disk.read_file(path), path) == {T1: 1}, "what is known of it is kept"
     manager.kill()

@@ -48,7 +48,7 @@ class Life:
         log = manager.get_or_create(PARTITION, topic_id=None, now_ms=self.now_ms)
         self.rounds(log, 2)
         log.flush()
-        manager.checkpoint()
+        manager.checkpoints.write_all()
         self.synced = log.synced_offset
         self.rounds(log, 2)
         cut = self.boundary(log, log.log_end_offset - 5)
@@ -74,7 +74,7 @@ class Life:
 
     def maintain(self, manager: LogManager, log: Log) -> None:
         self.now_ms += 20
-        manager.maintain(self.now_ms)
+        manager.maintenance.run(self.now_ms)
         self.synced = max(self.synced, log.synced_offset)
 
     def rounds(self, log: Log, count: int) -> None:

@@ -241,7 +241,7 @@ def test_all_whole_logs_survive_a_start_of_everybody_before_the_disks_are_mounte
                 # Whoever was in sync last may have gone on without its disk: somebody has to say that it did not.
                 for number in range(brokers):
                     gone = [key for key, each in (await known(world, number)).items() if each.partitions is not None]
-                    here = world.running[number].logs.directory_ids
+                    here = world.running[number].logs.directories.paths_by_id
                     await forget_directories(world.store(number), number, [key for key in gone if key not in here])
                 for number in range(brokers):
                     await world.stop(number)

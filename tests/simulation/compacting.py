@@ -71,7 +71,7 @@ class Room:
         """Let what comes next be in a new segment, and sync those before it."""
         if self.log.segments[-1].size:
             self.log._local.roll(self.now_ms)
-        self.manager.maintain(self.now_ms)
+        self.manager.maintenance.run(self.now_ms)
 
     def compact(self, *, stable_offset: int | None = None) -> int:
         """All that is due; how many compactions it took."""
@@ -103,7 +103,7 @@ class Room:
         return self.disk.list("/data/t-0")
 
     def checkpoint(self) -> str:
-        self.manager.checkpoint()
+        self.manager.checkpoints.write_all()
         path = "/data/cleaner-offset-checkpoint"
         return self.disk.read_file(path).decode() if self.disk.exists(path) else ""
 

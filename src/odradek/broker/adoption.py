@@ -25,7 +25,7 @@ from odradek.log.checkpoints import leader_epoch_cache, meta_properties
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.log.directories.directory_loading import read_topic_id
 from odradek.log.directories.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadata
-from odradek.log.directories.log_dir_lock import Ownership
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.inspection.file_contents import partition_directories
 from odradek.log.names import parse_folder
 from odradek.metadata import paths
@@ -95,8 +95,8 @@ async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: E
     """
     broker_id, cluster_id = _identity(disk, directories[0])
     note = "odradek metadata adopt"
-    ownership = Ownership(disk, directories, broker_id=broker_id, entropy=entropy, cluster_id=cluster_id, note=note)
-    ownership.take()
+    locked = LogDirectories(disk, directories, broker_id=broker_id, entropy=entropy, cluster_id=cluster_id, note=note)
+    locked.lock()
     try:
         kraft = KraftMetadata()
         for directory in directories:
@@ -118,7 +118,7 @@ async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: E
             await _write(store, topic, broker_id)
         await _reserve_producer_ids(store, broker_id, kraft.next_producer_id + PRODUCER_ID_GAP)
     finally:
-        ownership.give_back()
+        locked.unlock()
     return Adoption(broker_id=broker_id, topics=topics, unknown=unknown)
 
 

@@ -181,7 +181,7 @@ class Broker:
 
         When it is cancelled while logs are recovered, what is recovered by then is not recovered again.
         """
-        self.logs.lock()
+        self.logs.directories.lock()
         if self.config.log_validate_records == "all":
             compiled_check()  # now, and not when a client waits
         try:
@@ -215,12 +215,12 @@ class Broker:
 
     async def _load_logs(self) -> None:
         cluster_id = await prepare_tree(self.store, self.runtime.entropy)
-        if self.logs.cluster_id not in (None, cluster_id):
+        if self.logs.directories.cluster_id not in (None, cluster_id):
             raise StorageError(
-                f"the data directory {self.config.log_dirs[0]} is of cluster {self.logs.cluster_id}, "
+                f"the data directory {self.config.log_dirs[0]} is of cluster {self.logs.directories.cluster_id}, "
                 f"and the metadata of cluster {cluster_id}"
             )
-        self.logs.cluster_id = cluster_id
+        self.logs.directories.cluster_id = cluster_id
         # Recovery may take minutes, in which sessions are kept and probes answered.
         clock = self.runtime.clock
         threads = self.config.num_recovery_threads_per_data_dir
@@ -242,7 +242,7 @@ class Broker:
             self._has_its_directories = await check_directories(
                 self.store, self.broker_id, self.logs, patience_s=patience_s
             )
-            self.logs.name_directories()
+            self.logs.write_meta_properties()
         if not (self.logs.were_closed and self._has_its_directories):
             await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, patience_s=patience_s))
 
@@ -297,7 +297,7 @@ class Broker:
         if self.phase in (Phase.STARTING, Phase.RUNNING):
             self.partitions.logs_failed(partitions, reason)
             self.log_dir_events.notify()
-            if self.logs.has_failed:
+            if not self.logs.directories.usable:
                 self.failed.set()
 
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:

@@ -198,7 +198,7 @@ async def _until_it_ends(broker: Broker, stopping: asyncio.Event) -> None:
         await broker.stop()
         return
     broker.kill()
-    reasons = "; ".join(map(str, broker.logs.offline_directories.values()))
+    reasons = "; ".join(map(str, broker.logs.directories.offline.values()))
     raise StorageError(f"broker {broker.broker_id} stops, as no data directory is left: {reasons}")
 
 

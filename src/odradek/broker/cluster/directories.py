@@ -57,10 +57,10 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
     node = await in_live_session(lambda: _read_directories(store, broker_id))
     written = None if node is None else node.directories
     accepted = frozenset[TopicPartition]() if node is None else node.accepted
-    here, offline_paths = logs.directory_ids, logs.offline_paths
-    known = None if not written else _recognized(written, here, logs.new_directories)
+    here, offline_paths = logs.directories.paths_by_id, logs.directories.offline_paths
+    known = None if not written else _recognized(written, here, logs.directories.new_ids)
     # If the tree stores none, as after an earlier release, new and offline directories count as unknown.
-    new = sorted({here[key] for key in logs.new_directories} | offline_paths)
+    new = sorted({here[key] for key in logs.directories.new_ids} | offline_paths)
     unknown = {f"{_UNKNOWN}{number}": KnownDirectory(path=path) for number, path in enumerate(new)}
     before = unknown if known is None else known
     offline = {key: each for key, each in before.items() if key not in here and each.path in offline_paths}
@@ -69,7 +69,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
     doubtful: Set[TopicPartition] = frozenset()
     waited_for: Mapping[str, KnownDirectory] = {}
     older = {} if known is None else _superseded(logs, known)
-    short = {each.partition for each in logs.shortfalls}
+    short = {each.partition for each in logs.lost_records}
     if lost or offline or offline_paths or short or accepted:
         own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
         superseded = frozenset[TopicPartition]().union(*older.values()) if lost or offline else frozenset()
@@ -87,7 +87,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
             waited_for = {key: _narrowed(each, alone | doubtful) for key, each in lost.items()}
         where = {key: each.path for key, each in waited_for.items()}
         expected = set(own.ids) if offline_paths else missing
-        logs.expect(expected, own.broken_topics, lost=where, irreplaceable=alone)
+        logs.set_expected_logs(expected, own.broken_topics, lost=where, irreplaceable=alone)
         if where and (missing or own.broken_topics):
             _report(broker_id, waited_for, missing, alone)
     counted_on = {**offline, **waited_for}
@@ -102,11 +102,11 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
 
 async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManager) -> None:
     """Resolve partitions with logs in two directories: the log with the topic id in the tree is kept."""
-    names = {partition.topic for partition in logs.twins}
+    names = {partition.topic for partition in logs.duplicates}
     if names:
         topics = await in_live_session(lambda: read_topics(store, names, BrokenNodes()))
         ids = {topic.name: topic.topic_id for topic in topics.values() if topic and topic.topic_id != UNNAMED}
-        work = partial(logs.settle_twins, ids, runtime.clock.now_ms())
+        work = partial(logs.resolve_duplicates, ids, runtime.clock.now_ms())
         await runtime.disk.submit(work, background=True)
 
 
@@ -124,8 +124,8 @@ def _superseded(logs: LogManager, known: Mapping[str, KnownDirectory]) -> Mappin
     This happens when an old disk is mounted in place of the one that replaced it.
     """
     found: dict[str, Set[TopicPartition]] = {}
-    for key, path in logs.directory_ids.items():
-        if key not in logs.new_directories:
+    for key, path in logs.directories.paths_by_id.items():
+        if key not in logs.directories.new_ids:
             partitions = set(logs.partitions_in(path))
             directory = known.get(key, KnownDirectory(path=path, partitions=frozenset()))
             counted = partitions if directory.partitions is None else directory.partitions
@@ -141,7 +141,7 @@ def _settle_shortfalls(
     Other such logs are neither led nor followed until another replica leads. Return the entries of `accepted` that are
     done.
     """
-    for each in logs.shortfalls:
+    for each in logs.lost_records:
         key = each.partition
         is_own = key in own.led and logs.topic_id(key) in (None, own.ids[key])
         if key in accepted:
@@ -149,12 +149,12 @@ def _settle_shortfalls(
         elif key.topic in own.broken_topics:
             continue
         elif is_own and key in own.alone and (each.is_synced_data or key in own.replicated):
-            logs.shortfalls.advise(key, _ways_out(broker_id, key, is_replicated=key in own.replicated))
+            logs.lost_records.advise(key, _ways_out(broker_id, key, is_replicated=key in own.replicated))
             continue
-        logs.settle_shortfall(key)
+        logs.accept_lost_records(key)
     try:
         if accepted:
-            logs.checkpoint()  # else the next start, for which nothing is accepted, would find the same
+            logs.checkpoints.write_all()  # else the next start, for which nothing is accepted, would find the same
     except CheckpointError as error:
         _log.warning("%s; the losses that an operator accepted stay in the metadata tree", error)
         return frozenset()
@@ -178,7 +178,7 @@ def _stop(broker_id: int, logs: LogManager, doubtful: Set[TopicPartition], away:
         len(doubtful), replacement, named, _forgetting(broker_id, away),
     )  # fmt: skip
     for each in sorted(doubtful & logs.logs.keys()):
-        logs.stop(each, f"the missing data directory {replacement} may have newer records")
+        logs.logs[each].halt(f"the missing data directory {replacement} may have newer records")
 
 
 def _narrowed(directory: KnownDirectory, partitions: Set[TopicPartition]) -> KnownDirectory:

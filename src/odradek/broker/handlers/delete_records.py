@@ -39,7 +39,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
             partitions.append(result)
         topics.append({"name": topic.name, "partitions": partitions})
     if is_changed:
-        broker.logs.checkpoint()
+        broker.logs.checkpoints.write_all()
     return {"topics": topics}
 
 

@@ -21,7 +21,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     asked_for = None
     if message.topics is not None:
         asked_for = {TopicPartition(each.topic, number) for each in message.topics for number in each.partitions}
-    by_directory: dict[str, dict[TopicPartition, Log]] = {directory: {} for directory in broker.logs.directories}
+    by_directory: dict[str, dict[TopicPartition, Log]] = {directory: {} for directory in broker.logs.directories.paths}
     for topic_partition, log in broker.logs.logs.items():
         if asked_for is None or topic_partition in asked_for:
             by_directory[log.directory.rpartition("/")[0]][topic_partition] = log
@@ -31,7 +31,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
 def _directory(broker: "Broker", directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
     disk = broker.runtime.disk
     result: dict[str, Any] = {"log_dir": disk.absolute(directory), "topics": []}
-    if directory in broker.logs.offline_directories:
+    if directory in broker.logs.directories.offline:
         return result | {"error_code": ErrorCode.kafka_storage_error}
     try:
         space = disk.space(directory)

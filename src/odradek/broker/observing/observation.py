@@ -160,7 +160,7 @@ def _replicas(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.FAILED_ISR_UPDATES, broker.in_sync_sets.failed_updates)
     yield _one(catalog.MAX_LAG, broker.fetchers.max_lag)
     yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
-    yield _one(catalog.OFFLINE_DIRECTORIES, len(broker.logs.offline_directories))
+    yield _one(catalog.OFFLINE_DIRECTORIES, len(broker.logs.directories.offline))
     yield _one(catalog.LATE_TRANSACTIONS, late)
     yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 

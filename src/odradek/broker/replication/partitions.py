@@ -417,7 +417,7 @@ class Partitions:
     def _maintain(self) -> None:
         self.start_maintenance()
         now_ms = self._runtime.clock.now_ms()
-        begun = self._logs.maintenance_in_steps(now_ms, high_watermark=self._high_watermark)
+        begun = self._logs.maintenance.begin_in_steps(now_ms, high_watermark=self._high_watermark)
         if begun is not None:
             self._prepared, steps = begun
             self._prepare_some(steps)
@@ -448,16 +448,16 @@ class Partitions:
             _log.warning("syncs and removals wait for the next time: %s", error)
         for took_ms in job.flush_times_ms:
             self.writer.flush_time.observe(took_ms)
-        plan = self._logs.finish_maintenance(job)  # of the last job, too: what it could not sync is not whole
+        plan = self._logs.maintenance.finish(job)  # of the last job, too: what it could not sync is not whole
         if plan is not None and self._maintenance_timer is not None:
-            writing = self._runtime.disk.submit(partial(self._logs.write_checkpoints, plan), background=True)
+            writing = self._runtime.disk.submit(partial(self._logs.checkpoints.write, plan), background=True)
             writing.add_done_callback(self._checkpoints_written)
 
     def _checkpoints_written(self, writing: "asyncio.Future[None]") -> None:
         if not writing.cancelled() and (error := writing.exception()) is not None:
             _log.warning("%s", error)
             if isinstance(error, CheckpointError):
-                self._logs.checkpoint_failed(error)
+                self._logs.checkpoints.write_failed(error)
 
     async def stop(self) -> None:
         """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""

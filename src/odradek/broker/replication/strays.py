@@ -82,13 +82,13 @@ class StrayLogs:
         """Look once, and return whether a replica that was moved away has to wait."""
         suspects = {key: topic_id for key, topic_id in self._logs.topic_ids.items() if not self._is_own(key, topic_id)}
         notes = await self._read_notes()
-        if not suspects and not self._logs.strays and not notes:
+        if not suspects and not self._logs.deleted.strays and not notes:
             return False
         wishes = set(await self._store.children(paths.DELETE_TOPICS))
         names = {key.topic for key in suspects}
         names |= {key.topic for key, topic_id in self._logs.topic_ids.items() if (topic_id, key.partition) in notes}
         topics = await read_topics(self._store, sorted(names - wishes), BrokenNodes())
-        aside = dict(self._logs.strays)
+        aside = dict(self._logs.deleted.strays)
         left, waits = [], False
         for key, topic_id in suspects.items():
             if self._logs.topic_id(key) != topic_id or self._is_own(key, topic_id):
@@ -107,7 +107,7 @@ class StrayLogs:
         for folder, (_, found_id) in aside.items():
             if (found_id, None) in notes:
                 self._removing.add(found_id)
-                self._logs.remove_stray(folder, self._clock.now_ms())
+                self._logs.deleted.remove_stray(folder, self._clock.now_ms())
         self._name(sorted(left))
         await self._remove_notes(notes, {*(found_id for _, found_id in aside.values()), *suspects.values()}, topics)
         return waits
@@ -116,7 +116,7 @@ class StrayLogs:
         self, notes: Notes, found: set[UUID | None], topics: Mapping[str, TopicImage | None]
     ) -> None:
         """Remove the notes that are done with; all stay while a directory is offline, which may have such logs."""
-        if self._logs.offline_directories:
+        if self._logs.directories.offline:
             return
         topics_here = found | self._removing | set(self._logs.topic_ids.values())
         here = {(topic_id, key.partition) for key, topic_id in self._logs.topic_ids.items() if self._lacks(key, topics)}

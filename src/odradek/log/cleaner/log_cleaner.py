@@ -162,8 +162,8 @@ class LogCleaner:
             self.offsets[partition] = offset
         return is_lower
 
-    def forget(self, partition: TopicPartition) -> None:
-        """The log is deleted."""
+    def remove(self, partition: TopicPartition) -> None:
+        """Forget a log that is deleted."""
         self._cancel(partition)
         self.offsets.pop(partition, None)
         self.uncleanable.pop(partition, None)

@@ -1,6 +1,6 @@
-"""What the checkpoints of a data directory hold: of its open logs as they are, of the others as they were found.
+"""The content of a data directory's checkpoints: its open logs as they are, the others as they were found.
 
-Of a log that has lost records they keep the recovery point and the high watermark that show it.
+A log that has lost records keeps the recovery point and the high watermark that show it.
 """
 
 from collections.abc import Collection, Mapping
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from odradek.log.checkpoints.checkpoint_file import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.cleaner.log_cleaner import LogCleaner
 from odradek.log.directories.directory_loading import FoundLog
-from odradek.log.directories.lost_records import Shortfall
+from odradek.log.directories.lost_records import LostRecords
 from odradek.log.log import Log
 from odradek.model import TopicPartition
 from odradek.runtime import Disk
@@ -19,10 +19,10 @@ def checkpoint_contents(
     directory: str,
     logs: Mapping[TopicPartition, Log],
     unopened: Collection[FoundLog],
-    shortfalls: Collection[Shortfall],
+    lost_records: Collection[LostRecords],
     cleaner: LogCleaner,
 ) -> dict[str, Mapping[TopicPartition, int]]:
-    """Recovery points, log start offsets, high watermarks and how far logs are compacted, by the files' paths."""
+    """Return recovery points, log start offsets, high watermarks and cleaner offsets, by the files' paths."""
     points = {tp: log.recovery_point for tp, log in logs.items()}
     starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
     marks = {tp: log.high_watermark for tp, log in logs.items()}
@@ -30,7 +30,7 @@ def checkpoint_contents(
         points[found.partition] = found.recovery_point
         starts[found.partition] = found.log_start_offset
         marks[found.partition] = found.high_watermark
-    for each in shortfalls:
+    for each in lost_records:
         points[each.partition] = max(points.get(each.partition, 0), each.recovery_point)
         marks[each.partition] = max(marks.get(each.partition, 0), each.high_watermark)
     files = {RECOVERY_POINTS: points, LOG_START_OFFSETS: starts, HIGH_WATERMARKS: marks}

@@ -1,6 +1,6 @@
 """From a data directory to open logs: what is found in it, and the opening of one log on a thread of its own.
 
-A directory that can't be listed, or whose checkpoints can't be read, is offline (see `log_dir_lock`). In another, what
+A directory that can't be listed, or whose checkpoints can't be read, is offline (`log_directories`). In another, what
 cannot be opened costs its partition and nothing else. Kafka gives up the whole data directory, or the broker, in these
 cases (`LogManager.loadLogs`):
 
@@ -29,9 +29,9 @@ from odradek.log.checkpoints.checkpoint_file import (
     RECOVERY_POINTS,
     decode_offsets,
 )
-from odradek.log.directories.loading_progress import LoadingStoppedError, Progress
-from odradek.log.directories.lost_records import Shortfall
-from odradek.log.directories.maintenance import remove_tree
+from odradek.log.directories.loading_progress import LoadingProgress, LoadingStoppedError
+from odradek.log.directories.lost_records import LostRecords
+from odradek.log.directories.removal import remove_tree
 from odradek.log.errors import LogStorageError
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
@@ -68,12 +68,12 @@ class OpenedLog:
     log: Log | None
     topic_id: uuid.UUID | None = None
     error: StorageError | None = None
-    shortfall: Shortfall | None = None
+    lost_records: LostRecords | None = None
     """What it lacks of what was synced or acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Directory:
+class FoundLogs:
     """What is in a data directory, whether a clean shutdown left it, and up to where its logs are compacted.
 
     `outdated` are partitions that checkpoints tell of and that have no folder; those in `vanished` had records.
@@ -82,12 +82,12 @@ class Directory:
     was_closed: bool
     logs: list[FoundLog]
     outdated: set[TopicPartition]
-    vanished: list[Shortfall]
+    vanished: list[LostRecords]
     strays: dict[str, tuple[TopicPartition, uuid.UUID | None]]
     cleaned_offsets: dict[TopicPartition, int]
 
 
-def explore(disk: Disk, directory: str) -> Directory:
+def find_logs(disk: Disk, directory: str) -> FoundLogs:
     """Find a directory's logs, remove deleted ones, and take the mark of a clean shutdown away. Raises `OSError`."""
     mark = f"{directory}/{meta_properties.CLEAN_SHUTDOWN}"
     clean = disk.exists(mark)
@@ -132,7 +132,7 @@ def explore(disk: Disk, directory: str) -> Directory:
     cleaned_offsets = {each: offset for each, offset in cleaned_offsets.items() if each in partitions}
     outdated = known - partitions
     gone = [
-        Shortfall(
+        LostRecords(
             partition=each,
             folder=f"{directory}/{each}",
             end_offset=None,
@@ -141,7 +141,7 @@ def explore(disk: Disk, directory: str) -> Directory:
         )
         for each in sorted(outdated)
     ]
-    return Directory(
+    return FoundLogs(
         was_closed=clean,
         logs=logs,
         outdated=outdated,
@@ -201,7 +201,9 @@ def _unsynced_bytes(disk: Disk, folder: str, recovery_point: int) -> int:
         return 0  # opening it will fail, and say why
 
 
-def open_found(pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, progress: Progress) -> OpenedLog | None:
+def open_found(
+    pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, progress: LoadingProgress
+) -> OpenedLog | None:
     """Open a log and close its files again, on any thread; None if that is to stop. Raises nothing."""
     if progress.is_stopped:
         return None
@@ -232,15 +234,15 @@ def open_found(pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, 
         text = str(error) if found.folder in str(error) else f"the log in {found.folder} cannot be opened: {error}"
         return OpenedLog(found=found, log=None, error=LogStorageError(text))
     progress.opened(skipped=max(found.size - checked, 0), is_recovered=checked > 0, truncated=log.truncated)
-    shortfall = Shortfall(
+    lost = LostRecords(
         partition=found.partition,
         folder=found.folder,
         end_offset=log.log_end_offset,
         recovery_point=found.recovery_point,
         high_watermark=found.high_watermark,
     )
-    is_whole = log.log_end_offset >= shortfall.expected_offset
-    return OpenedLog(found=found, log=log, topic_id=topic_id, shortfall=None if is_whole else shortfall)
+    is_whole = log.log_end_offset >= lost.expected_offset
+    return OpenedLog(found=found, log=log, topic_id=topic_id, lost_records=None if is_whole else lost)
 
 
 def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
@@ -255,7 +257,7 @@ def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
         return None
 
 
-def drop_empty_twins(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
+def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
     """The logs, without those in which nothing was ever written and of which another directory has one, too.
 
     A disk that fails while it begins a log leaves such a folder, and the log is made elsewhere. It is removed.
@@ -263,13 +265,13 @@ def drop_empty_twins(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
     by_partition: dict[TopicPartition, list[FoundLog]] = {}
     for each in logs:
         by_partition.setdefault(each.partition, []).append(each)
-    for twins in by_partition.values():
-        for each in [twin for twin in twins if len(twins) > 1 and _is_untouched(disk, twin.folder)]:
-            if len(twins) > 1:
+    for duplicates in by_partition.values():
+        for each in [twin for twin in duplicates if len(duplicates) > 1 and _is_untouched(disk, twin.folder)]:
+            if len(duplicates) > 1:
                 _logger.warning("%s is empty, and %s has another log; it is removed", each.folder, each.partition)
                 _remove(disk, each.folder)
-                twins.remove(each)
-    return [each for twins in by_partition.values() for each in twins]
+                duplicates.remove(each)
+    return [each for duplicates in by_partition.values() for each in duplicates]
 
 
 def _is_untouched(disk: Disk, folder: str) -> bool:
@@ -281,21 +283,21 @@ def _is_untouched(disk: Disk, folder: str) -> bool:
         return False
 
 
-def refuse_twins(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]:
+def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]:
     """Why the partitions are offline that have two folders."""
     folders: dict[TopicPartition, list[str]] = {}
     for found in logs:
         folders.setdefault(found.partition, []).append(found.folder)
     return {
         partition: LogStorageError(
-            f"{' and '.join(twins)} are logs of the same partition: keep the one that is whole, and start again"
+            f"{' and '.join(duplicates)} are logs of the same partition: keep the one that is whole, and start again"
         )
-        for partition, twins in folders.items()
-        if len(twins) > 1
+        for partition, duplicates in folders.items()
+        if len(duplicates) > 1
     }
 
 
-def choose_twin(
+def choose_duplicate(
     disk: Disk, found: Collection[FoundLog], topic_id: uuid.UUID | None
 ) -> tuple[FoundLog | None, list[FoundLog]]:
     """Of one partition's logs, the one that is of the topic of this id, and those that are of another topic.

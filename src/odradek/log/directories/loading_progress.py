@@ -25,7 +25,7 @@ class LoadingStoppedError(OdradekError):
         super().__init__("the broker was told to stop while it opened its logs")
 
 
-class Progress:
+class LoadingProgress:
     """See the module. `monotonic` is a clock in seconds; `logs` and `size` say how much there is to open, and to check.
 
     A log may turn out to need no check: `size` is the most that is read, in bytes. Any thread may call it.

@@ -1,74 +1,324 @@
-"""All logs of a broker: its data directories, who may use them, and what has to be done from time to time.
+"""All logs of a broker: opened at the start, created, truncated, deleted, and closed.
 
-`open` locks the directories, checks whose they are, and loads every log in them. `maintain`, or `begin_maintenance`
-with a job for a background thread, runs retention and expiry, syncs finished segments, removes what was deleted and
-writes the checkpoints. `close` leaves a mark that the next `open` need not recover; `kill` does not.
+`open` locks the data directories and loads every log in them. `maintenance.run`, or its job on a background thread,
+runs retention and expiry, syncs finished segments, removes what was deleted and writes checkpoints. `close` leaves a
+mark, so that the next `open` need not recover; `kill` does not.
 
 ```
 data directory/
     .lock  meta.properties  .kafka_cleanshutdown                          meta_properties
     recovery-point-offset-checkpoint  log-start-offset-checkpoint
-    replication-offset-checkpoint                                         checkpoints
+    replication-offset-checkpoint                                         checkpoint_file
     {topic}-{partition}/                                                  names
 ```
 """
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
+from types import MappingProxyType
 
 from odradek.log.checkpoints import meta_properties
-from odradek.log.directories.checkpoint_contents import checkpoint_contents
-from odradek.log.directories.checkpoint_writer import CheckpointPlan, CheckpointWriter
+from odradek.log.cleaner.log_cleaner import LogCleaner
+from odradek.log.directories.deleted_logs import DeletedLogs
+from odradek.log.directories.directory_loading import (
+    FoundLogs,
+    OpenedLog,
+    choose_duplicate,
+    drop_empty_duplicates,
+    find_logs,
+    open_found,
+)
+from odradek.log.directories.loading_progress import LoadingProgress, LoadingStoppedError
+from odradek.log.directories.log_checkpoints import LogCheckpoints
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_shutdown import ClosedDirectory, close_logs
-from odradek.log.directories.lost_records import Shortfalls
-from odradek.log.directories.maintenance import MaintenanceJob
-from odradek.log.directories.missing_logs import Expectations
+from odradek.log.directories.lost_records import LogsWithLostRecords, LostRecords
+from odradek.log.directories.maintenance import LogMaintenance
+from odradek.log.directories.missing_logs import MissingLogs
+from odradek.log.directories.unopened_logs import UnopenedLogs
 from odradek.log.errors import (
-    CheckpointError,
     LogStorageError,
     OfflineDirectoryError,
     describe,
     is_disk_failure,
+    is_out_of_descriptors,
     is_passing,
 )
 from odradek.log.log import Log
-from odradek.log.names import deleted_folder, parent_of, stray_folder
-from odradek.log.segments.open_files import write_file
-from odradek.model import TopicPartition
-from odradek.runtime import uuid4
+from odradek.log.log_config import LogConfig
+from odradek.log.names import parent_of
+from odradek.log.segments.open_files import DEFAULT_OPEN_FILES, FilePool, write_file
+from odradek.log.segments.segment import Segment
+from odradek.model import StorageError, TopicPartition
+from odradek.runtime import Disk, Entropy, new_id
 
 _logger = logging.getLogger("odradek.log")
+ConfigFor = Callable[[str], LogConfig]
 
 
-class LogManager(LogDirectories):
-    """See the module. Methods raise `StorageError` when the disk, or what is on it, is not as it should be."""
+class LogManager:
+    """The logs of one broker. Methods raise `StorageError` when the disk fails, or its content is not as expected."""
 
-    # ---- logs ---------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        disk: Disk,
+        directories: Sequence[str],
+        *,
+        broker_id: int,
+        entropy: Entropy,
+        cluster_id: str | None = None,
+        config_for: ConfigFor = lambda topic: LogConfig(),
+        max_open_files: int = DEFAULT_OPEN_FILES,
+        note: str = "odradek serve",
+        when_log_stopped: Callable[[], None] | None = None,
+        when_directory_failed: Callable[[Set[TopicPartition], StorageError], None] | None = None,
+        when_segment_suspected: Callable[[TopicPartition, Log, Segment], bool] | None = None,
+    ) -> None:
+        """`config_for` returns a topic's configuration; `note` is shown to a second broker that finds the lock.
+
+        `when_log_stopped` is called for each log that its disk has stopped, `when_directory_failed` with all partitions
+        of a directory that has failed, `when_segment_suspected` to have a segment checked for damage.
+        """
+        self.pool = FilePool(disk, max_open_files)
+        self._disk = disk
+        self._entropy = entropy
+        self._config_for = config_for
+        self._when_log_stopped = when_log_stopped
+        self._when_directory_failed = when_directory_failed
+        self._when_segment_suspected = when_segment_suspected
+        self._logs: dict[TopicPartition, Log] = {}
+        self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
+        self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
+        """Every open log."""
+        self.topic_ids: Mapping[TopicPartition, uuid.UUID] = MappingProxyType(self._topic_ids)
+        """The topic ids of open logs, where `partition.metadata` has them (KIP-516)."""
+        self.directories = LogDirectories(
+            disk, directories, broker_id=broker_id, cluster_id=cluster_id, entropy=entropy, note=note
+        )
+        self.cleaner = LogCleaner(disk, entropy, self.logs)
+        self.lost_records = LogsWithLostRecords()
+        self._missing = MissingLogs()
+        self._unopened = UnopenedLogs()
+        self.checkpoints = LogCheckpoints(
+            disk, self.directories, self.logs, self._unopened, self.lost_records, self.cleaner, self.fail_directory
+        )
+        self.deleted = DeletedLogs(disk, entropy, config_for, self._unopened, self.checkpoints)
+        self.maintenance = LogMaintenance(disk, self.logs, self.cleaner, self.deleted, self.checkpoints)
+        self._counts = dict.fromkeys(directories, 0)
+        """The number of logs in each directory."""
+        self._progress: LoadingProgress | None = None
+        self._wants_stop = False
+        self._is_open = False
+        self.were_closed = False
+        """Whether a clean shutdown left every directory, so that no log has lost its end; known after `load`."""
+
+    def open(self, now_ms: int) -> None:
+        """Lock the directories, load all logs, and write `meta.properties`, with a new cluster id if there is none."""
+        self.directories.lock()
+        if self.directories.cluster_id is None:
+            self.directories.cluster_id = meta_properties.encode_uuid(new_id(self._entropy))
+        self.load(now_ms)
+        self.write_meta_properties()
+
+    def load(self, now_ms: int, *, threads: int = 1, monotonic: Callable[[], float] = lambda: 0.0) -> None:
+        """Open every log in the locked directories; recover those that were not closed.
+
+        Blocks, with so many `threads` for each directory; `monotonic` is the clock of the progress in the log, in
+        seconds. Raises `LoadingStoppedError` after `stop_loading`: `close` keeps what was recovered by then.
+        """
+        assert self.directories.is_locked, "lock comes first"
+        self._is_open = True
+        directories = [each for path in self.directories.usable if (each := self._find_logs(path)) is not None]
+        self.were_closed = all(each.was_closed for each in directories) and not self.directories.offline
+        found = drop_empty_duplicates(self._disk, [each for directory in directories for each in directory.logs])
+        self._unopened.set_found(found)
+        for reason in self._unopened.offline.values():
+            _logger.error("%s; the partition is offline", reason)
+        progress = LoadingProgress(monotonic, logs=len(found), size=sum(each.size for each in found))
+        self._progress = progress
+        if self._wants_stop:
+            progress.stop()
+        configs = {topic: self._config_for(topic) for topic in {each.partition.topic for each in found}}
+        lanes = [
+            [
+                partial(open_found, self.pool, each, configs[each.partition.topic], now_ms, progress)
+                for each in found
+                if parent_of(each.folder) == path and each.partition not in self._unopened.offline
+            ]
+            for path in self.directories.usable
+        ]
+        for opened in self.pool.run_lanes(lanes, threads=threads):
+            if opened is not None:
+                self._add_opened(opened)
+        in_order = sorted(self._logs.items())
+        self._logs.clear()
+        self._logs.update(in_order)
+        for directory in directories:
+            self.deleted.strays.update(directory.strays)
+        partitions = {each.partition for each in found}
+        for lost in (each for directory in directories for each in directory.vanished):
+            if lost.partition not in partitions:
+                self._add_lost_records(lost)
+        if progress.is_stopped:
+            raise LoadingStoppedError
+        if found:
+            progress.end()
+
+    def _find_logs(self, directory: str) -> FoundLogs | None:
+        try:
+            found = find_logs(self._disk, directory)
+        except OSError as error:
+            self.directories.load_failed(directory, error)
+            return None
+        self.checkpoints.mark_outdated(found.outdated)
+        self.cleaner.offsets.update(found.cleaned_offsets)
+        return found
+
+    def _add_opened(self, opened: OpenedLog) -> None:
+        partition = opened.found.partition
+        if opened.log is None:
+            assert opened.error is not None
+            _logger.error("%s; the partition is offline", opened.error)
+            self._unopened.offline[partition] = opened.error
+            return
+        self._unopened.discard(opened.found.folder)
+        self._add(partition, opened.log)
+        if opened.lost_records is not None:
+            self._add_lost_records(opened.lost_records)
+        opened.log.producers.committed(min(opened.found.high_watermark, opened.log.written_offset))
+        if opened.topic_id is not None:
+            self._topic_ids[partition] = opened.topic_id
+
+    def _add(self, partition: TopicPartition, log: Log) -> None:
+        self._logs[partition] = log
+        self._counts[parent_of(log.directory)] += 1
+        suspected = self._when_segment_suspected
+        log.set_listeners(
+            on_failure=partial(self._log_failed, log),
+            on_suspected=None if suspected is None else partial(suspected, partition, log),
+        )
+
+    def _add_lost_records(self, lost: LostRecords) -> None:
+        self.were_closed = False
+        self.lost_records.add(lost)
+        _logger.error("%s", lost)
+
+    def stop_loading(self) -> None:
+        """End `load`, which runs on another thread, soon."""
+        self._wants_stop = True
+        if self._progress is not None:
+            self._progress.stop()
+
+    def write_meta_properties(self) -> None:
+        """Write the `meta.properties` of new directories; from then on they look like old ones.
+
+        Raises `StorageError` if no directory is left.
+        """
+        for directory in self.directories.usable:
+            try:
+                self.directories.write_meta_properties(directory)
+            except OSError as error:
+                if is_out_of_descriptors(error):
+                    message = f"meta.properties of {directory} cannot be written: {error} (raise ulimit -n)"
+                    raise StorageError(message) from error
+                self.fail_directory(directory, error)
+        if not self.directories.usable:
+            raise StorageError("; ".join(map(str, self.directories.offline.values())))
+
+    # ---- logs that are missing, or in two directories -----------------------------------------------------------
+
+    def partitions_in(self, path: str) -> list[TopicPartition]:
+        """Return the partitions whose logs are in the directory of this absolute path, open or not."""
+        (directory,) = {each for each in self.directories.paths if self._disk.absolute(each) == path}
+        return [*self._logs_in(directory), *(each.partition for each in self._unopened.in_directory(directory))]
+
+    def missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return those of `partitions` that have no log in a usable directory, not even an unopened one."""
+        return {each for each in partitions if each not in self._logs and each not in self._unopened.offline}
+
+    def set_expected_logs(
+        self,
+        partitions: Set[TopicPartition],
+        topics: Set[str] = frozenset(),
+        *,
+        lost: Mapping[str, str] = MappingProxyType({}),
+        irreplaceable: Set[TopicPartition] = frozenset(),
+    ) -> None:
+        """Set what this broker had before this start: these partitions, and any partition of `topics`.
+
+        A log of these that is in no usable directory counts as being in one that is offline, or `lost` (paths by
+        `directory.id`; see `missing_logs`). Until this call no log is created while a directory is offline.
+        """
+        self._missing.set(partitions, topics, lost=lost, irreplaceable=irreplaceable)
+        missing = sorted(map(str, self.missing(partitions)))
+        if self.directories.offline and missing:
+            _logger.error("%d logs are in no directory that can be used: %s", len(missing), ", ".join(missing[:10]))
+
+    @property
+    def duplicates(self) -> set[TopicPartition]:
+        """Partitions with logs in two directories, neither of which is open."""
+        return self._unopened.duplicates
+
+    def resolve_duplicates(self, topic_ids: Mapping[str, uuid.UUID], now_ms: int) -> None:
+        """Open the log of each of `duplicates` that has the topic's id, and put those with another id aside.
+
+        A topic that was deleted and created again while a directory was offline leaves such logs. Where ids do not
+        decide, the partition stays offline. Blocks.
+        """
+        for partition in sorted(self.duplicates):
+            found = self._unopened.of(partition)
+            try:
+                right, others = choose_duplicate(self._disk, found, topic_ids.get(partition.topic))
+                for each in others:
+                    self.deleted.put_aside(each.partition, each.folder, "of another topic of the same name")
+            except (OSError, LogStorageError) as error:
+                _logger.error("%s; the partition stays offline", error)
+                continue
+            if right is not None:
+                del self._unopened.offline[partition]
+                progress = LoadingProgress(lambda: 0.0, logs=1, size=right.size)
+                opened = open_found(self.pool, right, self._config_for(partition.topic), now_ms, progress)
+                if opened is not None:
+                    self._add_opened(opened)
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """Return the partition's log, None if none is open."""
+        return self._logs.get(partition)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._logs)
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
+        """Return the id of the topic that the log was created for, None if unknown (KIP-516)."""
+        return self._topic_ids.get(partition)
+
+    def _logs_in(self, directory: str) -> dict[TopicPartition, Log]:
+        return {tp: log for tp, log in self._logs.items() if parent_of(log.directory) == directory}
 
     def get_or_create(
         self, partition: TopicPartition, *, topic_id: uuid.UUID | None, now_ms: int, is_copied: bool = False
     ) -> Log:
-        """The partition's log; a new one goes into the directory that has the fewest.
+        """Return the partition's log; a new one is created in the directory with the fewest logs.
 
-        `is_copied`: it is a follower's that is in sync with nobody. Raises `StorageError` if there is one that could
-        not be opened or has lost records (see `lost_records`), and `OfflineDirectoryError` if it may be in a directory
-        that is offline or lost (see `expect`).
+        `is_copied` says that a follower outside the ISR will copy all of it. Raises `StorageError` if the log could not
+        be opened or has lost records, and `OfflineDirectoryError` if it may be in a directory that is offline or lost.
         """
         log = self._logs.get(partition)
         if log is None:
-            if partition in self._offline:
-                raise self._offline[partition]
-            self._expectations.check(partition, is_copied=is_copied, offline=self.offline_directories)
-        elif (reason := self.offline_directories.get(parent_of(log.directory))) is not None:
+            if partition in self._unopened.offline:
+                raise self._unopened.offline[partition]
+            self._missing.check(partition, is_copied=is_copied, offline=self.directories.offline)
+        elif (reason := self.directories.offline.get(parent_of(log.directory))) is not None:
             raise OfflineDirectoryError(str(reason))
         if is_copied:
-            self.settle_shortfall(partition)
-        self.shortfalls.check(partition)
-        if self._outdated.get(partition, -1) >= self._checkpoints.written:
-            self.checkpoint()
-        self._outdated.pop(partition, None)
+            self.accept_lost_records(partition)
+        self.lost_records.check(partition)
+        self.checkpoints.update_outdated(partition)
         if log is None:
             log = self._create(partition, now_ms)
         if topic_id is not None and partition not in self._topic_ids:
@@ -76,25 +326,25 @@ class LogManager(LogDirectories):
             try:
                 write_file(self._disk, path, meta_properties.encode_partition_metadata(topic_id))
             except OSError as error:
-                message = f"{path} cannot be written: {error}"
+                message = f"Failed to write {path}: {error}"
                 raise LogStorageError(message, is_passing=is_passing(error)) from error
             log.sync_with_next_flush(path)
             self._topic_ids[partition] = topic_id
         return log
 
-    def settle_shortfall(self, partition: TopicPartition) -> None:
-        """Let a log that has lost records be used as it is: its leader, or an operator, says that it may.
+    def accept_lost_records(self, partition: TopicPartition) -> None:
+        """Let a log that has lost records be used as it is, as its leader or an operator has decided.
 
-        Checkpoints are written before it is used, as they say that more of it was synced than there is.
+        Checkpoints are written before: they say that more of it was synced than there is.
         """
-        if self.shortfalls.settle(partition):
-            self._outdated[partition] = self._checkpoints.planned
+        if self.lost_records.remove(partition):
+            self.checkpoints.mark_outdated([partition])
 
     def _create(self, partition: TopicPartition, now_ms: int) -> Log:
-        """In one directory after the other, as Kafka does, while the disks under them fail."""
-        while self._usable:
-            places = self._expectations.places(partition, {each: self._disk.absolute(each) for each in self._usable})
-            directory = min(places, key=self._counts.__getitem__)
+        """Create a log; while disks fail, try one directory after the other, as Kafka does."""
+        while usable := self.directories.usable:
+            choices = self._missing.directories_for(partition, {each: self._disk.absolute(each) for each in usable})
+            directory = min(choices, key=self._counts.__getitem__)
             folder = f"{directory}/{partition}"
             try:
                 log = Log.open(self.pool, folder, self._config_for(partition.topic), now_ms=now_ms, clean=True)
@@ -104,276 +354,145 @@ class LogManager(LogDirectories):
                     raise
                 self.fail_directory(directory, cause)
                 continue
-            self._logs[partition] = log
-            self._watch(partition, log)
-            self._counts[directory] += 1
+            self._add(partition, log)
             return log
-        raise OfflineDirectoryError("; ".join(map(str, self.offline_directories.values())))
+        raise OfflineDirectoryError("; ".join(map(str, self.directories.offline.values())))
 
     def truncate_to(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log (see `Log.truncate_to`), once the checkpoints say nothing that is false then: a crash may come."""
+        """Truncate a log; checkpoints that would be wrong then are written before, in case of a crash."""
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
         is_compacted_beyond = self.cleaner.truncate_checkpoint(partition, offset)
         is_committed = log.high_watermark > offset
         if log.recovery_point > kept or log.log_start_offset > offset or is_compacted_beyond or is_committed:
-            # What the log goes by afterwards: a later, deeper cut would not know that the file says more.
-            log.lower_recovery_point(kept)
-            log.lower_log_start_offset(offset)
-            log.lower_high_watermark(offset)
-            self.checkpoint()
+            # A later truncation compares with these values, not with the files.
+            self._lower_checkpoints(log, kept, offset)
         log.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
-        """Remove all records of a log, which goes on at `offset`; checkpoints are written first."""
+        """Remove all records of a log, which goes on at `offset`; checkpoints are written before."""
         log = self._logs[partition]
         start = min(offset, log.first_base_offset)
         self.cleaner.truncate_checkpoint(partition, start)
-        log.lower_recovery_point(start)
-        log.lower_log_start_offset(offset)
-        log.lower_high_watermark(offset)
-        self.checkpoint()
+        self._lower_checkpoints(log, start, offset)
         log.truncate_fully_and_start_at(offset, now_ms)
 
+    def _lower_checkpoints(self, log: Log, recovery_point: int, offset: int) -> None:
+        log.lower_recovery_point(recovery_point)
+        log.lower_log_start_offset(offset)
+        log.lower_high_watermark(offset)
+        self.checkpoints.write_all()
+
     def delete(self, partition: TopicPartition, now_ms: int, *, is_stray: bool = False) -> None:
-        """Delete the partition's log, also one that could not be opened, if there is one.
+        """Delete the partition's log, if there is one, even if it is not open.
 
         Its folder is renamed at once, to `-stray` if `is_stray`, and removed after `file.delete.delay.ms`. Raises
-        `StorageError`; the partition is offline then, until another try succeeds.
+        `StorageError`; the partition is offline then, until another call succeeds.
         """
         log = self._logs.pop(partition, None)
-        self._topic_ids.pop(partition, None)
-        self._offline.pop(partition, None)
-        self._expectations.drop(partition)
-        self.shortfalls.settle(partition)
-        self.cleaner.forget(partition)
-        folders = self._undeleted.pop(partition, [])
-        folders += [found.folder for found in self._unopened.values() if found.partition == partition]
-        delay_ms = self._config_for(partition.topic).file_delete_delay_ms
+        self._unopened.offline.pop(partition, None)
+        self._missing.discard(partition)
+        self._forget(partition)
+        folders = [found.folder for found in self._unopened.of(partition)]
+        config = self._config_for(partition.topic) if log is None else log.config
         if log is not None:
             log.abandon()
             self._counts[parent_of(log.directory)] -= 1
             folders.append(log.directory)
-            delay_ms = log.config.file_delete_delay_ms
-        for number, folder in enumerate(folders):
-            if parent_of(folder) in self.offline_directories:
-                self._unopened.pop(folder, None)  # and if it comes back, the topic's id says that it is no more
-                continue
-            try:
-                name_of = stray_folder if is_stray else deleted_folder
-                target = self._move(partition, folder, name_of(partition, uuid4(self._entropy).hex))
-            except LogStorageError as error:
-                self._undeleted[partition] = folders[number:]
-                self._offline[partition] = error  # a new topic must not find its records there
-                raise
-            self._folders_to_remove.append((now_ms + delay_ms, target))
+        due_ms = now_ms + config.file_delete_delay_ms
+        self.deleted.delete(partition, folders, due_ms, is_stray=is_stray, offline=self.directories.offline)
 
     def put_aside(self, partition: TopicPartition, reason: str) -> None:
-        """Take the partition's log away and keep its files, in a folder that is no log's: they are an operator's.
+        """Rename the partition's log to `-stray`, for an operator to decide about.
 
-        Raises `LogStorageError`; the log is as it was then.
+        Raises `LogStorageError`; nothing has changed then.
         """
         log = self._logs[partition]
-        folder = self._put_aside(partition, log.directory, reason)
+        folder = self.deleted.put_aside(partition, log.directory, reason)
         del self._logs[partition]
-        self.strays[folder] = partition, self._topic_ids.pop(partition, None)
-        self.shortfalls.settle(partition)
-        self.cleaner.forget(partition)
+        self.deleted.strays[folder] = partition, self._topic_ids.get(partition)
+        self._forget(partition)
         log.abandon()
         self._counts[parent_of(log.directory)] -= 1
 
-    def remove_stray(self, folder: str, now_ms: int) -> None:
-        """Remove a folder of `strays` after `file.delete.delay.ms`."""
-        partition, _ = self.strays.pop(folder)
-        _logger.warning("the stray log %s is removed", folder)
-        self._folders_to_remove.append((now_ms + self._config_for(partition.topic).file_delete_delay_ms, folder))
+    def _forget(self, partition: TopicPartition) -> None:
+        self._topic_ids.pop(partition, None)
+        self.lost_records.remove(partition)
+        self.cleaner.remove(partition)
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:
-        """Ask `config_for` again, for the logs of these partitions of `topic`; those that are not here are ignored."""
+        """Apply the topic's configuration of now to these of its partitions that have a log here."""
         config = self._config_for(topic)
         for number in partitions:
             log = self._logs.get(TopicPartition(topic, number))
             if log is not None:
                 log.update_config(config)
 
-    # ---- from time to time --------------------------------------------------------------------------------------
+    # ---- disks that fail while the broker runs ------------------------------------------------------------------
 
-    def begin_maintenance(
-        self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None
-    ) -> MaintenanceJob | None:
-        """Run retention and expiry, and make a job of what the disk has to do; None if one is under way.
+    def _log_failed(self, log: Log, error: Exception) -> None:
+        if isinstance(error, OSError) and is_disk_failure(error):
+            self.fail_directory(parent_of(log.directory), error)
+        if self._when_log_stopped is not None and log.failure is not None:
+            self._when_log_stopped()
 
-        `high_watermarks` bound what retention may take, where they are below what is written. A log that fails stops,
-        and the others go on.
-        """
-        begun = self.maintenance_in_steps(
-            now_ms, high_watermark=({} if high_watermarks is None else high_watermarks).get
-        )
-        if begun is None:
-            return None
-        job, steps = begun
-        for _ in steps:
-            pass
-        return job
-
-    def maintenance_in_steps(
-        self, now_ms: int, *, high_watermark: Callable[[TopicPartition], int | None]
-    ) -> tuple[MaintenanceJob, Iterator[None]] | None:
-        """The same, of a log at each step, between which others have their turn; the job is whole after the last one.
-
-        What the job has after some of the steps may be run, and has to be before `close`.
-        """
-        if self._maintenance is not None:
-            return None
-        job = self._maintenance = MaintenanceJob(self._disk)
-        return job, self._prepare_maintenance(job, now_ms, high_watermark)
-
-    def _prepare_maintenance(
-        self, job: MaintenanceJob, now_ms: int, high_watermark: Callable[[TopicPartition], int | None]
-    ) -> Iterator[None]:
-        for partition, log in tuple(self._logs.items()):
-            if self._logs.get(partition) is log:  # and not deleted meanwhile
-                try:
-                    self._look_after(partition, log, job, now_ms, high_watermark(partition))
-                except Exception:
-                    _logger.exception("%s is looked after at the next time: an error of this program", log.directory)
-            yield
-        job.folders = [path for due_ms, path in self._folders_to_remove if due_ms <= now_ms]
-        self._folders_to_remove = [item for item in self._folders_to_remove if item[0] > now_ms]
-
-    def _look_after(
-        self, partition: TopicPartition, log: Log, job: MaintenanceJob, now_ms: int, high_watermark: int | None
-    ) -> None:
-        if log.failure is not None:
+    def fail_directory(self, directory: str, error: OSError) -> None:
+        """Take a directory and all of its logs offline until the next start: its disk has failed (KIP-112)."""
+        if directory in self.directories.offline or not self._is_open:
             return
-        try:
-            if not self.cleaner.is_busy_with(partition):
-                log.delete_old_segments(now_ms, high_watermark=high_watermark)
-        except LogStorageError:
-            return  # the log has said so, and stopped
-        log.expire_producers(now_ms)
-        job.files.extend(log.take_deleted_files(now_ms))
-        flush = log.begin_flush(now_ms=now_ms, include_active=now_ms - log.last_flush_ms >= log.config.flush_ms)
-        if flush is not None:
-            job.flushes.append((log, flush))
-
-    def finish_maintenance(self, job: MaintenanceJob) -> CheckpointPlan | None:
-        """Take the results of a job that has run; what is to be written down then.
-
-        None if the job is of no use now, or if it can't be found out without a descriptor.
-        """
-        if self._maintenance is not job:
-            return None
-        self._maintenance = None
-        for path, error in job.errors:
-            _logger.warning("%s could not be removed: %s", path, error)
-        for log, flush in job.flushes:
-            try:
-                log.finish_flush(flush)
-            except LogStorageError:
-                continue  # the log has said so, and stopped
-        try:
-            return self.plan_checkpoints()
-        except CheckpointError as error:
-            _logger.warning("%s; recovery would read more", error)
-            return None
-
-    def maintain(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """All of it at once."""
-        job = self.begin_maintenance(now_ms, high_watermarks=high_watermarks)
-        if job is not None:
-            job.run()
-            plan = self.finish_maintenance(job)
-            try:
-                if plan is not None:
-                    self.write_checkpoints(plan)
-            except CheckpointError as error:
-                _logger.warning("%s; recovery would read more", error)
-                self.checkpoint_failed(error)
-
-    def checkpoint(self) -> None:
-        """Write down recovery points, log start offsets, high watermarks and how far logs are compacted, at once."""
-        try:
-            self.write_checkpoints(self.plan_checkpoints())
-        except CheckpointError as error:
-            self.checkpoint_failed(error)
-            raise
-
-    def checkpoint_failed(self, error: CheckpointError) -> None:
-        """Know that checkpoints could not be written."""
-        if is_disk_failure(error.error):
-            self.fail_directory(error.directory, error.error)
-
-    def plan_checkpoints(self) -> CheckpointPlan:
-        """What is to be written down by now. Raises `CheckpointError` without a descriptor to find that out."""
-        files: dict[str, Mapping[TopicPartition, int]] = {}
-        for directory in self._usable:
-            try:
-                self._ownership.check_still_there(directory)
-            except OSError as error:
-                if is_passing(error):
-                    raise CheckpointError(directory, f"{directory}/{meta_properties.META_PROPERTIES}", error) from error
-                self.fail_directory(directory, error)
-            else:
-                files |= self._checkpoints_of(directory)
-        return self._checkpoints.plan(files, is_whole=True)
-
-    def write_checkpoints(self, plan: CheckpointPlan) -> None:
-        """Write them, on any thread, unless newer ones are written already. Raises `CheckpointError`."""
-        self._checkpoints.write(plan)
-
-    def _checkpoints_of(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
-        unopened, short = self._unopened_in(directory), self.shortfalls.in_directory(directory)
-        return checkpoint_contents(self._disk, directory, self._logs_in(directory), unopened, short, self.cleaner)
-
-    # ---- the end ------------------------------------------------------------------------------------------------
+        reason = self.directories.fail(directory, error)
+        self._missing.set_nothing_expected()
+        logs = self._logs_in(directory)
+        _logger.error("%s; its %d logs are offline until this broker is restarted", reason, len(logs))
+        for log in logs.values():
+            log.halt(str(reason))
+        if self._when_directory_failed is not None:
+            self._when_directory_failed(logs.keys(), reason)
 
     def close(self, *, threads: int = 1) -> None:
-        """Close every log and leave a mark that all is well, if it is. No job may be under way. Never raises.
+        """Close every log, and leave a mark of a clean shutdown if all is synced. Never raises.
 
-        Blocks, with so many `threads` at work on each directory; the mark comes when all in its directory is synced.
+        No job may be under way. Blocks, with so many `threads` for each directory.
         """
         if self._is_open:
             for log in self._logs.values():
                 log.set_listeners()
-            logs = {directory: list(self._logs_in(directory).values()) for directory in self._usable}
+            logs = {directory: list(self._logs_in(directory).values()) for directory in self.directories.usable}
             for directory, closed in close_logs(self.pool, logs, threads=threads).items():
                 try:
-                    self._seal(directory, closed)
+                    self._mark_closed(directory, closed)
                 except Exception as error:
                     _logger.warning("%s will be recovered at the next start: %s", directory, describe(error))
-        self._forget()
+        self._reset()
 
-    def _seal(self, directory: str, closed: ClosedDirectory) -> None:
+    def _mark_closed(self, directory: str, closed: ClosedDirectory) -> None:
         if closed.error is not None:
             raise closed.error
-        self._ownership.check_still_there(directory)
+        self.directories.check_still_there(directory)
         for log, job in closed.jobs:
             log.finish_flush(job)
-        self._checkpoints.write(self._checkpoints.plan(self._checkpoints_of(directory), is_whole=False))
-        if closed.is_whole and not self._unopened_in(directory):
+        self.checkpoints.write_directory(directory)
+        if closed.is_whole and not self._unopened.in_directory(directory):
             self._disk.replace_file(
                 f"{directory}/{meta_properties.CLEAN_SHUTDOWN}", meta_properties.CLEAN_SHUTDOWN_DATA
             )
 
     def kill(self) -> None:
-        """End as `kill -9` would: nothing is written or synced, and the directories are free."""
-        self._forget()
+        """End as `kill -9` would: nothing is written or synced, and the directories are unlocked."""
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.cleaner.stop()
         for log in self._logs.values():
             log.abandon()
         self._logs.clear()
-        self._counts = dict.fromkeys(self.directories, 0)
+        self._counts = dict.fromkeys(self.directories.paths, 0)
         self._topic_ids.clear()
-        self._checkpoints.stop()
-        self._checkpoints = CheckpointWriter(self._disk)
-        self._maintenance = None
+        self.checkpoints.reset()
+        self.maintenance.abandon()
         self._unopened.clear()
-        self._offline = {}
-        self._expectations = Expectations()
-        self.shortfalls = Shortfalls()
-        self.strays.clear()
+        self._missing.clear()
+        self.lost_records.clear()
+        self.deleted.strays.clear()
         self._is_open = False
-        self._ownership.give_back()
+        self.directories.unlock()

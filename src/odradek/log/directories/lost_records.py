@@ -1,14 +1,14 @@
 """Logs that are shorter than the checkpoints of their data directory say, and logs whose folders are gone.
 
 A log is synced up to its recovery point, and records below the high watermark were acknowledged: a log that ends before
-either, or is not there, has lost records. A replica like that would cut the good copies if it led.
+either, or does not exist, has lost records. As a leader, such a replica would have its followers truncate good copies.
 
 ```
-loaded: the log is too short ──► not opened ──► another replica leads and this one is out of the ISR: it follows
+loaded: the log is too short ──► not used ──► another replica leads and this one is out of the ISR: it follows
                                     │
-                                    └─────────► an operator accepts the loss: the log is used as it is
+                                    └───────► an operator accepts the loss: the log is used as it is
 ```
-The checkpoints keep what they say of such a log until then, so that the next start finds the same.
+The checkpoints keep their values for such a log until then, so that the next start finds the same.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shortfall:
-    """What one log lacks. `end_offset` is where it ends, None if there is no folder."""
+class LostRecords:
+    """The records that one log has lost. `end_offset` is where it ends, None if there is no folder."""
 
     partition: TopicPartition
     folder: str
@@ -31,12 +31,12 @@ class Shortfall:
 
     @property
     def expected_offset(self) -> int:
-        """Where the log ended at least, by the checkpoints."""
+        """The least end offset that the checkpoints allow."""
         return max(self.recovery_point, self.high_watermark)
 
     @property
     def is_synced_data(self) -> bool:
-        """Whether a power cut cannot explain the loss."""
+        """Whether synced records are lost, which a power failure does not explain."""
         return self.end_offset is None or self.end_offset < self.recovery_point
 
     def __str__(self) -> str:
@@ -47,31 +47,36 @@ class Shortfall:
         )
 
 
-class Shortfalls:
-    """The unsettled ones of one broker."""
+class LogsWithLostRecords:
+    """The logs of one broker that have lost records, until that is accepted."""
 
     def __init__(self) -> None:
-        self._found: dict[TopicPartition, Shortfall] = {}
+        self._found: dict[TopicPartition, LostRecords] = {}
         self._advice: dict[TopicPartition, str] = {}
+
+    def clear(self) -> None:
+        """Remove all."""
+        self._found.clear()
+        self._advice.clear()
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def __iter__(self) -> Iterator[Shortfall]:
+    def __iter__(self) -> Iterator[LostRecords]:
         return iter(tuple(self._found.values()))
 
-    def add(self, found: Shortfall) -> None:
-        """Remember a shortfall, which another directory's checkpoint may know of, too."""
+    def add(self, found: LostRecords) -> None:
+        """Add lost records, of which the checkpoints of two directories may tell."""
         known = self._found.get(found.partition)
         if known is None or known.expected_offset < found.expected_offset:
             self._found[found.partition] = found
 
     def advise(self, partition: TopicPartition, advice: str) -> None:
-        """Set what the error says that an operator can do."""
+        """Set what the error advises an operator to do."""
         self._advice[partition] = advice
 
-    def settle(self, partition: TopicPartition) -> bool:
-        """Forget a shortfall; return whether there was one."""
+    def remove(self, partition: TopicPartition) -> bool:
+        """Remove the partition; return whether it was there."""
         self._advice.pop(partition, None)
         return self._found.pop(partition, None) is not None
 
@@ -82,6 +87,6 @@ class Shortfalls:
             advice = self._advice.get(partition)
             raise LogStorageError(f"{found}{f'; {advice}' if advice else ''}")
 
-    def in_directory(self, directory: str) -> list[Shortfall]:
-        """Return the shortfalls of logs in one data directory."""
+    def in_directory(self, directory: str) -> list[LostRecords]:
+        """Return the lost records of logs in one data directory."""
         return [each for each in self._found.values() if parent_of(each.folder) == directory]

@@ -1,14 +1,27 @@
-"""What a broker's logs have for a background thread: syncs of finished segments, and files that nobody wants."""
+"""Periodic work on a broker's logs: retention, expiry of producers, syncs, removal of files, checkpoints.
 
-from collections.abc import Callable
+What takes the disk a while is a `MaintenanceJob` for a background thread.
+"""
 
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from odradek.log.cleaner.log_cleaner import LogCleaner
+from odradek.log.directories.checkpoint_writer import CheckpointPlan
+from odradek.log.directories.deleted_logs import DeletedLogs
+from odradek.log.directories.log_checkpoints import LogCheckpoints
+from odradek.log.directories.removal import remove_tree
 from odradek.log.durability import FlushJob
+from odradek.log.errors import CheckpointError, LogStorageError
 from odradek.log.log import Log
+from odradek.model import TopicPartition
 from odradek.runtime import Disk
+
+_logger = logging.getLogger("odradek.log")
 
 
 class MaintenanceJob:
-    """Made by `LogManager.begin_maintenance`; `run` on any thread touches no log. `errors` has what was not removed."""
+    """Syncs and removals; `run` may be called on any thread. `errors` has what was not removed, with the reason."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -18,11 +31,11 @@ class MaintenanceJob:
         self.errors: list[tuple[str, OSError]] = []
         self.monotonic: Callable[[], float] = lambda: 0.0
         self.flush_times_ms: list[float] = []
-        """How long each flush took, by `monotonic`, which whoever wants to know sets."""
+        """How long each flush took, by `monotonic`."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing for a thread to do."""
+        """Whether there is nothing to do."""
         return not (self.flushes or self.files or self.folders)
 
     def run(self) -> None:
@@ -45,10 +58,114 @@ class MaintenanceJob:
                 self.errors.append((path, error))
 
 
-def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a folder and the files in it; ignored if it is not there. Raises `OSError`."""
-    if not disk.exists(path):
-        return
-    for name in disk.list(path):
-        disk.remove(f"{path}/{name}")
-    disk.remove_directory(path)
+class LogMaintenance:
+    """The periodic work on `logs`; one job at a time. A log that fails stops, and the others go on."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        logs: Mapping[TopicPartition, Log],
+        cleaner: LogCleaner,
+        deleted: DeletedLogs,
+        checkpoints: LogCheckpoints,
+    ) -> None:
+        self._disk = disk
+        self._logs = logs
+        self._cleaner = cleaner
+        self._deleted = deleted
+        self._checkpoints = checkpoints
+        self._job: MaintenanceJob | None = None
+
+    def begin(
+        self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> MaintenanceJob | None:
+        """Run retention and expiry, and return the job for the disk; None if one is under way.
+
+        Retention deletes nothing beyond `high_watermarks`.
+        """
+        begun = self.begin_in_steps(now_ms, high_watermark=({} if high_watermarks is None else high_watermarks).get)
+        if begun is None:
+            return None
+        job, steps = begun
+        for _ in steps:
+            pass
+        return job
+
+    def begin_in_steps(
+        self, now_ms: int, *, high_watermark: Callable[[TopicPartition], int | None]
+    ) -> tuple[MaintenanceJob, Iterator[None]] | None:
+        """Return a job and the steps that fill it, one log each, so that the event loop can run other tasks between.
+
+        Returns None if a job is under way. A job may be run after some of the steps, and must be before logs are
+        closed.
+        """
+        if self._job is not None:
+            return None
+        job = self._job = MaintenanceJob(self._disk)
+        return job, self._prepare(job, now_ms, high_watermark)
+
+    def _prepare(
+        self, job: MaintenanceJob, now_ms: int, high_watermark: Callable[[TopicPartition], int | None]
+    ) -> Iterator[None]:
+        for partition, log in tuple(self._logs.items()):
+            if self._logs.get(partition) is log:  # not deleted meanwhile
+                try:
+                    self._maintain(partition, log, job, now_ms, high_watermark(partition))
+                except Exception:
+                    _logger.exception("Unexpected error in the maintenance of %s, will retry", log.directory)
+            yield
+        job.folders = self._deleted.take_due(now_ms)
+
+    def _maintain(
+        self, partition: TopicPartition, log: Log, job: MaintenanceJob, now_ms: int, high_watermark: int | None
+    ) -> None:
+        if log.failure is not None:
+            return
+        try:
+            if not self._cleaner.is_busy_with(partition):
+                log.delete_old_segments(now_ms, high_watermark=high_watermark)
+        except LogStorageError:
+            return  # the log has logged it, and stopped
+        log.expire_producers(now_ms)
+        job.files.extend(log.take_deleted_files(now_ms))
+        flush = log.begin_flush(now_ms=now_ms, include_active=now_ms - log.last_flush_ms >= log.config.flush_ms)
+        if flush is not None:
+            job.flushes.append((log, flush))
+
+    def finish(self, job: MaintenanceJob) -> CheckpointPlan | None:
+        """Take the results of a job that has run; return the checkpoints to be written.
+
+        Returns None if the job is not the current one, or without a descriptor to plan checkpoints.
+        """
+        if self._job is not job:
+            return None
+        self._job = None
+        for path, error in job.errors:
+            _logger.warning("Failed to remove %s: %s", path, error)
+        for log, flush in job.flushes:
+            try:
+                log.finish_flush(flush)
+            except LogStorageError:
+                continue  # the log has logged it, and stopped
+        try:
+            return self._checkpoints.plan()
+        except CheckpointError as error:
+            _logger.warning("%s; a recovery would read more", error)
+            return None
+
+    def run(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Do all of it at once."""
+        job = self.begin(now_ms, high_watermarks=high_watermarks)
+        if job is not None:
+            job.run()
+            plan = self.finish(job)
+            try:
+                if plan is not None:
+                    self._checkpoints.write(plan)
+            except CheckpointError as error:
+                _logger.warning("%s; a recovery would read more", error)
+                self._checkpoints.write_failed(error)
+
+    def abandon(self) -> None:
+        """Forget the job that is under way."""
+        self._job = None

@@ -1,13 +1,13 @@
-"""Which logs should be in a broker's directories, so that one that is not is missed and not begun anew.
+"""Logs that a broker had and that are in no usable data directory: whether an empty one may be created.
 
-An empty log says that nothing was ever acknowledged. Where a directory is offline, or another one is in its place (an
-empty mount point, a new disk), what should be here and is nowhere was in that one:
+An empty log claims that nothing was ever acknowledged. If a directory is offline, or replaced (an empty mount point, a
+new disk), a log that the broker had and does not find was in that one:
 
-| the directory | a log that is nowhere |
+| the directory | a log that is not found |
 |---|---|
-| offline | is not made: elsewhere it would be the other one's twin when the disk is back |
-| lost, and others have the records | is made in its place, when a leader has all of it to copy |
-| lost, and nobody else was in sync | is not made until the next start, which looks anew |
+| offline | is not created: it would be a duplicate when the disk is back |
+| lost, and other replicas have the records | is created in its place, to be copied from the leader |
+| lost, and no other replica was in sync | is not created until the next start, which checks again |
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -16,10 +16,14 @@ from odradek.log.errors import OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
 
 
-class Expectations:
-    """One broker's. Until something is expected, whatever is missing may be in a directory that is offline."""
+class MissingLogs:
+    """The expected logs of one broker. Until they are set, any log may be in a directory that is offline."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what is expected."""
         self._partitions: set[TopicPartition] | None = None
         self._topics: Set[str] = frozenset()
         self._lost: Mapping[str, str] = {}
@@ -33,36 +37,36 @@ class Expectations:
         lost: Mapping[str, str],
         irreplaceable: Set[TopicPartition],
     ) -> None:
-        """Expect these partitions, and all of these topics. `lost` has directories by their ids: where they were.
+        """Expect these partitions, and all of these topics. `lost` has the paths of lost directories by their ids.
 
-        Nobody else has what was in those that are `irreplaceable`.
+        No other replica has the records of those that are `irreplaceable`.
         """
         self._partitions, self._topics = set(partitions), topics
         self._lost, self._irreplaceable = lost, irreplaceable
 
-    def expect_nothing_more(self) -> None:
-        """What is not here by now never was, unless it is said to be expected: the broker has run for a while."""
+    def set_nothing_expected(self) -> None:
+        """Expect nothing, unless `set` was called: the broker has run, so a log that it does not have never existed."""
         if self._partitions is None:
             self._partitions = set()
 
-    def drop(self, partition: TopicPartition) -> None:
-        """It is deleted: a new one of that name may be made."""
+    def discard(self, partition: TopicPartition) -> None:
+        """Stop expecting a log that is deleted, so that a new one of that name may be created."""
         if self._partitions is not None:
             self._partitions.discard(partition)
 
     def check(self, partition: TopicPartition, *, is_copied: bool, offline: Mapping[str, StorageError]) -> None:
-        """Raise `OfflineDirectoryError` if no log may be made. `is_copied`: all of it will come from a leader."""
+        """Raise `OfflineDirectoryError` if no log may be created. `is_copied`: it will be copied from a leader."""
         if offline and (self._partitions is None or self._expects(partition)):
             raise OfflineDirectoryError("; ".join(map(str, offline.values())))
         if self._lost and self._expects(partition) and (not is_copied or partition in self._irreplaceable):
             where = ", ".join(f"{path} (directory.id {key})" for key, path in self._lost.items())
             raise OfflineDirectoryError(f"the log of {partition} was in the data directory {where}, which is gone")
 
-    def places(self, partition: TopicPartition, paths: Mapping[str, str]) -> list[str]:
-        """Of directories that can be used, by name, with their paths: those in which its log may be made.
+    def directories_for(self, partition: TopicPartition, paths: Mapping[str, str]) -> list[str]:
+        """Return the directories in which the partition's log may be created; `paths` has the usable ones' paths.
 
-        One that was lost is made where it was: elsewhere it would be a twin if that came back. Others keep away from
-        there while a disk is waited for: mounted over them, it would hide them.
+        A lost log is created where it was: elsewhere it would be a duplicate if the disk came back. Other logs are not
+        created there while irreplaceable ones are missing: the disk, mounted over them, would hide them.
         """
         places = [each for each, path in paths.items() if path in self._lost.values()]
         if not self._expects(partition):

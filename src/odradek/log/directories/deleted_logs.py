@@ -1,0 +1,97 @@
+"""Folders of logs that are deleted or put aside: renamed at once, and removed later.
+
+A deleted log's folder ends in `-delete` and is removed after `file.delete.delay.ms`. One that ends in `-stray` is not
+its partition's any more; whether it is removed is decided elsewhere.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Container, Sequence
+
+from odradek.log.directories.log_checkpoints import LogCheckpoints
+from odradek.log.directories.unopened_logs import UnopenedLogs
+from odradek.log.errors import LogStorageError, is_passing
+from odradek.log.log_config import LogConfig
+from odradek.log.names import deleted_folder, parent_of, stray_folder
+from odradek.model import TopicPartition
+from odradek.runtime import Disk, Entropy, uuid4
+
+_logger = logging.getLogger("odradek.log")
+
+
+class DeletedLogs:
+    """The deleted and stray logs of one broker. `strays` has the partition and topic id of each stray folder."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        entropy: Entropy,
+        config_for: Callable[[str], LogConfig],
+        unopened: UnopenedLogs,
+        checkpoints: LogCheckpoints,
+    ) -> None:
+        self.strays: dict[str, tuple[TopicPartition, uuid.UUID | None]] = {}
+        self._disk = disk
+        self._entropy = entropy
+        self._config_for = config_for
+        self._unopened = unopened
+        self._checkpoints = checkpoints
+        self._undeleted: dict[TopicPartition, list[str]] = {}
+        """Folders of deleted logs that could not be renamed."""
+        self._folders: list[tuple[int, str]] = []
+        """When each renamed folder is to be removed, in ms."""
+
+    def delete(
+        self, partition: TopicPartition, folders: Sequence[str], due_ms: int, *, is_stray: bool, offline: Container[str]
+    ) -> None:
+        """Rename the folders of a partition, with those where that failed before; they are removed at `due_ms`.
+
+        Those in directories that are `offline` are left: when they come back, the topic's id shows that they are old.
+        Raises `LogStorageError`; the partition is offline then, until another call succeeds.
+        """
+        folders = [*self._undeleted.pop(partition, []), *folders]
+        name_of = stray_folder if is_stray else deleted_folder
+        for number, folder in enumerate(folders):
+            if parent_of(folder) in offline:
+                self._unopened.discard(folder)
+                continue
+            try:
+                target = self._rename(partition, folder, name_of(partition, uuid4(self._entropy).hex))
+            except LogStorageError as error:
+                self._undeleted[partition] = folders[number:]
+                self._unopened.offline[partition] = error  # a new topic must not find its records there
+                raise
+            self._folders.append((due_ms, target))
+
+    def put_aside(self, partition: TopicPartition, folder: str, reason: str) -> str:
+        """Rename a log's folder to `-stray`, and return the new path. Raises `LogStorageError`."""
+        target = stray_folder(partition, uuid4(self._entropy).hex)
+        _logger.warning("%s is %s; renaming it to %s", folder, reason, target)
+        return self._rename(partition, folder, target)
+
+    def _rename(self, partition: TopicPartition, folder: str, name: str) -> str:
+        directory = parent_of(folder)
+        self._checkpoints.mark_outdated([partition])
+        try:
+            self._disk.rename(folder, f"{directory}/{name}")
+        except OSError as error:
+            message = f"Failed to rename {folder} to {name}: {error}"
+            raise LogStorageError(message, is_passing=is_passing(error)) from error
+        self._unopened.discard(folder)
+        try:
+            self._disk.sync_directory(directory)
+        except OSError as error:
+            _logger.warning("%s is renamed to %s, which a power failure may undo: %s", folder, name, error)
+        return f"{directory}/{name}"
+
+    def remove_stray(self, folder: str, now_ms: int) -> None:
+        """Remove a folder of `strays` after `file.delete.delay.ms`."""
+        partition, _ = self.strays.pop(folder)
+        _logger.warning("Deleting the stray log %s", folder)
+        self._folders.append((now_ms + self._config_for(partition.topic).file_delete_delay_ms, folder))
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """Return the folders that are due for removal; the caller removes them."""
+        due = [path for due_ms, path in self._folders if due_ms <= now_ms]
+        self._folders = [item for item in self._folders if item[0] > now_ms]
+        return due

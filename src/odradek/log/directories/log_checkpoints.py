@@ -1,0 +1,99 @@
+"""The checkpoint files of a broker's data directories: what they are to contain, and when they are written.
+
+They contain recovery points, log start offsets, high watermarks and how far logs are compacted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from odradek.log.checkpoints import meta_properties
+from odradek.log.cleaner.log_cleaner import LogCleaner
+from odradek.log.directories.checkpoint_contents import checkpoint_contents
+from odradek.log.directories.checkpoint_writer import CheckpointPlan, CheckpointWriter
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.directories.lost_records import LogsWithLostRecords
+from odradek.log.directories.unopened_logs import UnopenedLogs
+from odradek.log.errors import CheckpointError, is_disk_failure, is_passing
+from odradek.log.log import Log
+from odradek.log.names import parent_of
+from odradek.model import TopicPartition
+from odradek.runtime import Disk
+
+
+class LogCheckpoints:
+    """The checkpoints of one broker. `on_disk_failure` is called with a directory whose disk has failed."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directories: LogDirectories,
+        logs: Mapping[TopicPartition, Log],
+        unopened: UnopenedLogs,
+        lost_records: LogsWithLostRecords,
+        cleaner: LogCleaner,
+        on_disk_failure: Callable[[str, OSError], None],
+    ) -> None:
+        self._disk = disk
+        self._directories = directories
+        self._logs = logs
+        self._unopened = unopened
+        self._lost_records = lost_records
+        self._cleaner = cleaner
+        self._on_disk_failure = on_disk_failure
+        self._writer = CheckpointWriter(disk)
+        self._outdated: dict[TopicPartition, int] = {}
+        """Partitions of whose former logs the files may still tell, and the last plan that contained them."""
+
+    def mark_outdated(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that what the files contain of these partitions must be gone before they are used, or created again."""
+        self._outdated.update(dict.fromkeys(partitions, self._writer.planned))
+
+    def update_outdated(self, partition: TopicPartition) -> None:
+        """Write the files if they contain what `mark_outdated` was called for. Raises `CheckpointError`."""
+        if self._outdated.get(partition, -1) >= self._writer.written:
+            self.write_all()
+        self._outdated.pop(partition, None)
+
+    def write_all(self) -> None:
+        """Plan and write all files, at once. Raises `CheckpointError`."""
+        try:
+            self.write(self.plan())
+        except CheckpointError as error:
+            self.write_failed(error)
+            raise
+
+    def plan(self) -> CheckpointPlan:
+        """Return what the files are to contain now. Raises `CheckpointError` without a descriptor to find out."""
+        files: dict[str, Mapping[TopicPartition, int]] = {}
+        for directory in self._directories.usable:
+            try:
+                self._directories.check_still_there(directory)
+            except OSError as error:
+                if is_passing(error):
+                    raise CheckpointError(directory, f"{directory}/{meta_properties.META_PROPERTIES}", error) from error
+                self._on_disk_failure(directory, error)
+            else:
+                files |= self._contents(directory)
+        return self._writer.plan(files, is_whole=True)
+
+    def write(self, plan: CheckpointPlan) -> None:
+        """Write the files, on any thread, unless newer ones are written already. Raises `CheckpointError`."""
+        self._writer.write(plan)
+
+    def write_failed(self, error: CheckpointError) -> None:
+        """Take the directory offline if `error`, from `write`, shows that its disk has failed."""
+        if is_disk_failure(error.error):
+            self._on_disk_failure(error.directory, error.error)
+
+    def write_directory(self, directory: str) -> None:
+        """Write the files of one data directory. Raises `CheckpointError`."""
+        self._writer.write(self._writer.plan(self._contents(directory), is_whole=False))
+
+    def _contents(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
+        logs = {partition: log for partition, log in self._logs.items() if parent_of(log.directory) == directory}
+        unopened, lost = self._unopened.in_directory(directory), self._lost_records.in_directory(directory)
+        return checkpoint_contents(self._disk, directory, logs, unopened, lost, self._cleaner)
+
+    def reset(self) -> None:
+        """Stop writing: the directories are unlocked. Returns when no file is being written."""
+        self._writer.stop()
+        self._writer = CheckpointWriter(self._disk)

@@ -1,0 +1,48 @@
+"""Logs that are in a data directory and not open, and partitions that are offline for it.
+
+What the checkpoints say of such a log is kept. A partition with logs in two directories is offline until the topic's id
+tells which one is right.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from odradek.log.directories.directory_loading import FoundLog, refuse_duplicates
+from odradek.log.names import parent_of
+from odradek.model import StorageError, TopicPartition
+
+
+class UnopenedLogs:
+    """The unopened logs of one broker. `offline` says why no log of a partition is open."""
+
+    def __init__(self) -> None:
+        self.offline: dict[TopicPartition, StorageError] = {}
+        self._found: dict[str, FoundLog] = {}
+
+    def set_found(self, found: Iterable[FoundLog]) -> None:
+        """Set what was found in all data directories; partitions with two logs are offline."""
+        self._found = {each.folder: each for each in found}
+        self.offline = dict(refuse_duplicates(self._found.values()))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._found.clear()
+        self.offline = {}
+
+    def discard(self, folder: str) -> None:
+        """Forget a log that is open now, or was deleted or renamed."""
+        self._found.pop(folder, None)
+
+    def of(self, partition: TopicPartition) -> list[FoundLog]:
+        """Return the unopened logs of a partition."""
+        return [found for found in self._found.values() if found.partition == partition]
+
+    def in_directory(self, directory: str) -> list[FoundLog]:
+        """Return the unopened logs in a data directory."""
+        return [found for found in self._found.values() if parent_of(found.folder) == directory]
+
+    @property
+    def duplicates(self) -> set[TopicPartition]:
+        """Partitions with logs in two directories, neither of which is open."""
+        folders = Counter(found.partition for found in self._found.values())
+        return {partition for partition, count in folders.items() if count > 1}

@@ -12,25 +12,23 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from odradek.broker.replication.delayed_fetch import FetchIsolation
 from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.partition_reader import FetchParams, PartitionReader
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.serving.responses import gathered_frame
-from odradek.log import Log
-from odradek.log.errors import DamagedSegmentError
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
 from odradek.protocol.messages import decode_request, milliseconds, optional
 from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import NodeEndpoint
-from odradek.protocol.record_batch import iterate_batches
-from odradek.runtime import Buffer
 from odradek.security import AclOperation, ResourceType
 from odradek.wire import Buffers, PendingReply, Reply
 
@@ -107,15 +105,19 @@ class _Fetch(PendingReply):
         self._request = request
         self._fetched = fetched
         self.decoded_bytes = decoded_bytes(meter)
-        self._follower, self._broker_epoch, self._counts = _follower(broker, request, context.api_version)
-        self._is_refused = self._follower >= 0 and not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        params = _fetch_params(broker, request, context.api_version)
+        self._is_refused = params.is_from_follower and not context.allows(
+            AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER
+        )
         """Whether the principal may not fetch as a follower."""
-        self._counts &= not self._is_refused
-        names = (self._known_name(key) for key in fetched.targets) if self._follower < 0 else ()
-        self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
-        if self._counts:
+        if self._is_refused:
+            params = params._replace(counts_as_follower=False)
+        if params.counts_as_follower:
             broker.fence.check()  # what a follower has may be acknowledged
-        self._read_committed = request.isolation_level == _READ_COMMITTED and self._follower < 0
+        names = () if params.is_from_follower else (self._known_name(key) for key in fetched.targets)
+        self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
+        self._params = params
+        self._reader = PartitionReader(params, broker.server.answer_buffers.lend)
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
         self._partitions: list[Partition] = []
         self._missing_bytes = 0
@@ -123,7 +125,9 @@ class _Fetch(PendingReply):
     def begin(self) -> Reply:
         """The answer if there is enough now, else the promise of one."""
         results, size, is_final = self._read()
-        self._counts = False  # what is read when it has waited says nothing new of a follower
+        if self._params.counts_as_follower:  # what is read after it has waited says nothing new of a follower
+            params = self._params._replace(counts_as_follower=False)
+            self._reader = PartitionReader(params, self._broker.server.answer_buffers.lend)
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
         wait_ms = milliseconds(self._request.max_wait)
         if missing <= 0 or is_final or wait_ms <= 0 or not results:
@@ -132,7 +136,7 @@ class _Fetch(PendingReply):
         for key in self._fetched.targets:
             partition = self._broker.partitions.led(self._topic_name(key), key.partition)
             if partition is not None:
-                partition.add_reader(self, read_committed=self._read_committed, is_follower=self._follower >= 0)
+                partition.add_delayed_fetch(self, self._params.isolation)
                 self._partitions.append(partition)
         if self._fetched.session is not None:
             self._fetched.session.waiting = self
@@ -178,7 +182,7 @@ class _Fetch(PendingReply):
         if self._fetched.session is not None:
             self._fetched.session.waiting = None
         for partition in self._partitions:
-            partition.remove_reader(self)
+            partition.remove_delayed_fetch(self)
         self._partitions.clear()
 
     # Reading
@@ -192,14 +196,15 @@ class _Fetch(PendingReply):
         answer, because others don't read theirs, a fetch finds nothing and waits.
         """
         pressure = self._broker.server.memory_pressure
-        room = pressure.response_room() if self._follower < 0 else self._most_bytes
+        room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
         left, total, is_final = min(self._most_bytes, room), 0, False
         results = []
         for target in self._fetched.targets.values():
             try:
                 if again and self._is_quiet(target):
                     continue
-                result, has_more = self._read_partition(target, left, at_least_one=total == 0 and room > 0)
+                partition, at_least_one = self._partition(target.key), total == 0 and room > 0
+                result, has_more = self._reader.read(partition, target, left, at_least_one=at_least_one)
             except KafkaError as error:
                 result, has_more = self._failure(target, error.code), False
                 is_final = True
@@ -213,13 +218,13 @@ class _Fetch(PendingReply):
         return results, total, is_final or (left <= 0 < room)
 
     def _is_quiet(self, target: FetchTarget) -> bool:
-        """Whether a session's client has all of a partition, and was told all: so it is with nearly all that wait.
+        """Return whether a session's client has all of a partition and knows its offsets, as most have that waited.
 
-        The epoch is still that in which the logs were seen to agree when the fetch came. Raises as `_read_partition`.
+        The epoch is still the one in which the logs were compared when the fetch came. Raises `KafkaError`.
         """
         partition = self._partition(target.key)
-        if self._follower >= 0:
-            partition.check_follower(self._follower, target.current_leader_epoch)
+        if self._params.is_from_follower:
+            partition.check_follower(self._params.replica_id, target.current_leader_epoch)
         log = partition.log
         return (
             self._fetched.incremental
@@ -227,67 +232,6 @@ class _Fetch(PendingReply):
             and target.fetch_offset == log.written_offset
             and target.high_watermark == partition.high_watermark
             and target.log_start_offset == log.log_start_offset
-        )
-
-    def _read_partition(self, target: FetchTarget, left: int, *, at_least_one: bool) -> tuple[FetchedPartition, bool]:
-        """What a partition gives, and whether there is something for the client at all. Raises `KafkaError`."""
-        key = target.key
-        partition = self._partition(key)
-        partition.check_leader_epoch(target.current_leader_epoch)
-        if self._follower >= 0:
-            partition.check_follower(self._follower, target.current_leader_epoch)
-        log, offset = partition.log, target.fetch_offset
-        diverging = None
-        if target.last_fetched_epoch >= 0:
-            diverging = partition.divergence(offset, target.last_fetched_epoch)
-        if diverging is not None and offset >= log.log_start_offset:
-            place = diverging.epoch, diverging.end_offset
-            return self._answer(partition, key, b"")._replace(diverging_epoch=place), False
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise KafkaError(ErrorCode.offset_out_of_range)
-        if self._counts:
-            partition.fetched_by(
-                self._follower,
-                offset,
-                log_start_offset=target.follower_start_offset,
-                broker_epoch=self._broker_epoch,
-            )
-        end = partition.high_watermark
-        if self._follower >= 0:
-            end = log.written_offset
-        elif self._read_committed:
-            end = partition.last_stable_offset
-        records: Buffer = b""
-        if offset < end and (left > 0 or at_least_one):
-            try:
-                records = log.read(
-                    offset,
-                    max(min(target.max_bytes, left), 0),
-                    up_to_offset=end,
-                    at_least_one=at_least_one,
-                    lend=self._broker.server.answer_buffers.lend,
-                )
-            except DamagedSegmentError as error:
-                raise partition.read_error(error) from error
-        aborted = _aborted(log, offset, records) if self._read_committed else None
-        return self._answer(partition, key, records, aborted), offset < end
-
-    def _answer(
-        self,
-        partition: Partition,
-        key: PartitionKey,
-        records: Buffer,
-        aborted: Sequence[tuple[int, int]] | None = None,
-    ) -> FetchedPartition:
-        return FetchedPartition(
-            key.partition,
-            0,
-            partition.high_watermark,
-            partition.last_stable_offset,
-            partition.log.log_start_offset,
-            aborted,
-            -1,
-            records,
         )
 
     def _partition(self, key: PartitionKey) -> Partition:
@@ -352,7 +296,7 @@ class _Fetch(PendingReply):
 
     def _count(self, key: PartitionKey, size: int) -> None:
         partition = self._broker.partitions.led(self._topic_name(key), key.partition)
-        if self._follower >= 0:
+        if self._params.is_from_follower:
             self._broker.counters.replication_bytes_out += size
         elif partition is not None:
             partition.traffic.bytes_out += size
@@ -368,32 +312,21 @@ class _Fetch(PendingReply):
         ]
 
 
-def _follower(broker: "Broker", request: Any, version: int) -> tuple[int, int, bool]:
-    """`(replica id, its registration's epoch, whether its fetch counts)`: -1 and False for a consumer.
+def _fetch_params(broker: "Broker", request: Any, version: int) -> FetchParams:
+    """Return the reader that a request comes from.
 
-    It counts if the broker is registered, by this registration as far as both are known: what a broker has from the
-    controller's commands does not say by which one the others are.
+    A follower's fetch counts if the broker is registered, by this registration as far as both are known: what a broker
+    knows from the controller's commands does not say which registrations the others have.
     """
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
     replica = int(request.replica_id if state is None else state.replica_id)
+    if replica < 0:
+        is_committed = request.isolation_level == _READ_COMMITTED
+        return FetchParams(isolation=FetchIsolation.TXN_COMMITTED if is_committed else FetchIsolation.HIGH_WATERMARK)
     epoch = -1 if state is None else int(state.replica_epoch)
     registered = broker.image.brokers.get(replica)
-    if replica < 0 or registered is None:
-        return max(replica, -1), epoch, False
-    return replica, epoch, -1 in (epoch, registered.epoch) or epoch == registered.epoch
-
-
-def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:
-    """`(producer id, first offset)` of the aborted transactions that `records`, read from `offset` on, have a part of.
-
-    A client drops what such a producer wrote from there to its next marker.
-    """
-    if not records or not log.reader.has_aborted_transactions(offset):
-        return ()
-    end = offset
-    for _, header in iterate_batches(records):
-        end = header.next_offset
-    return [(each.producer_id, each.first_offset) for each in log.reader.aborted_transactions(offset, end)]
+    counts = registered is not None and (-1 in (epoch, registered.epoch) or epoch == registered.epoch)
+    return FetchParams(replica, FetchIsolation.LOG_END, counts_as_follower=counts, broker_epoch=epoch)
 
 
 def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:

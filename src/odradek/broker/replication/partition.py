@@ -12,9 +12,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from odradek.broker.replication.delayed_fetch import DelayedFetch, FetchIsolation
 from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import AppendInfo, Log
 from odradek.metadata.image import PartitionImage
@@ -33,16 +34,6 @@ ACKS_LEADER: Final = 1
 _PATIENCE_MS: Final = 500
 """Who was refused as a member of the in-sync set does not ask again at once."""
 Waiter = Callable[[KafkaError | None], None]
-
-
-class Reader(Protocol):
-    """Who waits for records of a partition."""
-
-    def advanced(self, size: int) -> None:
-        """`size` more bytes may be read."""
-
-    def interrupted(self) -> None:
-        """The partition is no longer led by this broker."""
 
 
 class Partition:
@@ -99,9 +90,9 @@ class Partition:
         self._committed: deque[tuple[int, Waiter]] = deque()
         self._uncommitted: deque[tuple[int, int]] = deque()
         """`(end offset, bytes)` of what was written and is not committed, in order."""
-        self._readers: dict[Reader, None] = {}
-        self._stable_readers: dict[Reader, None] = {}
-        self._followers: dict[Reader, None] = {}
+        self._readers: dict[DelayedFetch, None] = {}
+        self._stable_readers: dict[DelayedFetch, None] = {}
+        self._followers: dict[DelayedFetch, None] = {}
         self._resigned: KafkaError | None = None
         self._is_over = False
         self._patient_until_ms = 0
@@ -454,19 +445,16 @@ class Partition:
             last_fetched_epoch=last_fetched_epoch,
         )
 
-    def add_reader(self, reader: Reader, *, read_committed: bool = False, is_follower: bool = False) -> None:
-        """Tell `reader` of every advance from now on.
+    def add_delayed_fetch(self, fetch: DelayedFetch, isolation: FetchIsolation) -> None:
+        """Notify `fetch` whenever there is more to read for readers of this isolation."""
+        fetches = (self._followers, self._readers, self._stable_readers)[isolation]
+        fetches[fetch] = None
 
-        Of the high watermark, of the last stable offset (`read_committed`), or of what is written (`is_follower`).
-        """
-        readers = self._followers if is_follower else self._stable_readers if read_committed else self._readers
-        readers[reader] = None
-
-    def remove_reader(self, reader: Reader) -> None:
-        """Tell it no more."""
-        self._readers.pop(reader, None)
-        self._stable_readers.pop(reader, None)
-        self._followers.pop(reader, None)
+    def remove_delayed_fetch(self, fetch: DelayedFetch) -> None:
+        """Stop notifying a fetch."""
+        self._readers.pop(fetch, None)
+        self._stable_readers.pop(fetch, None)
+        self._followers.pop(fetch, None)
 
 
 def _fail(waiters: deque[tuple[int, Waiter]], error: KafkaError, *, beyond: int = -1) -> None:

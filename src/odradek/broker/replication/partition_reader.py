@@ -1,0 +1,151 @@
+"""Reading records of partitions that this broker leads, for a consumer or a follower.
+
+A consumer gets records up to the high watermark or the last stable offset, a follower all that is written. A follower's
+fetch also tells how far its log is, which is what commits records. A reader that sends the epoch of its last record
+gets the diverging epoch instead of records where its log and the leader's diverge (KIP-595).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from odradek.broker.replication.delayed_fetch import FetchIsolation
+from odradek.broker.replication.partition import Partition
+from odradek.log import Log
+from odradek.log.errors import DamagedSegmentError
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.record_batch import iterate_batches
+from odradek.runtime import Buffer
+
+CONSUMER: Final = -1
+
+
+class FetchParams(NamedTuple):
+    """The reader: a replica id, or `CONSUMER`.
+
+    `counts_as_follower`: whether fetches of this replica move the high watermark. `broker_epoch` is its registration's.
+    """
+
+    replica_id: int = CONSUMER
+    isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    counts_as_follower: bool = False
+    broker_epoch: int = -1
+
+    @property
+    def is_from_follower(self) -> bool:
+        """Whether the reader is a replica."""
+        return self.replica_id >= 0
+
+
+class FetchPosition(Protocol):
+    """What a reader asks of one partition; -1 stands for an epoch that the reader does not send."""
+
+    @property
+    def fetch_offset(self) -> int:
+        """The offset of the first record to read."""
+
+    @property
+    def max_bytes(self) -> int:
+        """The reader's limit for this partition."""
+
+    @property
+    def current_leader_epoch(self) -> int:
+        """The leader epoch by the reader's metadata (KIP-320)."""
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """The epoch of the last record that the reader has."""
+
+    @property
+    def follower_start_offset(self) -> int:
+        """The first offset of a follower's log."""
+
+
+class PartitionReader:
+    """Reads partitions for one fetch. `lend` gives buffers, as `Log.read` takes it."""
+
+    def __init__(self, params: FetchParams, lend: Callable[[int], memoryview] | None = None) -> None:
+        self._params = params
+        self._lend = lend
+
+    def read(
+        self, partition: Partition, position: FetchPosition, most_bytes: int, *, at_least_one: bool
+    ) -> tuple[FetchedPartition, bool]:
+        """Return what the partition has for the reader, and whether it has any record for it at all.
+
+        At most `most_bytes` are read, but with `at_least_one` one whole batch, however large (KIP-74). Raises
+        `KafkaError`: a wrong epoch, OFFSET_OUT_OF_RANGE, a damaged segment.
+        """
+        params = self._params
+        self.check(partition, position)
+        log, offset = partition.log, position.fetch_offset
+        diverging = None
+        if position.last_fetched_epoch >= 0:
+            diverging = partition.divergence(offset, position.last_fetched_epoch)
+        if diverging is not None and offset >= log.log_start_offset:
+            place = diverging.epoch, diverging.end_offset
+            return _answer(partition, b"")._replace(diverging_epoch=place), False
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        if params.counts_as_follower:
+            partition.fetched_by(
+                params.replica_id,
+                offset,
+                log_start_offset=position.follower_start_offset,
+                broker_epoch=params.broker_epoch,
+            )
+        end = self._end_offset(partition)
+        records: Buffer = b""
+        if offset < end and (most_bytes > 0 or at_least_one):
+            try:
+                records = log.read(
+                    offset,
+                    max(min(position.max_bytes, most_bytes), 0),
+                    up_to_offset=end,
+                    at_least_one=at_least_one,
+                    lend=self._lend,
+                )
+            except DamagedSegmentError as error:
+                raise partition.read_error(error) from error
+        aborted = _aborted(log, offset, records) if params.isolation is FetchIsolation.TXN_COMMITTED else None
+        return _answer(partition, records, aborted), offset < end
+
+    def check(self, partition: Partition, position: FetchPosition) -> None:
+        """Raise `KafkaError` if the reader's metadata is of another epoch, or the follower is no replica."""
+        partition.check_leader_epoch(position.current_leader_epoch)
+        if self._params.replica_id >= 0:
+            partition.check_follower(self._params.replica_id, position.current_leader_epoch)
+
+    def _end_offset(self, partition: Partition) -> int:
+        isolation = self._params.isolation
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return partition.high_watermark
+        return partition.log.written_offset if isolation is FetchIsolation.LOG_END else partition.last_stable_offset
+
+
+def _answer(
+    partition: Partition, records: Buffer, aborted: Sequence[tuple[int, int]] | None = None
+) -> FetchedPartition:
+    return FetchedPartition(
+        partition.topic_partition.partition,
+        0,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.log_start_offset,
+        aborted,
+        -1,
+        records,
+    )
+
+
+def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:
+    """Return `(producer id, first offset)` of the aborted transactions with a part in `records`, read from `offset`.
+
+    A client drops what such a producer wrote from there to its next marker.
+    """
+    if not records or not log.reader.has_aborted_transactions(offset):
+        return ()
+    end = offset
+    for _, header in iterate_batches(records):
+        end = header.next_offset
+    return [(each.producer_id, each.first_offset) for each in log.reader.aborted_transactions(offset, end)]

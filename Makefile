@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo    three brokers, a year of real flights, three pipelines on Spark, a broker killed, results"
-	@echo "make test    every test (ARGS='-k words' for some)"
+	@echo "make test    every test, two at a time (ARGS='-k words' for some, ARGS='--numprocesses 0' for one at a time)"
 	@echo "make check   format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz    one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
 	@echo "make soak    50 rounds of faults on three brokers and three ZooKeeper servers (ARGS='--rounds 3 --seed 7')"
@@ -23,7 +23,7 @@ demo: .venv/installed
 	$(BIN)/python -m demo $(ARGS)
 
 test: .venv/installed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 check: .venv/installed
 	$(BIN)/ruff format --check --quiet .

@@ -52,6 +52,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "testing/ports.py": "asks which ports are free, and draws one",
     "testing/process.py": "kills a broker that a supervisor started",
     "testing/server_process.py": "starts and kills servers",
+    "testing/wire_client.py": "one of its two clients blocks on a socket",
     "testing/zookeeper.py": "looks for a ZooKeeper, and asks it whether it serves",
     "testing/disk.py": "os.strerror: the texts of error numbers",
     "columns/compaction_code.py": "keeps compiled code in a file, and has another process compile it",
@@ -333,8 +334,8 @@ def test_every_test_asserts_something():
 
 def _is_virtual(path: Path) -> bool:
     """Whether the tests of a file run on the virtual loop, where a sleep takes no time: it or its fixtures name it."""
-    sources = [path, *(path.with_name(name) for name in ("conftest.py", "world.py"))]
-    virtual = re.compile(r"\b(Simulation|VirtualLoop|from world import)\b")
+    sources = [path, path.with_name("conftest.py")]
+    virtual = re.compile(r"\b(Simulation|VirtualLoop|odradek\.testing\.world)\b")
     return any(virtual.search(each.read_text()) for each in sources if each.exists())
 
 

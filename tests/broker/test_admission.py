@@ -16,7 +16,6 @@ from odradek.broker.serving.api_permissions import PERMISSIONS
 from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import encode_request
 from odradek.protocol.records import encode_batch
 from odradek.security import (
     AclOperation,
@@ -27,6 +26,8 @@ from odradek.security import (
     ResourcePattern,
     ResourceType,
 )
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 FAILED = {
     ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
@@ -92,15 +93,15 @@ class Rules:
 class Setting:
     """A broker with rules, two topics and a client that may do everything."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.rules = Rules()
-        self.client: Any
+        self.client: WireClient
         self.broker: Any
         self.topic_id: UUID
 
     async def begin(self, **config: Any) -> "Setting":
-        self.broker = await self.world.broker(admission=Admission(self.rules), **config)
+        self.broker = await self.world.start(admission=Admission(self.rules), **config)
         self.client = await self.world.client()
         self.topic_id = (await self.client.create_topic(TOPIC)).topic_id
         await self.client.create_topic("public")
@@ -109,10 +110,10 @@ class Setting:
         return self
 
     async def commit(self) -> None:
-        found = await self.client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": GROUP, "key_type": 0})
+        found = await self.client.ask(ApiKey.FIND_COORDINATOR, {"key": GROUP, "key_type": 0}, 3)
         assert found.error_code == 0
         await asyncio.sleep(1)
-        answer = await self.client.ask(ApiKey.OFFSET_COMMIT, 8, requests(self.topic_id)[ApiKey.OFFSET_COMMIT])
+        answer = await self.client.ask(ApiKey.OFFSET_COMMIT, requests(self.topic_id)[ApiKey.OFFSET_COMMIT], 8)
         assert answer.topics[0].partitions[0].error_code == 0
 
     def state(self) -> Any:
@@ -170,9 +171,11 @@ def message(api: ApiKey, topic_id: UUID) -> dict[str, Any]:
     return {**found, "include_cluster_authorized_operations": True}
 
 
-async def ask(client: Any, api: ApiKey, version: int, request: dict[str, Any]) -> Any:
-    client.send(api, version, encode_request(api, version, request))
-    return await client.answer(api, version)
+async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, Any]) -> Any:
+    client.send(api, request, version)
+    if api == ApiKey.PRODUCE:
+        return await client.produce_response()
+    return await (client.fetch_response() if api == ApiKey.FETCH else client.answer())
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------
@@ -190,8 +193,8 @@ def test_every_api_declares_its_permissions() -> None:
 
 
 @pytest.mark.parametrize("api", sorted(PERMISSIONS), ids=lambda api: api.name)
-def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_version(play: Any, api: ApiKey) -> None:
-    async def scene(world: Any) -> None:
+def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_version(play: Play, api: ApiKey) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         await setting.commit()
         before = setting.state()
@@ -221,8 +224,8 @@ def test_a_principal_that_may_nothing_is_refused_by_every_api_in_every_version(p
 @pytest.mark.parametrize(
     "api", sorted(api for api, declared in PERMISSIONS.items() if declared.request), ids=lambda api: api.name
 )
-def test_one_of_the_permissions_on_a_request_suffices(play: Any, api: ApiKey) -> None:
-    async def scene(world: Any) -> None:
+def test_one_of_the_permissions_on_a_request_suffices(play: Play, api: ApiKey) -> None:
+    async def scene(world: World) -> None:
         declared = PERMISSIONS[api]
         setting = await Setting(world).begin()
         for permission in declared.request:
@@ -240,8 +243,8 @@ def test_one_of_the_permissions_on_a_request_suffices(play: Any, api: ApiKey) ->
 # ---- parts of a request ---------------------------------------------------------------------------------------------
 
 
-def test_produce_appends_to_the_topics_that_the_principal_may_write(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_produce_appends_to_the_topics_that_the_principal_may_write(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny(AclOperation.WRITE, ResourceType.TOPIC, TOPIC)
         one, other = (
@@ -258,8 +261,8 @@ def test_produce_appends_to_the_topics_that_the_principal_may_write(play: Any) -
     play(scene)
 
 
-def test_an_unknown_topic_id_stays_unknown_to_a_principal_that_may_nothing(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_an_unknown_topic_id_stays_unknown_to_a_principal_that_may_nothing(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny()
         unknown = UUID(int=77)
@@ -273,16 +276,16 @@ def test_an_unknown_topic_id_stays_unknown_to_a_principal_that_may_nothing(play:
     play(scene)
 
 
-def test_a_fetch_session_does_not_outlive_the_permission(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_fetch_session_does_not_outlive_the_permission(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         client = setting.client
         client.send_fetch([(TOPIC, 0, 0), ("public", 0, 0)], session=(0, 0))
-        opened = await client.answer(ApiKey.FETCH, 12)
+        opened = await client.fetch_response()
         assert [each.partitions[0].error_code for each in opened.topics] == [0, 0]
         setting.rules.deny(AclOperation.READ, ResourceType.TOPIC, TOPIC)
         client.send_fetch([], session=(opened.session_id, 1))
-        answer = await client.answer(ApiKey.FETCH, 12)
+        answer = await client.fetch_response()
         by_topic = {each.name: each.partitions[0] for each in answer.topics}
         assert by_topic[TOPIC].error_code == ErrorCode.topic_authorization_failed
         assert not by_topic[TOPIC].records
@@ -292,8 +295,8 @@ def test_a_fetch_session_does_not_outlive_the_permission(play: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [12, 16])
-def test_a_client_that_may_read_a_topic_can_not_fetch_as_a_follower(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
+def test_a_client_that_may_read_a_topic_can_not_fetch_as_a_follower(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny(AclOperation.CLUSTER_ACTION)
         request = requests(setting.topic_id)[ApiKey.FETCH]
@@ -305,8 +308,8 @@ def test_a_client_that_may_read_a_topic_can_not_fetch_as_a_follower(play: Any, v
     play(scene)
 
 
-def test_metadata_leaves_out_topics_that_may_not_be_described_and_refuses_them_by_name_and_id(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_metadata_leaves_out_topics_that_may_not_be_described_and_refuses_them_by_name_and_id(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
         base = {**METADATA, "include_topic_authorized_operations": True}
@@ -328,8 +331,8 @@ def test_metadata_leaves_out_topics_that_may_not_be_described_and_refuses_them_b
 
 
 @pytest.mark.parametrize("is_described", [True, False])
-def test_metadata_creates_no_topic_without_the_permission(play: Any, *, is_described: bool) -> None:
-    async def scene(world: Any) -> None:
+def test_metadata_creates_no_topic_without_the_permission(play: Play, *, is_described: bool) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         if is_described:
             setting.rules.deny(AclOperation.CREATE)
@@ -348,8 +351,8 @@ def test_metadata_creates_no_topic_without_the_permission(play: Any, *, is_descr
     play(scene)
 
 
-def test_authorized_operations_are_those_of_the_principal(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_authorized_operations_are_those_of_the_principal(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny(AclOperation.ALTER)
         topics = [{"name": TOPIC, "topic_id": None}]
@@ -369,8 +372,8 @@ def test_authorized_operations_are_those_of_the_principal(play: Any) -> None:
     play(scene)
 
 
-def test_offsets_of_topics_that_may_not_be_described_are_left_out_or_refused(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_offsets_of_topics_that_may_not_be_described_are_left_out_or_refused(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         await setting.commit()
         setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC)
@@ -389,8 +392,8 @@ def test_offsets_of_topics_that_may_not_be_described_are_left_out_or_refused(pla
     play(scene)
 
 
-def test_topics_are_created_with_the_permission_on_the_topic_alone(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_topics_are_created_with_the_permission_on_the_topic_alone(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny(AclOperation.CREATE, ResourceType.CLUSTER)
         setting.rules.deny(AclOperation.CREATE, ResourceType.TOPIC, "theirs")
@@ -408,8 +411,8 @@ def test_topics_are_created_with_the_permission_on_the_topic_alone(play: Any) ->
     play(scene)
 
 
-def test_an_idempotent_producer_needs_the_permission_to_write_any_topic(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_an_idempotent_producer_needs_the_permission_to_write_any_topic(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         request = requests(setting.topic_id)[ApiKey.INIT_PRODUCER_ID]
         setting.rules.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
@@ -424,8 +427,8 @@ def test_an_idempotent_producer_needs_the_permission_to_write_any_topic(play: An
 # ---- what skips a part of the way -----------------------------------------------------------------------------------
 
 
-def test_the_fast_path_of_produce_is_authorized_anew_when_the_rules_change(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_the_fast_path_of_produce_is_authorized_anew_when_the_rules_change(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         client = setting.client
         for _ in range(3):
@@ -446,8 +449,8 @@ def test_the_fast_path_of_produce_is_authorized_anew_when_the_rules_change(play:
     play(scene)
 
 
-def test_cached_metadata_is_of_one_principal_and_one_version_of_the_rules(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_cached_metadata_is_of_one_principal_and_one_version_of_the_rules(play: Play) -> None:
+    async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC, principal=BOB)
         alice = await world.client()
@@ -455,7 +458,7 @@ def test_cached_metadata_is_of_one_principal_and_one_version_of_the_rules(play: 
         bob = await world.client()
         setting.be(BOB)
 
-        async def topics(client: Any) -> set[str]:
+        async def topics(client: WireClient) -> set[str]:
             answer = await ask(client, ApiKey.METADATA, 9, {**METADATA, "topics": None})
             return {each.name for each in answer.topics}
 

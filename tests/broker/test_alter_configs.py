@@ -8,6 +8,8 @@ from odradek.config import ConfigSource
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -22,30 +24,30 @@ def resource(kind: int, name: str, *keys: tuple[Any, ...]) -> dict[str, Any]:
 
 
 async def alter(
-    client: Any, *resources: dict[str, Any], version: int = 1, validate_only: bool = False
+    client: WireClient, *resources: dict[str, Any], version: int = 1, validate_only: bool = False
 ) -> list[ErrorCode]:
     message = {"resources": resources, "validate_only": validate_only}
-    answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, message)
+    answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, message, version)
     asked = [(each["resource_type"], each["resource_name"]) for each in resources]
     assert [(each.resource_type, each.resource_name) for each in answer.responses] == asked
     assert all((each.error_code == ErrorCode.none) == (each.error_message is None) for each in answer.responses)
     return [each.error_code for each in answer.responses]
 
 
-async def described(client: Any, kind: int, name: str, version: int = 4) -> dict[str, Any]:
+async def described(client: WireClient, kind: int, name: str, version: int = 4) -> dict[str, Any]:
     message = {
         "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
         "include_synonyms": True,
     }
-    (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, version, message)).results
+    (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, message, version)).results
     assert result.error_code == ErrorCode.none, result.error_message
     return {entry.name: entry for entry in result.configs}
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_topic_s_keys_are_set_and_unset_one_by_one(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_a_topic_s_keys_are_set_and_unset_one_by_one(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", config={"retention.ms": "5", "segment.ms": "6"})
         changes = resource(TOPIC, "t", ("retention.ms", "7"), ("segment.ms", DELETE, None), ("flush.ms", SET, "8"))
         assert await alter(client, changes, version=version) == [ErrorCode.none]
@@ -61,25 +63,25 @@ def test_a_topic_s_keys_are_set_and_unset_one_by_one(play: Any, version: int) ->
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_altering_the_old_way_unsets_what_is_not_named(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_altering_the_old_way_unsets_what_is_not_named(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", config={"retention.ms": "5"})
         for validate_only, config in ((True, {"retention.ms": "5"}), (False, {"segment.ms": "6"})):
             message = {"resources": [resource(TOPIC, "t", ("segment.ms", "6"))], "validate_only": validate_only}
-            answer = await client.ask(ApiKey.ALTER_CONFIGS, version, message)
+            answer = await client.ask(ApiKey.ALTER_CONFIGS, message, version)
             assert [each.error_code for each in answer.responses] == [ErrorCode.none]
             assert broker.image.topics["t"].config == config
 
     play(scene)
 
 
-def test_a_broker_s_keys_are_replaced_the_old_way(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_a_broker_s_keys_are_replaced_the_old_way(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await alter(client, resource(BROKER, "0", ("log.roll.ms", "5"), ("message.max.bytes", "99")))
         message = {"resources": [resource(BROKER, "0", ("log.roll.ms", "6"))], "validate_only": False}
-        answer = await client.ask(ApiKey.ALTER_CONFIGS, 2, message)
+        answer = await client.ask(ApiKey.ALTER_CONFIGS, message, 2)
         assert [each.error_code for each in answer.responses] == [ErrorCode.none]
         assert broker.image.broker_configs == {0: {"log.roll.ms": "6"}}
         assert (broker.config.log_roll_ms, broker.config.message_max_bytes) == (6, 1_048_588)
@@ -87,9 +89,9 @@ def test_a_broker_s_keys_are_replaced_the_old_way(play: Any) -> None:
     play(scene)
 
 
-def test_the_log_goes_by_the_new_values_at_once(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_the_log_goes_by_the_new_values_at_once(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", partitions=2)
         log = broker.logs.get(TopicPartition("t", 1))
         assert (await client.produce("t", world.batch(b"x" * 200), partition=1)).error_code == ErrorCode.none
@@ -104,9 +106,9 @@ def test_the_log_goes_by_the_new_values_at_once(play: Any) -> None:
     play(scene)
 
 
-def test_an_append_needs_as_many_in_sync_replicas_as_the_new_value_says(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_append_needs_as_many_in_sync_replicas_as_the_new_value_says(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         for where, back in (((TOPIC, "t"), DELETE), ((BROKER, "0"), DELETE), ((BROKER, ""), DELETE)):
@@ -118,9 +120,9 @@ def test_an_append_needs_as_many_in_sync_replicas_as_the_new_value_says(play: An
     play(scene)
 
 
-def test_a_list_is_extended_and_shrunk(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_a_list_is_extended_and_shrunk(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t")
         assert await alter(client, resource(TOPIC, "t", ("cleanup.policy", APPEND, "compact"))) == [ErrorCode.none]
         assert broker.image.topics["t"].config == {"cleanup.policy": "delete,compact"}
@@ -130,9 +132,9 @@ def test_a_list_is_extended_and_shrunk(play: Any) -> None:
     play(scene)
 
 
-def test_a_broker_s_keys_change_in_three_layers(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(log_retention_ms=3), await world.client()
+def test_a_broker_s_keys_change_in_three_layers(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(log_retention_ms=3), await world.client()
         await client.create_topic("t")
         log = broker.logs.get(TopicPartition("t", 0))
 
@@ -160,15 +162,15 @@ def test_a_broker_s_keys_change_in_three_layers(play: Any) -> None:
     play(scene)
 
 
-def test_what_was_set_holds_after_a_restart(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_what_was_set_holds_after_a_restart(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t")
         await alter(
             client, resource(BROKER, "0", ("message.max.bytes", "100")), resource(TOPIC, "t", ("flush.ms", "9"))
         )
         await broker.stop()
-        broker = await world.broker()
+        broker = await world.start()
         assert broker.config.message_max_bytes == 100
         config = broker.logs.get(TopicPartition("t", 0)).config
         assert (config.max_message_bytes, config.flush_ms) == (100, 9)
@@ -176,9 +178,9 @@ def test_what_was_set_holds_after_a_restart(play: Any) -> None:
     play(scene)
 
 
-def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t")
         config = {"message.max.bytes": "100", "log.dirs": "/elsewhere", "log.roll.ms": "now"}
         await broker.store.create("/config/brokers/0", ConfigNode(config=config).encode())
@@ -187,7 +189,7 @@ def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(
         assert answer.error_code == ErrorCode.message_too_large
         assert broker.config.log_dirs == ("/data",)
         message = {"resources": [{"resource_type": TOPIC, "resource_name": "t", "configuration_keys": None}]}
-        (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, message | {"include_synonyms": False})).results
+        (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, message | {"include_synonyms": False}, 4)).results
         assert (result.error_code, "retention.ms" in result.error_message) == (ErrorCode.invalid_config, True)
         assert await alter(client, resource(TOPIC, "t", ("flush.ms", "1"))) == [ErrorCode.invalid_config]
         assert await alter(client, resource(TOPIC, "t", ("retention.ms", DELETE, None))) == [ErrorCode.none]
@@ -197,12 +199,12 @@ def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(
 
 
 def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
-    play: Any, caplog: pytest.LogCaptureFixture
+    play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def described(client: Any, name: str) -> dict[str, tuple[Any, ...]]:
+    async def described(client: WireClient, name: str) -> dict[str, tuple[Any, ...]]:
         asked = {"resource_type": BROKER, "resource_name": name, "configuration_keys": None}
         message = {"resources": [asked], "include_synonyms": True}
-        (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, message)).results
+        (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, message, 4)).results
         wanted = {"background.threads", "plugin.password", "sasl.enabled.mechanisms"}
         return {
             each.name: (each.value, each.read_only, each.is_sensitive, each.config_type, len(each.synonyms))
@@ -210,8 +212,8 @@ def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
             if each.name in wanted
         }
 
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         changes = ("background.threads", "11"), ("plugin.password", "xyzzy")
         own = resource(BROKER, "0", *changes, ("sasl.enabled.mechanisms", APPEND, "PLAIN"))
         for_all = resource(BROKER, "", *changes)
@@ -227,7 +229,7 @@ def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
                 "plugin.password": (None, True, True, 0, 1),
             }
             await broker.stop()
-            broker, client = await world.broker(), await world.client()
+            broker, client = await world.start(), await world.client()
         assert await alter(client, resource(BROKER, "0", ("plugin.password", DELETE, None))) == [ErrorCode.none]
         assert (await described(client, "0"))["plugin.password"][-1] == 1
         assert "xyzzy" not in caplog.text
@@ -264,10 +266,10 @@ def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
 )
 @pytest.mark.parametrize("validate_only", [True, False])
 def test_a_resource_that_cannot_be_altered_says_why_and_the_others_are(
-    play: Any, wanted: dict[str, Any], error: ErrorCode, validate_only: bool
+    play: Play, wanted: dict[str, Any], error: ErrorCode, validate_only: bool
 ) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t")
         await client.create_topic("good")
         good = resource(TOPIC, "good", ("flush.ms", "1"))
@@ -279,9 +281,9 @@ def test_a_resource_that_cannot_be_altered_says_why_and_the_others_are(
     play(scene)
 
 
-def test_a_resource_that_comes_twice_is_an_invalid_request_in_both_places(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_a_resource_that_comes_twice_is_an_invalid_request_in_both_places(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t")
         twice = [resource(TOPIC, "t", ("flush.ms", "1")), resource(TOPIC, "t", ("flush.ms", "2"))]
         assert await alter(client, *twice, resource(BROKER, "0", ("log.roll.ms", "1"))) == [
@@ -295,15 +297,15 @@ def test_a_resource_that_comes_twice_is_an_invalid_request_in_both_places(play: 
     play(scene)
 
 
-def test_resources_are_listed_by_kind(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_resources_are_listed_by_kind(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
 
         async def listed(version: int, *kinds: int) -> Any:
             message = {"resource_types": list(kinds)}
-            answer = await client.ask(ApiKey.LIST_CONFIG_RESOURCES, version, message)
+            answer = await client.ask(ApiKey.LIST_CONFIG_RESOURCES, message, version)
             resources = sorted((each.resource_type, each.resource_name) for each in answer.config_resources)
             return resources if answer.error_code == ErrorCode.none else answer.error_code
 
@@ -316,9 +318,9 @@ def test_resources_are_listed_by_kind(play: Any) -> None:
     play(scene)
 
 
-def test_a_key_that_is_read_at_the_start_only_is_read_only(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_key_that_is_read_at_the_start_only_is_read_only(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         entries = await described(client, BROKER, "0")
         assert entries["broker.id"].read_only

@@ -1,7 +1,6 @@
 """Nodes that somebody has spoilt: each kind of SPEC 8 is named in the log and left alone, and nothing is lost (M9)."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,8 @@ from odradek.metadata.nodes import BrokerNode
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.stores import MemoryStore
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import World
 
 A = TopicPartition("a", 0)
 READ_BY_A_BROKER = {
@@ -34,7 +35,7 @@ async def write(store: MemoryStore, path: str, data: bytes) -> None:
         await store.set(path, data)
 
 
-async def produced(client: Any, world: Any, topic: str, value: bytes) -> None:
+async def produced(client: WireClient, world: World, topic: str, value: bytes) -> None:
     while (await client.produce(topic, world.batch(value))).error_code:
         await world.pass_time(0.1)
 
@@ -43,8 +44,8 @@ async def produced(client: Any, world: Any, topic: str, value: bytes) -> None:
 def test_a_broken_node_is_named_and_left_alone_and_nothing_is_lost(play, caplog, kind) -> None:
     path, data = READ_BY_A_BROKER[kind]
 
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client, store = await world.client(), MemoryStore(world.tree)
         for topic in ("a", "b"):
             await client.create_topic(topic)
@@ -74,8 +75,8 @@ def test_a_broken_node_is_named_and_left_alone_and_nothing_is_lost(play, caplog,
 
 
 def test_a_broker_repairs_its_own_registration(play) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client, store = await world.client(), MemoryStore(world.tree)
         await client.create_topic("a")
         before = await store.get(paths.broker(0))
@@ -92,18 +93,18 @@ def test_a_broker_repairs_its_own_registration(play) -> None:
 
 
 def test_a_broken_block_of_producer_ids_costs_those_who_ask_for_one(play) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client, store = await world.client(), MemoryStore(world.tree)
         await client.create_topic("a")
         await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"{")
         message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
-        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, message)
+        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, message, 4)
         assert answer.error_code not in {0, ErrorCode.not_controller}
         assert (await store.get(paths.LATEST_PRODUCER_ID_BLOCK)).data == b"{"
         await produced(client, world, "a", b"1")
         await store.set(paths.LATEST_PRODUCER_ID_BLOCK, b"")
-        assert (await client.ask(ApiKey.INIT_PRODUCER_ID, 4, message)).error_code == 0
+        assert (await client.ask(ApiKey.INIT_PRODUCER_ID, message, 4)).error_code == 0
         await broker.stop()
 
     play(scene)
@@ -113,15 +114,15 @@ def test_a_broken_block_of_producer_ids_costs_those_who_ask_for_one(play) -> Non
 def test_a_broker_that_starts_with_a_broken_topic_keeps_its_records(play, path) -> None:
     """Its configuration may have said to keep them for ever."""
 
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client, store = await world.client(), MemoryStore(world.tree)
         await client.create_topic("a", config={"retention.ms": "-1"})
         await produced(client, world, "a", b"1")
         await broker.stop()
         before = await store.get(path)
         await store.set(path, b"{")
-        again = await world.broker(log_retention_ms=1000, log_retention_check_interval_ms=1000)
+        again = await world.start(log_retention_ms=1000, log_retention_check_interval_ms=1000)
         await world.pass_time(100)
         await store.set(path, before.data)
         await world.pass_time(1)
@@ -133,13 +134,13 @@ def test_a_broker_that_starts_with_a_broken_topic_keeps_its_records(play, path) 
 
 
 def test_a_controller_whose_epoch_is_broken_is_elected_when_it_is_mended(play, caplog) -> None:
-    async def scene(world) -> None:
+    async def scene(world: World) -> None:
         store = MemoryStore(world.tree)
-        broker = await world.broker()
+        broker = await world.start()
         await broker.stop()
         epoch = await store.get(paths.CONTROLLER_EPOCH)
         await store.set(paths.CONTROLLER_EPOCH, b"one")
-        starting = asyncio.create_task(world.broker())
+        starting = asyncio.create_task(world.start())
         await world.pass_time(15)
         assert not starting.done()
         assert "waits for a controller" in caplog.text

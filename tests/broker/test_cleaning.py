@@ -9,6 +9,8 @@ from odradek.log.cleaner.log_cleaner import CompactionJob, LogCleaner
 from odradek.model import TopicPartition
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records, encode_batch
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 T0 = TopicPartition("t", 0)
 QUICK = {
@@ -19,7 +21,7 @@ QUICK = {
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "2000", "file.delete.delay.ms": "100"}
 
 
-def batch(world: Any, key: bytes, value: bytes, **options: Any) -> bytearray:
+def batch(world: World, key: bytes, value: bytes, **options: Any) -> bytearray:
     now_ms = world.runtime.clock.now_ms()
     return encode_batch([(now_ms, key, value, ())], **options)
 
@@ -32,15 +34,15 @@ def batches_of(log: Log) -> Iterator[bytes]:
             offset = header.next_offset
 
 
-async def fill(world: Any, client: Any, count: int, *, keys: int = 5) -> None:
+async def fill(world: World, client: WireClient, count: int, *, keys: int = 5) -> None:
     for number in range(count):
         answer = await client.produce("t", batch(world, b"%d" % (number % keys), b"%d" % number * 30))
         assert answer.error_code == 0
 
 
-def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_there(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(**QUICK), await world.client()
+def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_there(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(**QUICK), await world.client()
         await client.create_topic("t", config=COMPACT)
         await fill(world, client, 100)
         log = broker.logs.logs[T0]
@@ -56,16 +58,16 @@ def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_there(pl
         names = world.runtime.disk.list("/data/t-0")
         assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
         await broker.stop()
-        broker = await world.broker(**QUICK)
+        broker = await world.start(**QUICK)
         assert broker.logs.cleaner.offsets == {T0: active}
         await broker.stop()
 
     play(scene)
 
 
-def test_what_compaction_reads_and_writes_is_limited_and_a_new_limit_holds_at_once(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
+def test_what_compaction_reads_and_writes_is_limited_and_a_new_limit_holds_at_once(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
         await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
         await fill(world, client, 200)
         size = broker.logs.logs[T0].size
@@ -81,10 +83,10 @@ def test_what_compaction_reads_and_writes_is_limited_and_a_new_limit_holds_at_on
     play(scene)
 
 
-def test_a_broker_that_is_stopped_meanwhile_leaves_the_log_as_it_was(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_broker_that_is_stopped_meanwhile_leaves_the_log_as_it_was(play: Play) -> None:
+    async def scene(world: World) -> None:
         config = {**QUICK, "log_cleaner_io_max_bytes_per_second": 1000.0, "log_cleaner_io_buffer_size": 2000}
-        broker, client = await world.broker(**config), await world.client()
+        broker, client = await world.start(**config), await world.client()
         await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
         await fill(world, client, 200)
         while not [name for name in world.runtime.disk.list("/data/t-0") if name.endswith(".log.cleaned")]:
@@ -95,9 +97,9 @@ def test_a_broker_that_is_stopped_meanwhile_leaves_the_log_as_it_was(play: Any) 
     play(scene)
 
 
-def test_a_broker_that_must_not_compact_does_not(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(**QUICK, log_cleaner_enable=False), await world.client()
+def test_a_broker_that_must_not_compact_does_not(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(**QUICK, log_cleaner_enable=False), await world.client()
         await client.create_topic("t", config=COMPACT)
         await fill(world, client, 100)
         size = broker.logs.logs[T0].size
@@ -107,9 +109,9 @@ def test_a_broker_that_must_not_compact_does_not(play: Any) -> None:
     play(scene)
 
 
-def test_a_deleted_topic_ends_its_compaction(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
+def test_a_deleted_topic_ends_its_compaction(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
         await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})
         await fill(world, client, 200)
         await world.pass_time(3)
@@ -125,15 +127,15 @@ def test_a_deleted_topic_ends_its_compaction(play: Any) -> None:
     play(scene)
 
 
-def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction(play: Any, monkeypatch: Any) -> None:
+def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction(play: Play, monkeypatch: Any) -> None:
     put_in = LogCleaner._put_in
 
     def fail(self: LogCleaner, job: CompactionJob, now_ms: int) -> None:
         assert job.partition != T0, "not this one"
         put_in(self, job, now_ms)
 
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(**QUICK), await world.client()
+    async def scene(world: World) -> None:
+        broker, client = await world.start(**QUICK), await world.client()
         await client.create_topic("t", config=COMPACT)
         await fill(world, client, 100)
         await world.pass_time(5)

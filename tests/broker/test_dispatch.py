@@ -10,18 +10,19 @@ import pytest
 from odradek.broker.serving.apis import HIDDEN, apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import decode_response, encode_request
+from odradek.protocol.messages import decode_response
+from odradek.testing.world import Play, World
 from odradek.wire.rate_limited_log import INTERVAL_S, MOST_LINES
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_tells_what_is_served(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_api_versions_tells_what_is_served(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
-        answer = await client.ask(ApiKey.API_VERSIONS, version, SOFTWARE)
+        answer = await client.ask(ApiKey.API_VERSIONS, SOFTWARE, version)
         told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert told[ApiKey.PRODUCE] == (0, 13)
         assert told[ApiKey.FETCH] == (4, 18)
@@ -32,9 +33,9 @@ def test_api_versions_tells_what_is_served(play: Any, version: int) -> None:
     play(scene)
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         client.send_bytes(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1) + b"\x00whatever")
         frame = await client.receive()
@@ -43,16 +44,16 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Any) 
         answer = decode_response(ApiKey.API_VERSIONS, 0, frame, 4)
         assert answer.error_code == ErrorCode.unsupported_version
         assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 4)]
-        assert (await client.ask(ApiKey.API_VERSIONS, 4, SOFTWARE)).error_code == 0
+        assert (await client.ask(ApiKey.API_VERSIONS, SOFTWARE, 4)).error_code == 0
 
     play(scene)
 
 
-def test_software_that_can_not_be_is_an_invalid_request(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_software_that_can_not_be_is_an_invalid_request(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
-        answer = await client.ask(ApiKey.API_VERSIONS, 3, {**SOFTWARE, "client_software_name": "-no-"})
+        answer = await client.ask(ApiKey.API_VERSIONS, {**SOFTWARE, "client_software_name": "-no-"}, 3)
         assert answer.error_code == ErrorCode.invalid_request
 
     play(scene)
@@ -74,9 +75,9 @@ def test_software_that_can_not_be_is_an_invalid_request(play: Any) -> None:
         struct.pack(">hhih", ApiKey.CREATE_TOPICS, 7, 1, -1) + b"\xff" * 40,
     ],
 )
-def test_a_malformed_request_costs_its_connection_alone(play: Any, payload: bytes) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_malformed_request_costs_its_connection_alone(play: Play, payload: bytes) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client, other = await world.client(), await world.client()
         client.send_bytes(payload)
         assert await client.receive() is None
@@ -95,12 +96,12 @@ def test_a_malformed_request_costs_its_connection_alone(play: Any, payload: byte
     ],
 )
 def test_an_api_that_is_not_served_closes_the_connection_with_one_line(
-    play: Any, caplog: pytest.LogCaptureFixture, api: int, version: int, reason: str
+    play: Play, caplog: pytest.LogCaptureFixture, api: int, version: int, reason: str
 ) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+    async def scene(world: World) -> None:
+        await world.start()
         client, old = await world.client(), await world.client()
-        await client.ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "libx", "client_software_version": "2.3"})
+        await client.ask(ApiKey.API_VERSIONS, {"client_software_name": "libx", "client_software_version": "2.3"}, 3)
         caplog.clear()
         for connection in (client, old):
             connection.send_bytes(struct.pack(">hhih", api, version, 1, 3) + b"me\n\x00")
@@ -113,9 +114,9 @@ def test_an_api_that_is_not_served_closes_the_connection_with_one_line(
         play(scene)
 
 
-def test_lines_for_apis_that_are_not_served_are_limited(play: Any, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_lines_for_apis_that_are_not_served_are_limited(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         caplog.clear()
         for _ in range(50):
             client = await world.client()
@@ -129,52 +130,51 @@ def test_lines_for_apis_that_are_not_served_are_limited(play: Any, caplog: pytes
         play(scene)
 
 
-def test_cold_requests_are_done_one_after_the_other(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_cold_requests_are_done_one_after_the_other(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        client.send(
-            ApiKey.CREATE_TOPICS, 7, encode_request(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
-        )
+        client.send(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000}, 7)
         names = {
             "topics": [{"name": "t"}],
             "allow_auto_topic_creation": False,
             "include_topic_authorized_operations": False,
             "include_cluster_authorized_operations": False,
         }
-        client.send(ApiKey.METADATA, 9, encode_request(ApiKey.METADATA, 9, names))
+        client.send(ApiKey.METADATA, names, 9)
         client.send_produce("t", world.batch(b"a"))
-        assert (await client.answer(ApiKey.CREATE_TOPICS, 7)).topics[0].error_code == 0
-        assert (await client.answer(ApiKey.METADATA, 9)).topics[0].error_code == 0
-        assert (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].error_code == 0
+        assert (await client.answer()).topics[0].error_code == 0
+        assert (await client.answer()).topics[0].error_code == 0
+        assert (await client.produce_response()).topics[0].partitions[0].error_code == 0
 
     play(scene)
 
 
 def test_a_handler_that_fails_costs_the_connection_and_is_logged(
-    play: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from odradek.broker.handlers import describe_cluster
 
     def fail(*_: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    async def scene(world: Any) -> None:
-        await world.broker()
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         monkeypatch.setattr(describe_cluster, "handle", fail)
         asked = {"include_cluster_authorized_operations": False}
-        assert await client.ask(ApiKey.DESCRIBE_CLUSTER, 0, asked) is None
+        with pytest.raises(ConnectionResetError):
+            await client.ask(ApiKey.DESCRIBE_CLUSTER, asked, 0)
         assert "DESCRIBE_CLUSTER" in caplog.text
         assert (await world.client()) is not None
 
     play(scene)
 
 
-def test_clients_that_are_too_many_are_turned_away(play: Any, caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(max_connections=2)
+def test_clients_that_are_too_many_are_turned_away(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        await world.start(max_connections=2)
         clients = []
         for _ in range(50):
             with contextlib.suppress(ConnectionResetError):
@@ -192,16 +192,16 @@ def test_clients_that_are_too_many_are_turned_away(play: Any, caplog: pytest.Log
     play(scene)
 
 
-def test_who_comes_faster_than_the_rate_is_served_in_its_turn(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(max_connection_creation_rate=4)
+def test_who_comes_faster_than_the_rate_is_served_in_its_turn(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start(max_connection_creation_rate=4)
         await world.pass_time(5)
         loop = asyncio.get_running_loop()
         began = loop.time()
         crowd = [await world.client() for _ in range(9)]
         times = []
         for client in crowd:
-            await client.ask(ApiKey.API_VERSIONS, 0, {})
+            await client.ask(ApiKey.API_VERSIONS, {}, 0)
             times.append(loop.time() - began)
         assert times[3] < 0.1
         assert 1.2 < times[8] < 1.4
@@ -209,9 +209,9 @@ def test_who_comes_faster_than_the_rate_is_served_in_its_turn(play: Any) -> None
     play(scene)
 
 
-def test_an_idle_client_is_closed(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(connections_max_idle_ms=10_000)
+def test_an_idle_client_is_closed(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start(connections_max_idle_ms=10_000)
         idle, polling = await world.client(), await world.client()
         await polling.create_topic("t")
         polling.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
@@ -221,13 +221,13 @@ def test_an_idle_client_is_closed(play: Any) -> None:
     play(scene)
 
 
-def test_who_connects_while_the_broker_starts_is_answered_when_it_serves(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        first = await world.broker()
+def test_who_connects_while_the_broker_starts_is_answered_when_it_serves(play: Play) -> None:
+    async def scene(world: World) -> None:
+        first = await world.start()
         await (await world.client()).create_topic("t")
         await first.stop()
         await first.store.close()
-        starting = asyncio.create_task(world.broker())
+        starting = asyncio.create_task(world.start())
         client = None
         while client is None:
             with contextlib.suppress(ConnectionRefusedError):

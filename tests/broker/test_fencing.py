@@ -11,18 +11,20 @@ from odradek.metadata.nodes import BrokerNode
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.stores import MemoryStore
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import World
 
 SESSION_S = 18.0
 OFFSETS = {"offsets_topic_num_partitions": 1, "offsets_topic_replication_factor": 1}
 
 
-async def until_led(client: Any, world: Any, topic: str) -> None:
+async def until_led(client: WireClient, world: World, topic: str) -> None:
     """Produce until it is acknowledged; virtual time ends a test that does so in vain."""
     while (await client.produce(topic, world.batch(b"probe"))).error_code:
         await asyncio.sleep(0.05)
 
 
-async def commit_offset(client: Any, group: str, topic: str) -> int:
+async def commit_offset(client: WireClient, group: str, topic: str) -> int:
     partition = {
         "partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""
     }  # fmt: skip
@@ -33,14 +35,14 @@ async def commit_offset(client: Any, group: str, topic: str) -> int:
         "group_instance_id": None,
         "topics": [{"name": topic, "partitions": [partition]}],
     }
-    answer = await client.ask(ApiKey.OFFSET_COMMIT, 8, message)
+    answer = await client.ask(ApiKey.OFFSET_COMMIT, message, 8)
     return int(answer.topics[0].partitions[0].error_code)
 
 
-async def has_offset_committed(client: Any, world: Any) -> None:
+async def has_offset_committed(client: WireClient, world: World) -> None:
     """There is a coordinator, and it takes commits."""
     message = {"key_type": 0, "coordinator_keys": ["readers"]}
-    while (await client.ask(ApiKey.FIND_COORDINATOR, 4, message)).coordinators[0].error_code:
+    while (await client.ask(ApiKey.FIND_COORDINATOR, message, 4)).coordinators[0].error_code:
         await world.pass_time(0.1)
     while await commit_offset(client, "readers", "a"):
         await world.pass_time(0.1)
@@ -48,8 +50,8 @@ async def has_offset_committed(client: Any, world: Any) -> None:
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_broker_that_is_cut_off_acknowledges_until_its_time_is_up_and_not_longer(play, acks) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         broker.store.disconnect()
@@ -67,8 +69,8 @@ def test_a_broker_that_is_cut_off_acknowledges_until_its_time_is_up_and_not_long
 
 
 def test_without_acknowledgement_the_connection_says_it(play) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         broker.store.disconnect()
@@ -81,8 +83,8 @@ def test_without_acknowledgement_the_connection_says_it(play) -> None:
 
 
 def test_a_group_s_commits_are_refused_and_taken_again(play) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker(**OFFSETS)
+    async def scene(world: World) -> None:
+        broker = await world.start(**OFFSETS)
         client = await world.client()
         await client.create_topic("a")
         await has_offset_committed(client, world)
@@ -97,15 +99,15 @@ def test_a_group_s_commits_are_refused_and_taken_again(play) -> None:
 
 
 def test_a_controller_that_is_cut_off_creates_nothing(play) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         broker.store.disconnect()
         await world.pass_time(SESSION_S + 1)
         assert not broker.metadata_loop.is_controller
         topic = {"name": "b", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        answer = await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1000})
+        answer = await client.ask(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000}, 7)
         assert answer.topics[0].error_code in {ErrorCode.not_controller, ErrorCode.request_timed_out}
         await broker.stop()
 
@@ -113,8 +115,8 @@ def test_a_controller_that_is_cut_off_creates_nothing(play) -> None:
 
 
 def test_a_broker_registers_again_and_serves_when_the_tree_is_back(play, caplog) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         first = await broker.store.get("/brokers/ids/0")
@@ -140,8 +142,8 @@ def test_a_broker_registers_again_and_serves_when_the_tree_is_back(play, caplog)
 
 
 def test_a_connection_that_comes_back_in_time_is_not_noticed(play) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         partition = broker.partitions.led("a", 0)
@@ -158,8 +160,8 @@ def test_a_connection_that_comes_back_in_time_is_not_noticed(play) -> None:
 
 
 def test_a_session_that_was_lost_at_once_closes_the_fence_until_the_broker_is_registered_again(play) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         states = []
@@ -178,8 +180,8 @@ def test_a_session_that_was_lost_at_once_closes_the_fence_until_the_broker_is_re
 def test_what_a_process_took_before_it_was_stopped_is_not_acknowledged_after(play) -> None:
     """When it goes on, its clients' requests may come before its timers; see also `test_stopped_process`."""
 
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         clients = [await world.client() for _ in range(4)]
         await clients[0].create_topic("a")
         for client in clients:  # each of them knows the short road, too
@@ -196,7 +198,7 @@ def test_what_a_process_took_before_it_was_stopped_is_not_acknowledged_after(pla
         for number, client in enumerate(clients):
             client.send_produce("a", world.batch(b"2"), acks=1 if number % 2 else -1)
         for client in clients:
-            answer = await client.answer(ApiKey.PRODUCE, 11)
+            answer = await client.produce_response()
             assert answer.topics[0].partitions[0].error_code == ErrorCode.not_leader_or_follower
         broker.store.reconnect()
         await until_led(clients[0], world, "a")
@@ -215,11 +217,10 @@ class LateStore(MemoryStore):
         return -math.inf if self.late else super().alive_until
 
 
-def test_a_session_that_was_only_late_is_the_same_one_when_it_is_back(play, monkeypatch) -> None:
-    monkeypatch.setattr("tests.broker.conftest.MemoryStore", LateStore, raising=True)
-
-    async def scene(world) -> None:
-        broker = await world.broker()
+def test_a_session_that_was_only_late_is_the_same_one_when_it_is_back(play) -> None:
+    async def scene(world: World) -> None:
+        world.new_store = LateStore
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         session = broker.store.session_id
@@ -250,12 +251,12 @@ class LateNews(MemoryStore):
                 asyncio.get_running_loop().call_later(1, callback)
 
 
-def test_a_broker_leads_nothing_in_a_session_that_has_not_registered_it(play, monkeypatch) -> None:
+def test_a_broker_leads_nothing_in_a_session_that_has_not_registered_it(play) -> None:
     """Seen in a process that was stopped: it led for a moment before it was told that it had another session."""
-    monkeypatch.setattr("tests.broker.conftest.MemoryStore", LateNews, raising=True)
 
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        world.new_store = LateNews
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         opened_for = []
@@ -274,8 +275,8 @@ def test_a_broker_leads_nothing_in_a_session_that_has_not_registered_it(play, mo
 
 
 def test_a_broker_that_stops_while_it_is_fenced_ends_cleanly(play, caplog) -> None:
-    async def scene(world) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
         broker.store.disconnect()

@@ -9,12 +9,13 @@ import pytest
 from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.testing.world import Play, World
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_every_version_reads(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_every_version_reads(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         created = await client.create_topic("t")
         await client.produce("t", world.batch(b"a", b"b"))
@@ -29,9 +30,9 @@ def test_every_version_reads(play: Any, version: int) -> None:
     play(scene)
 
 
-def test_a_batch_is_given_whole_when_one_asks_from_its_middle(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_batch_is_given_whole_when_one_asks_from_its_middle(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a", b"b", b"c"))
@@ -41,16 +42,16 @@ def test_a_batch_is_given_whole_when_one_asks_from_its_middle(play: Any) -> None
     play(scene)
 
 
-def test_an_answer_that_has_no_room_for_more_does_not_wait_for_more(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_answer_that_has_no_room_for_more_does_not_wait_for_more(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=2)
         for partition in (0, 1):
             await client.produce("t", world.batch(b"x" * 5000), partition=partition)
         began = asyncio.get_running_loop().time()
         client.send_fetch([("t", 0, 0), ("t", 1, 0)], max_bytes=8000, min_bytes=10_000, max_wait_ms=60_000)
-        answer = await client.answer(ApiKey.FETCH, 12)
+        answer = await client.fetch_response()
         assert asyncio.get_running_loop().time() - began < 1
         sizes = [len(each.records or b"") for topic in answer.topics for each in topic.partitions]
         assert [size > 5000 for size in sizes] == [True, False]
@@ -58,9 +59,9 @@ def test_an_answer_that_has_no_room_for_more_does_not_wait_for_more(play: Any) -
     play(scene)
 
 
-def test_an_answer_is_not_filled_beyond_four_mebibytes_and_does_not_wait_for_more(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_answer_is_not_filled_beyond_four_mebibytes_and_does_not_wait_for_more(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=9)
         for partition in range(9):
@@ -68,7 +69,7 @@ def test_an_answer_is_not_filled_beyond_four_mebibytes_and_does_not_wait_for_mor
         began = asyncio.get_running_loop().time()
         wanted = [("t", partition, 0) for partition in range(9)]
         client.send_fetch(wanted, max_bytes=50 << 20, min_bytes=40 << 20, max_wait_ms=60_000)
-        answer = await client.answer(ApiKey.FETCH, 12)
+        answer = await client.fetch_response()
         assert asyncio.get_running_loop().time() - began < 1
         sizes = [len(each.records or b"") for topic in answer.topics for each in topic.partitions]
         assert sum(size > 600_000 for size in sizes) == 6
@@ -76,15 +77,15 @@ def test_an_answer_is_not_filled_beyond_four_mebibytes_and_does_not_wait_for_mor
     play(scene)
 
 
-def test_at_least_one_batch_is_given_however_large(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_at_least_one_batch_is_given_however_large(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=2)
         for partition in (0, 1):
             await client.produce("t", world.batch(b"x" * 5000), partition=partition)
         client.send_fetch([("t", 0, 0), ("t", 1, 0)], max_bytes=100, partition_max_bytes=100)
-        answer = await client.answer(ApiKey.FETCH, 12)
+        answer = await client.fetch_response()
         sizes = [len(each.partitions[0].records or b"") for each in answer.topics] + [
             len(each.records or b"") for topic in answer.topics for each in topic.partitions[1:]
         ]
@@ -95,25 +96,25 @@ def test_at_least_one_batch_is_given_however_large(play: Any) -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1, -(2**31)])
-def test_a_limit_below_zero_is_as_small_as_zero(play: Any, most: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_limit_below_zero_is_as_small_as_zero(play: Play, most: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a"))
         await client.produce("t", world.batch(b"b"))
         for limits in ({"partition_max_bytes": most}, {"max_bytes": most}, {"max_bytes": most, "min_bytes": 1}):
             client.send_fetch([("t", 0, 0)], **limits)
-            (topic,) = (await client.answer(ApiKey.FETCH, 12)).topics
+            (topic,) = (await client.fetch_response()).topics
             assert topic.partitions[0].error_code == 0
             assert world.values(topic.partitions[0].records) == [b"a"]
 
     play(scene)
 
 
-def test_offsets_outside_the_log_are_out_of_range(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_offsets_outside_the_log_are_out_of_range(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a"))
@@ -124,9 +125,9 @@ def test_offsets_outside_the_log_are_out_of_range(play: Any) -> None:
     play(scene)
 
 
-def test_a_client_that_knows_another_leader_epoch_is_told(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_client_that_knows_another_leader_epoch_is_told(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         epoch = broker.partitions.leader("t", 0).leader_epoch
@@ -138,9 +139,9 @@ def test_a_client_that_knows_another_leader_epoch_is_told(play: Any) -> None:
     play(scene)
 
 
-def test_partitions_that_are_not_there_have_their_errors(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_partitions_that_are_not_there_have_their_errors(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         assert (await client.fetch("t", 0, partition=7)).error_code == ErrorCode.unknown_topic_or_partition
@@ -151,9 +152,9 @@ def test_partitions_that_are_not_there_have_their_errors(play: Any) -> None:
     play(scene)
 
 
-def test_read_committed_has_its_own_fields(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_read_committed_has_its_own_fields(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a"))
@@ -164,9 +165,9 @@ def test_read_committed_has_its_own_fields(play: Any) -> None:
     play(scene)
 
 
-def test_a_long_poll_is_answered_by_the_append(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_long_poll_is_answered_by_the_append(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         reader, writer = await world.client(), await world.client()
         await writer.create_topic("t")
         loop = asyncio.get_running_loop()
@@ -174,16 +175,16 @@ def test_a_long_poll_is_answered_by_the_append(play: Any) -> None:
         reader.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
         await world.pass_time(1)
         await writer.produce("t", world.batch(b"a"))
-        answer = await reader.answer(ApiKey.FETCH, 12)
+        answer = await reader.fetch_response()
         assert world.values(answer.topics[0].partitions[0].records) == [b"a"]
         assert 1 <= loop.time() - began < 2
 
     play(scene)
 
 
-def test_a_long_poll_waits_for_min_bytes(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_long_poll_waits_for_min_bytes(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         reader, writer = await world.client(), await world.client()
         await writer.create_topic("t", partitions=2)
         size = len(world.batch(b"a"))
@@ -193,7 +194,7 @@ def test_a_long_poll_waits_for_min_bytes(play: Any) -> None:
             await world.pass_time(1)
         assert len(broker.purgatory) == 1
         await writer.produce("t", world.batch(b"a"))
-        answer = await reader.answer(ApiKey.FETCH, 12)
+        answer = await reader.fetch_response()
         partitions = [each for topic in answer.topics for each in topic.partitions]
         assert [len(world.values(each.records)) for each in partitions] == [2, 1]
         assert len(broker.purgatory) == 0
@@ -201,9 +202,9 @@ def test_a_long_poll_waits_for_min_bytes(play: Any) -> None:
     play(scene)
 
 
-def test_a_long_poll_ends_with_its_time_and_gives_what_there_is(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_long_poll_ends_with_its_time_and_gives_what_there_is(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a"))
@@ -217,9 +218,9 @@ def test_a_long_poll_ends_with_its_time_and_gives_what_there_is(play: Any) -> No
     play(scene)
 
 
-def test_a_client_that_goes_leaves_nothing_in_the_purgatory(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_client_that_goes_leaves_nothing_in_the_purgatory(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
@@ -232,45 +233,45 @@ def test_a_client_that_goes_leaves_nothing_in_the_purgatory(play: Any) -> None:
     play(scene)
 
 
-def test_a_produce_on_a_connection_that_polls_is_done_at_once(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_produce_on_a_connection_that_polls_is_done_at_once(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         loop = asyncio.get_running_loop()
         began = loop.time()
         client.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
         client.send_produce("t", world.batch(b"a"))
-        assert world.values((await client.answer(ApiKey.FETCH, 12)).topics[0].partitions[0].records) == [b"a"]
-        assert (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].base_offset == 0
+        assert world.values((await client.fetch_response()).topics[0].partitions[0].records) == [b"a"]
+        assert (await client.produce_response()).topics[0].partitions[0].base_offset == 0
         assert loop.time() - began < 1
 
     play(scene)
 
 
-def test_a_deleted_topic_answers_those_who_wait_for_it(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_deleted_topic_answers_those_who_wait_for_it(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         reader, admin = await world.client(), await world.client()
         await admin.create_topic("t")
         reader.send_fetch([("t", 0, 0)], max_wait_ms=60_000)
         await world.pass_time(1)
-        await admin.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
-        answer = await reader.answer(ApiKey.FETCH, 12)
+        await admin.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 1000}, 5)
+        answer = await reader.fetch_response()
         assert answer.topics[0].partitions[0].error_code == ErrorCode.unknown_topic_or_partition
 
     play(scene)
 
 
-def test_a_session_tells_only_what_is_new(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_session_tells_only_what_is_new(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=3)
 
         async def fetch(session: tuple[int, int], *wanted: Any, **options: Any) -> Any:
             client.send_fetch(wanted, session=session, **options)
-            answer = await client.answer(ApiKey.FETCH, 12)
+            answer = await client.fetch_response()
             found = {each.partition: world.values(each.records) for topic in answer.topics for each in topic.partitions}
             return answer, found
 
@@ -295,45 +296,45 @@ def test_a_session_tells_only_what_is_new(play: Any) -> None:
     play(scene)
 
 
-def test_an_overtaken_fetch_tells_nothing_and_takes_no_news_from_the_next_one(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_overtaken_fetch_tells_nothing_and_takes_no_news_from_the_next_one(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client, writer = await world.client(), await world.client()
         await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], session=(0, 0))
-        session_id = (await client.answer(ApiKey.FETCH, 12)).session_id
+        session_id = (await client.fetch_response()).session_id
         client.send_fetch([], session=(session_id, 1), max_wait_ms=600_000, min_bytes=100_000)
         await writer.produce("t", world.batch(b"a"))
         client.send_fetch([("t", 0, 1)], session=(session_id, 2), max_wait_ms=600_000, min_bytes=100_000)
-        assert not (await client.answer(ApiKey.FETCH, 12)).topics
+        assert not (await client.fetch_response()).topics
         client.send_fetch([], session=(session_id, 3))
-        assert not (await client.answer(ApiKey.FETCH, 12)).topics, "the second was overtaken too"
-        ((partition,),) = [topic.partitions for topic in (await client.answer(ApiKey.FETCH, 12)).topics]
+        assert not (await client.fetch_response()).topics, "the second was overtaken too"
+        ((partition,),) = [topic.partitions for topic in (await client.fetch_response()).topics]
         assert (partition.high_watermark, partition.records) == (1, b"")
 
     play(scene)
 
 
-def test_who_is_told_where_the_logs_part_is_told_the_high_watermark_again(play: Any) -> None:
+def test_who_is_told_where_the_logs_part_is_told_the_high_watermark_again(play: Play) -> None:
     """It has no use for the one that comes with the place."""
 
-    async def scene(world: Any) -> None:
-        await world.broker()
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a"))
         client.send_fetch([("t", 0, 9)], session=(0, 0), last_fetched_epoch=0)
-        answer = await client.answer(ApiKey.FETCH, 12)
+        answer = await client.fetch_response()
         assert answer.topics[0].partitions[0].diverging_epoch == (0, 1)
         client.send_fetch([("t", 0, 1)], session=(answer.session_id, 1), last_fetched_epoch=0)
-        ((partition,),) = [topic.partitions for topic in (await client.answer(ApiKey.FETCH, 12)).topics]
+        ((partition,),) = [topic.partitions for topic in (await client.fetch_response()).topics]
         assert (partition.high_watermark, partition.records) == (1, b"")
 
     play(scene)
 
 
 def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
-    play: Any, monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_into: list[int] = []
     check = Partition.check_leader_epoch
@@ -344,14 +345,14 @@ def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
 
     monkeypatch.setattr(Partition, "check_leader_epoch", note)
 
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client, writer = await world.client(), await world.client()
         await client.create_topic("t", partitions=6)
         partitions = [broker.partitions.leader("t", number) for number in range(6)]
         epoch = partitions[0].leader_epoch
         client.send_fetch([("t", number, 0) for number in range(6)], session=(0, 0), leader_epoch=epoch)
-        session_id = (await client.answer(ApiKey.FETCH, 12)).session_id
+        session_id = (await client.fetch_response()).session_id
         client.send_fetch([], session=(session_id, 1), max_wait_ms=5000, min_bytes=100_000)
         await world.pass_time(1)
         looked_into.clear()
@@ -360,7 +361,7 @@ def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
         partitions[3].log.truncate_fully_and_start_at(7, 0)
         partitions[4].leader_epoch = epoch + 1
         broker.partitions.stop_replica(partitions[5].topic_partition, delete=False)
-        answer = await client.answer(ApiKey.FETCH, 12)
+        answer = await client.fetch_response()
         assert sorted(looked_into) == [1, 2, 3, 4]
         found = {each.partition: each.error_code for topic in answer.topics for each in topic.partitions}
         fenced, gone = ErrorCode.fenced_leader_epoch, ErrorCode.not_leader_or_follower
@@ -369,38 +370,38 @@ def test_when_a_long_poll_is_over_only_partitions_with_news_are_looked_into(
     play(scene)
 
 
-def test_a_session_begun_with_names_refuses_topic_ids(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_session_begun_with_names_refuses_topic_ids(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         created = await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], session=(0, 0))
-        session_id = (await client.answer(ApiKey.FETCH, 12)).session_id
+        session_id = (await client.fetch_response()).session_id
         client.send_fetch([(created.topic_id, 0, 0)], session=(session_id, 1), version=13)
-        answer = await client.answer(ApiKey.FETCH, 13)
+        answer = await client.fetch_response()
         assert answer.error_code == ErrorCode.fetch_session_topic_id_error
 
     play(scene)
 
 
-def test_stopping_answers_long_polls(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_stopping_answers_long_polls(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], max_wait_ms=600_000)
         await world.pass_time(1)
         await broker.stop()
-        answer = await client.answer(ApiKey.FETCH, 12)
+        answer = await client.fetch_response()
         assert answer is not None
         assert answer.topics[0].partitions[0].error_code == 0
 
     play(scene)
 
 
-def test_answers_that_are_large_come_out_as_they_went_in_while_another_client_reads_none(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_answers_that_are_large_come_out_as_they_went_in_while_another_client_reads_none(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         writer, slow, fast = await world.client(), await world.client(), await world.client()
         await writer.create_topic("t", partitions=8)
         values = [bytes([65 + partition]) * 300_000 for partition in range(8)]
@@ -410,7 +411,7 @@ def test_answers_that_are_large_come_out_as_they_went_in_while_another_client_re
         for _ in range(3):
             for partition, value in enumerate(values):
                 assert world.values((await fast.fetch("t", 0, partition=partition)).records) == [value]
-        answer = await slow.answer(ApiKey.FETCH, 12)
+        answer = await slow.fetch_response()
         found = {each.partition: world.values(each.records) for topic in answer.topics for each in topic.partitions}
         assert found == {partition: [value] for partition, value in enumerate(values)}
 

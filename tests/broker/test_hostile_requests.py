@@ -16,6 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import encode_request_header
 from odradek.protocol.messages import encode_request
 from odradek.protocol.schemas import load_request_schema
+from odradek.testing.world import Play, World
 
 CONNECTIONS: Final = 3
 TOPIC: Final = "name"
@@ -61,18 +62,18 @@ def _fill(message: Any, chance: random.Random, batch: bytes) -> None:
 @given(st.lists(st.tuples(st.integers(0, CONNECTIONS - 1), st.integers(0, 1 << 40)), min_size=4, max_size=30))
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_hostile_requests_cost_their_own_connections_only(
-    play: Any, caplog: pytest.LogCaptureFixture, steps: list[tuple[int, int]]
+    play: Play, caplog: pytest.LogCaptureFixture, steps: list[tuple[int, int]]
 ) -> None:
     caplog.clear()
 
-    async def scene(world: Any) -> None:
-        await world.broker(
+    async def scene(world: World) -> None:
+        await world.start(
             offsets_topic_num_partitions=1, auto_create_topics_enable=False, group_initial_rebalance_delay_ms=0
         )
         neighbour = await world.client()
         await neighbour.create_topic(TOPIC, 2)
         await neighbour.create_topic("good", config={"retention.ms": "-1"})
-        await neighbour.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [TOPIC]})
+        await neighbour.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [TOPIC]}, 4)
         batch = bytes(world.batch(b"a", b"b"))
         clients: list[Any] = [None] * CONNECTIONS
         for count, (number, seed) in enumerate(steps):

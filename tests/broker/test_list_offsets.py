@@ -7,11 +7,13 @@ import pytest
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.compression import Codec
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 NOW_MS = 1_700_000_000_000
 
 
-async def ask(client: Any, timestamp: int, version: int = 7, replica_id: int = -1, **more: Any) -> Any:
+async def ask(client: WireClient, timestamp: int, version: int = 7, replica_id: int = -1, **more: Any) -> Any:
     partition = {"partition_index": 0, "timestamp": timestamp, **more}
     message = {
         "replica_id": replica_id,
@@ -19,14 +21,14 @@ async def ask(client: Any, timestamp: int, version: int = 7, replica_id: int = -
         "topics": [{"name": "t", "partitions": [partition]}],
         "timeout": 0,
     }
-    answer = await client.ask(ApiKey.LIST_OFFSETS, version, message)
+    answer = await client.ask(ApiKey.LIST_OFFSETS, message, version)
     return answer.topics[0].partitions[0]
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_every_version_finds_both_ends_and_a_time(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_every_version_finds_both_ends_and_a_time(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         for _ in range(3):
@@ -45,9 +47,9 @@ def test_every_version_finds_both_ends_and_a_time(play: Any, version: int) -> No
 
 
 @pytest.mark.parametrize(("timestamp", "since", "offset"), [(-3, 7, 1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1)])
-def test_special_times_are_there_from_their_versions_on(play: Any, timestamp: int, since: int, offset: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_special_times_are_there_from_their_versions_on(play: Play, timestamp: int, since: int, offset: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a", b"b"))
@@ -58,24 +60,24 @@ def test_special_times_are_there_from_their_versions_on(play: Any, timestamp: in
     play(scene)
 
 
-def test_wrong_questions_have_their_errors(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_wrong_questions_have_their_errors(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         assert (await ask(client, -1)).error_code == ErrorCode.unknown_topic_or_partition
         await client.create_topic("t")
         assert (await ask(client, -1, current_leader_epoch=5)).error_code == ErrorCode.unknown_leader_epoch
         partition = {"partition_index": 0, "timestamp": -1}
         message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [partition] * 2}]}
-        answer = await client.ask(ApiKey.LIST_OFFSETS, 7, message)
+        answer = await client.ask(ApiKey.LIST_OFFSETS, message, 7)
         assert [each.error_code for each in answer.topics[0].partitions] == [ErrorCode.invalid_request] * 2
 
     play(scene)
 
 
-def test_replicas_and_debuggers_see_what_is_not_committed(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_replicas_and_debuggers_see_what_is_not_committed(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a", b"b"))
@@ -94,12 +96,12 @@ def test_replicas_and_debuggers_see_what_is_not_committed(play: Any) -> None:
     ("version", "error"), [(4, ErrorCode.leader_not_available), (5, ErrorCode.offset_not_available)]
 )
 def test_a_leader_that_does_not_know_yet_what_was_committed_tells_no_end(
-    play: Any, version: int, error: ErrorCode
+    play: Play, version: int, error: ErrorCode
 ) -> None:
     """KIP-207."""
 
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a", b"b", b"c"))
@@ -118,9 +120,9 @@ def test_a_leader_that_does_not_know_yet_what_was_committed_tells_no_end(
     play(scene)
 
 
-def test_an_empty_partition_begins_in_the_leaders_epoch_and_has_no_times(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_empty_partition_begins_in_the_leaders_epoch_and_has_no_times(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         for timestamp in (-1, -2, -4):
@@ -133,9 +135,9 @@ def test_an_empty_partition_begins_in_the_leaders_epoch_and_has_no_times(play: A
     play(scene)
 
 
-def test_the_latest_record_is_the_first_of_those_with_the_largest_time(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_the_latest_record_is_the_first_of_those_with_the_largest_time(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         for _ in range(2):
@@ -143,7 +145,7 @@ def test_the_latest_record_is_the_first_of_those_with_the_largest_time(play: Any
         answer = await ask(client, -3)
         assert (answer.offset, answer.timestamp, answer.leader_epoch) == (2, NOW_MS + 2, 0)
         deleted = {"name": "t", "partitions": [{"partition_index": 0, "offset": 3}]}
-        await client.ask(ApiKey.DELETE_RECORDS, 2, {"topics": [deleted], "timeout": 1000})
+        await client.ask(ApiKey.DELETE_RECORDS, {"topics": [deleted], "timeout": 1000}, 2)
         answer = await ask(client, -3)
         assert (answer.offset, answer.timestamp) == (5, NOW_MS + 2)
         assert (await ask(client, 0)).offset == 3

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import encode_request
+from odradek.testing.world import Play, World
 
 METADATA = ApiKey.METADATA
 
@@ -20,12 +20,12 @@ def wanted(*names: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_tells_brokers_and_partitions(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_every_version_tells_brokers_and_partitions(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         created = await client.create_topic("t", partitions=2)
-        answer = await client.ask(METADATA, version, wanted("t"))
+        answer = await client.ask(METADATA, wanted("t"), version)
         assert [(each.node_id, each.host, each.port) for each in answer.brokers] == [(0, "broker", 9092)]
         (topic,) = answer.topics
         assert (topic.error_code, topic.name) == (0, "t")
@@ -38,143 +38,143 @@ def test_every_version_tells_brokers_and_partitions(play: Any, version: int) -> 
         if version >= 10:
             assert topic.topic_id == created.topic_id
             by_id = await client.ask(
-                METADATA, version, {**wanted(), "topics": [{"name": None, "topic_id": created.topic_id}]}
+                METADATA, {**wanted(), "topics": [{"name": None, "topic_id": created.topic_id}]}, version
             )
             if version >= 12:
                 assert by_id.topics[0].name == "t"
 
-    async def old_versions_have_no_nulls(world: Any) -> None:
-        await world.broker()
+    async def old_versions_have_no_nulls(world: World) -> None:
+        await world.start()
         client = await world.client()
         created = await client.create_topic("t")
         answer = await client.ask(
-            METADATA, version, {**wanted(), "topics": [{"name": "t", "topic_id": created.topic_id}]}
+            METADATA, {**wanted(), "topics": [{"name": "t", "topic_id": created.topic_id}]}, version
         )
         assert answer.topics[0].error_code == ErrorCode.invalid_request
 
     play(old_versions_have_no_nulls if version in (10, 11) else scene)
 
 
-def test_all_topics_are_asked_for_with_null_and_in_version_0_with_nothing(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_all_topics_are_asked_for_with_null_and_in_version_0_with_nothing(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         for name in ("a", "b"):
             await client.create_topic(name)
-        assert {each.name for each in (await client.ask(METADATA, 9, {**wanted(), "topics": None})).topics} == {
+        assert {each.name for each in (await client.ask(METADATA, {**wanted(), "topics": None}, 9)).topics} == {
             "a",
             "b",
         }
-        assert {each.name for each in (await client.ask(METADATA, 0, wanted())).topics} == {"a", "b"}
-        assert (await client.ask(METADATA, 9, wanted())).topics == ()
+        assert {each.name for each in (await client.ask(METADATA, wanted(), 0)).topics} == {"a", "b"}
+        assert (await client.ask(METADATA, wanted(), 9)).topics == ()
 
     play(scene)
 
 
-def test_an_absent_topic_is_created_and_ready_when_the_answer_comes(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(num_partitions=3)
+def test_an_absent_topic_is_created_and_ready_when_the_answer_comes(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start(num_partitions=3)
         client = await world.client()
-        (topic,) = (await client.ask(METADATA, 9, wanted("new", allow_auto_topic_creation=True))).topics
+        (topic,) = (await client.ask(METADATA, wanted("new", allow_auto_topic_creation=True), 9)).topics
         assert (topic.error_code, len(topic.partitions)) == (0, 3)
         assert (await client.produce("new", world.batch(b"a"), partition=2)).error_code == 0
 
     play(scene)
 
 
-def test_an_absent_topic_stays_absent_where_creation_is_not_wanted(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_absent_topic_stays_absent_where_creation_is_not_wanted(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
-        (topic,) = (await client.ask(METADATA, 9, wanted("new", allow_auto_topic_creation=False))).topics
+        (topic,) = (await client.ask(METADATA, wanted("new", allow_auto_topic_creation=False), 9)).topics
         assert topic.error_code == ErrorCode.unknown_topic_or_partition
 
-    async def forbidden(world: Any) -> None:
-        await world.broker(auto_create_topics_enable=False)
+    async def forbidden(world: World) -> None:
+        await world.start(auto_create_topics_enable=False)
         client = await world.client()
         for version in (1, 9):
-            (topic,) = (await client.ask(METADATA, version, wanted("new"))).topics
+            (topic,) = (await client.ask(METADATA, wanted("new"), version)).topics
             assert topic.error_code == ErrorCode.unknown_topic_or_partition
 
     play(scene)
     play(forbidden)
 
 
-def test_names_that_can_not_be_and_ids_that_are_not_have_their_errors(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_names_that_can_not_be_and_ids_that_are_not_have_their_errors(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
-        answer = await client.ask(METADATA, 9, wanted("no such name", "..", "", "x" * 250))
+        answer = await client.ask(METADATA, wanted("no such name", "..", "", "x" * 250), 9)
         assert {each.error_code for each in answer.topics} == {ErrorCode.invalid_topic_exception}
-        by_id = await client.ask(METADATA, 12, {**wanted(), "topics": [{"name": None, "topic_id": uuid.UUID(int=7)}]})
+        by_id = await client.ask(METADATA, {**wanted(), "topics": [{"name": None, "topic_id": uuid.UUID(int=7)}]}, 12)
         assert by_id.topics[0].error_code == ErrorCode.unknown_topic_id
         assert by_id.topics[0].name is None
 
     play(scene)
 
 
-def test_topics_that_collide_in_metrics_are_not_created_by_asking(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_topics_that_collide_in_metrics_are_not_created_by_asking(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("a.b")
-        (topic,) = (await client.ask(METADATA, 9, wanted("a_b"))).topics
+        (topic,) = (await client.ask(METADATA, wanted("a_b"), 9)).topics
         assert topic.error_code == ErrorCode.invalid_topic_exception
 
     play(scene)
 
 
-def test_the_same_question_is_answered_anew_when_the_cluster_has_changed(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_the_same_question_is_answered_anew_when_the_cluster_has_changed(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         question = wanted("t", allow_auto_topic_creation=False)
         for _ in range(2):
-            assert (await client.ask(METADATA, 9, question)).topics[0].error_code != 0
+            assert (await client.ask(METADATA, question, 9)).topics[0].error_code != 0
         await client.create_topic("t")
         for _ in range(2):
-            assert (await client.ask(METADATA, 9, question)).topics[0].error_code == 0
-        await client.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
-        assert (await client.ask(METADATA, 9, question)).topics[0].error_code != 0
+            assert (await client.ask(METADATA, question, 9)).topics[0].error_code == 0
+        await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 1000}, 5)
+        assert (await client.ask(METADATA, question, 9)).topics[0].error_code != 0
 
     play(scene)
 
 
-def test_operations_are_told_to_those_who_ask(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_operations_are_told_to_those_who_ask(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
-        answer = await client.ask(METADATA, 8, wanted("t", **asked))
+        answer = await client.ask(METADATA, wanted("t", **asked), 8)
         assert answer.topics[0].topic_authorized_operations == 0b1101_1111_1000
         assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
-        assert (await client.ask(METADATA, 8, wanted("t"))).cluster_authorized_operations == -(2**31)
+        assert (await client.ask(METADATA, wanted("t"), 8)).cluster_authorized_operations == -(2**31)
 
     play(scene)
 
 
-def test_creation_by_asking_is_done_once_for_many_who_ask_at_once(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_creation_by_asking_is_done_once_for_many_who_ask_at_once(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         clients = [await world.client() for _ in range(10)]
         for client in clients:
-            client.send(METADATA, 9, encode_request(METADATA, 9, wanted("new")))
+            client.send(METADATA, wanted("new"), 9)
         for client in clients:
-            assert (await client.answer(METADATA, 9)).topics[0].error_code == 0
+            assert (await client.answer()).topics[0].error_code == 0
 
     play(scene)
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_describe_cluster_tells_the_same(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_describe_cluster_tells_the_same(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         answer = await client.ask(
             ApiKey.DESCRIBE_CLUSTER,
-            version,
             {"include_cluster_authorized_operations": True, "include_fenced_brokers": False},
+            version,
         )
         assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [(0, "broker", 9092)]
         assert (answer.controller_id, len(answer.cluster_id)) == (0, 22)
@@ -182,8 +182,8 @@ def test_describe_cluster_tells_the_same(play: Any, version: int) -> None:
         if version >= 1:
             controllers = await client.ask(
                 ApiKey.DESCRIBE_CLUSTER,
-                version,
                 {"include_cluster_authorized_operations": False, "endpoint_type": 2, "include_fenced_brokers": False},
+                version,
             )
             assert controllers.error_code == ErrorCode.mismatched_endpoint_type
 

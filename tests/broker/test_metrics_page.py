@@ -15,6 +15,8 @@ from odradek.metrics.catalog import Kind, Metric
 from odradek.protocol.api import ApiKey
 from odradek.protocol.compression import Codec
 from odradek.stores import MemoryStore
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 SUFFIXES = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count"), Kind.COUNTER: ("",), Kind.GAUGE: ("",)}
 
@@ -32,7 +34,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 class Scraper:
     """A broker with a monitor, and what is on its page."""
 
-    def __init__(self, world: Any, **config: Any) -> None:
+    def __init__(self, world: World, **config: Any) -> None:
         settings: Any = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",), **config}
         self.world = world
         self.broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
@@ -43,7 +45,9 @@ class Scraper:
         await self.broker.start()
 
     async def get(self, path: str) -> tuple[int, str]:
-        transport, page = await self.world.clients.network.connect(_Page, "broker", self.monitor.port)
+        transport, page = await self.world.simulation.runtime("client").network.connect(
+            _Page, "broker", self.monitor.port
+        )
         transport.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
         head, _, body = (await page.closed).decode().partition("\r\n\r\n")
         return int(head.split()[1]), body
@@ -80,21 +84,21 @@ def of(metric: Metric, **labels: str) -> str:
     return f"{metric.exposed_name}{{{inside}}}" if inside else metric.exposed_name
 
 
-async def traffic(world: Any, client: Any) -> None:
+async def traffic(world: World, client: WireClient) -> None:
     """Something of everything that is counted."""
     await client.create_topic("t")
     await client.create_topic("c", config={"cleanup.policy": "compact"})
-    await client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 0})
+    await client.ask(ApiKey.FIND_COORDINATOR, {"key": "g", "key_type": 0}, 3)
     for version in (11, 12):
         await client.produce("t", world.batch(b"a"), version=version)
     await client.fetch("t", 0)
     client.send_fetch([("t", 0, 2)], max_wait_ms=100)
-    await client.answer(ApiKey.FETCH, 12)
-    await client.ask(ApiKey.HEARTBEAT, 3, {"group_id": "g", "generation_id": 1, "member_id": "m"})
+    await client.fetch_response()
+    await client.ask(ApiKey.HEARTBEAT, {"group_id": "g", "generation_id": 1, "member_id": "m"}, 3)
 
 
-def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Play) -> None:
+    async def scene(world: World) -> None:
         scraper = Scraper(world, offsets_topic_num_partitions=1)
         await scraper.start()
         await traffic(world, await world.client())
@@ -107,8 +111,8 @@ def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Any) -> No
     play(scene)
 
 
-def test_what_is_refused_is_counted_by_its_reason(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_what_is_refused_is_counted_by_its_reason(play: Play) -> None:
+    async def scene(world: World) -> None:
         scraper = Scraper(world)
         await scraper.start()
         client = await world.client()
@@ -143,16 +147,16 @@ def test_what_is_refused_is_counted_by_its_reason(play: Any) -> None:
     play(scene)
 
 
-def test_errors_within_an_answer_are_counted_where_the_schema_has_them(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_errors_within_an_answer_are_counted_where_the_schema_has_them(play: Play) -> None:
+    async def scene(world: World) -> None:
         scraper = Scraper(world)
         await scraper.start()
         client = await world.client()
         await client.create_topic("t")
         topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in ("t", "no/name", "new")]
         topics = [topic | {"assignments": [], "configs": []} for topic in topics]
-        await client.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 1000})
-        await client.ask(ApiKey.HEARTBEAT, 3, {"group_id": "g", "generation_id": 1, "member_id": "m"})
+        await client.ask(ApiKey.CREATE_TOPICS, {"topics": topics, "timeout": 1000}, 7)
+        await client.ask(ApiKey.HEARTBEAT, {"group_id": "g", "generation_id": 1, "member_id": "m"}, 3)
         found = {name: value for name, value in (await scraper.samples()).items() if "errors_total" in name}
         assert found[of(catalog.ERRORS, request="CreateTopics", error="TOPIC_ALREADY_EXISTS")] == 1
         assert found[of(catalog.ERRORS, request="CreateTopics", error="INVALID_TOPIC_EXCEPTION")] == 1
@@ -162,16 +166,16 @@ def test_errors_within_an_answer_are_counted_where_the_schema_has_them(play: Any
     play(scene)
 
 
-def test_the_time_of_a_request_is_split_where_it_was_spent(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_the_time_of_a_request_is_split_where_it_was_spent(play: Play) -> None:
+    async def scene(world: World) -> None:
         scraper = Scraper(world)
         await scraper.start()
         client = await world.client()
         await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], max_wait_ms=400)
         client.send_fetch([("t", 0, 0)], max_wait_ms=100)
-        await client.answer(ApiKey.FETCH, 12)
-        await client.answer(ApiKey.FETCH, 12)
+        await client.fetch_response()
+        await client.fetch_response()
         found = await scraper.samples()
 
         def total(metric: Metric) -> float:
@@ -189,8 +193,8 @@ def test_the_time_of_a_request_is_split_where_it_was_spent(play: Any) -> None:
     play(scene)
 
 
-def test_syncs_are_timed(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_syncs_are_timed(play: Play) -> None:
+    async def scene(world: World) -> None:
         scraper = Scraper(world, log_flush_mode="group")
         await scraper.start()
         client = await world.client()
@@ -202,8 +206,8 @@ def test_syncs_are_timed(play: Any) -> None:
     play(scene)
 
 
-def test_a_full_disk_leaves_a_broker_ready_since_it_is_read_from(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_full_disk_leaves_a_broker_ready_since_it_is_read_from(play: Play) -> None:
+    async def scene(world: World) -> None:
         scraper = Scraper(world)
         await scraper.start()
         client = await world.client()
@@ -219,8 +223,8 @@ def test_a_full_disk_leaves_a_broker_ready_since_it_is_read_from(play: Any) -> N
     play(scene)
 
 
-def test_while_a_page_is_read_others_are_served(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_while_a_page_is_read_others_are_served(play: Play) -> None:
+    async def scene(world: World) -> None:
         scraper = Scraper(world)
         await scraper.start()
         turns: list[int] = []

@@ -16,6 +16,7 @@ from odradek.metrics.catalog import Metric
 from odradek.metrics.counters import Histogram
 from odradek.protocol.api import ApiKey
 from odradek.stores import MemoryStore
+from odradek.testing.world import Play, World
 
 
 class Numbers:
@@ -28,7 +29,7 @@ class Numbers:
         return self.families[metric][labels]
 
 
-async def measured(world: Any, **config: Any) -> Broker:
+async def measured(world: World, **config: Any) -> Broker:
     """A broker whose requests are measured."""
     settings = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",), **config}
     broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
@@ -37,8 +38,8 @@ async def measured(world: Any, **config: Any) -> Broker:
     return broker
 
 
-def test_every_metric_of_the_catalogue_is_observed_once(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_every_metric_of_the_catalogue_is_observed_once(play: Play) -> None:
+    async def scene(world: World) -> None:
         broker = await measured(world)
         await world.client()
         metrics = [family.metric for family in observe(broker)]
@@ -49,8 +50,8 @@ def test_every_metric_of_the_catalogue_is_observed_once(play: Any) -> None:
     play(scene)
 
 
-def test_a_broker_that_has_not_started_or_has_stopped_can_be_observed(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_broker_that_has_not_started_or_has_stopped_can_be_observed(play: Play) -> None:
+    async def scene(world: World) -> None:
         settings: Any = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",)}
         broker = Broker(BrokerConfig(**settings), world.runtime, MemoryStore(world.tree))
         assert Numbers(broker)(catalog.BROKER_STATE) == Phase.STARTING
@@ -64,13 +65,13 @@ def test_a_broker_that_has_not_started_or_has_stopped_can_be_observed(play: Any)
     play(scene)
 
 
-def test_a_broker_that_opens_its_logs_answers_meanwhile(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        first = await world.broker()
+def test_a_broker_that_opens_its_logs_answers_meanwhile(play: Play) -> None:
+    async def scene(world: World) -> None:
+        first = await world.start()
         await (await world.client()).create_topic("t")
         await first.stop()
         world.runtime.disk.delay_s = (5.0, 5.0)
-        starting = asyncio.ensure_future(world.broker())
+        starting = asyncio.ensure_future(world.start())
         await world.pass_time(4)
         assert not starting.done()
         (await world.client()).transport.close()
@@ -80,9 +81,9 @@ def test_a_broker_that_opens_its_logs_answers_meanwhile(play: Any) -> None:
     play(scene)
 
 
-def test_records_are_counted_on_their_way_in_and_out(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_records_are_counted_on_their_way_in_and_out(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=2)
         batch = world.batch(b"a", b"b", b"c")
@@ -103,9 +104,9 @@ def test_records_are_counted_on_their_way_in_and_out(play: Any) -> None:
     play(scene)
 
 
-def test_a_fetch_that_waits_is_counted_while_it_waits_and_once_when_it_is_answered(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_fetch_that_waits_is_counted_while_it_waits_and_once_when_it_is_answered(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         producer, consumer = await world.client(), await world.client()
         await producer.create_topic("t")
         batch = world.batch(b"a")
@@ -113,7 +114,7 @@ def test_a_fetch_that_waits_is_counted_while_it_waits_and_once_when_it_is_answer
         await world.pass_time(0.1)
         assert Numbers(broker)(catalog.PURGATORY_SIZE) == 1
         await producer.produce("t", batch)
-        await consumer.answer(ApiKey.FETCH, 12)
+        await consumer.fetch_response()
         numbers = Numbers(broker)
         assert numbers(catalog.PURGATORY_SIZE) == 0
         assert numbers(catalog.BYTES_OUT, "t") == len(batch)
@@ -122,27 +123,27 @@ def test_a_fetch_that_waits_is_counted_while_it_waits_and_once_when_it_is_answer
     play(scene)
 
 
-def test_a_session_that_makes_room_for_another_is_counted(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(max_incremental_fetch_session_cache_slots=1)
+def test_a_session_that_makes_room_for_another_is_counted(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(max_incremental_fetch_session_cache_slots=1)
         client = await world.client()
         await client.create_topic("t")
         for _ in range(2):
             client.send_fetch([("t", 0, 0)], session=(0, 0))
-            await client.answer(ApiKey.FETCH, 12)
+            await client.fetch_response()
             await world.pass_time(200)
         assert Numbers(broker)(catalog.FETCH_SESSION_EVICTIONS) == 1
 
     play(scene)
 
 
-def test_a_topic_that_is_deleted_takes_its_numbers_along(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_topic_that_is_deleted_takes_its_numbers_along(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.produce("t", world.batch(b"a"))
-        await client.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
+        await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 1000}, 5)
         numbers = Numbers(broker)
         assert numbers.families[catalog.MESSAGES_IN] == {}
         assert numbers.families[catalog.LOG_SIZE] == {}
@@ -150,9 +151,9 @@ def test_a_topic_that_is_deleted_takes_its_numbers_along(play: Any) -> None:
     play(scene)
 
 
-def test_what_fails_is_counted_on_the_long_road_and_on_the_short_one(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_what_fails_is_counted_on_the_long_road_and_on_the_short_one(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         assert (await client.produce("nope", world.batch(b"a"))).error_code
@@ -160,7 +161,7 @@ def test_what_fails_is_counted_on_the_long_road_and_on_the_short_one(play: Any) 
         world.runtime.disk.fail_next("append", errno.EIO, path_end="t-0/00000000000000000000.log")
         assert (await client.produce("t", world.batch(b"a"))).error_code
         client.send_fetch([("nope", 0, 0)])
-        await client.answer(ApiKey.FETCH, 12)
+        await client.fetch_response()
         numbers = Numbers(broker)
         assert (numbers(catalog.FAILED_PRODUCES, "t"), numbers(catalog.FAILED_FETCHES, "t")) == (1, 0)
         assert (numbers(catalog.FAILED_PRODUCES, ""), numbers(catalog.FAILED_FETCHES, "")) == (1, 1)
@@ -169,9 +170,9 @@ def test_what_fails_is_counted_on_the_long_road_and_on_the_short_one(play: Any) 
     play(scene)
 
 
-def test_clients_are_counted_by_listener(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(max_connections=2)
+def test_clients_are_counted_by_listener(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(max_connections=2)
         clients = [await world.client() for _ in range(2)]
         with suppress(ConnectionResetError):
             await world.client()
@@ -187,15 +188,15 @@ def test_clients_are_counted_by_listener(play: Any) -> None:
     play(scene)
 
 
-def test_requests_are_counted_by_api_and_version_and_timed(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_requests_are_counted_by_api_and_version_and_timed(play: Play) -> None:
+    async def scene(world: World) -> None:
         broker = await measured(world)
         client = await world.client()
         await client.create_topic("t")
         for _ in range(3):
             await client.produce("t", world.batch(b"a"))
         client.send_fetch([("t", 0, 3)], max_wait_ms=400)
-        await client.answer(ApiKey.FETCH, 12)
+        await client.fetch_response()
         numbers = Numbers(broker)
         assert numbers(catalog.REQUESTS, "CreateTopics", "7") == 1
         assert numbers(catalog.REQUESTS, "Produce", "11") == 3
@@ -208,23 +209,23 @@ def test_requests_are_counted_by_api_and_version_and_timed(play: Any) -> None:
     play(scene)
 
 
-def test_a_request_that_waits_for_its_turn_spent_that_time_in_the_queue(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_request_that_waits_for_its_turn_spent_that_time_in_the_queue(play: Play) -> None:
+    async def scene(world: World) -> None:
         broker = await measured(world)
         client = await world.client()
         await client.create_topic("t")
         client.send_fetch([("t", 0, 0)], max_wait_ms=300)
-        client.send(ApiKey.API_VERSIONS, 0, b"")
-        await client.answer(ApiKey.FETCH, 12)
-        await client.answer(ApiKey.API_VERSIONS, 0)
+        client.send(ApiKey.API_VERSIONS, b"", 0)
+        await client.fetch_response()
+        await client.answer()
         waited: Histogram = Numbers(broker)(catalog.REQUEST_QUEUE_TIME, "ApiVersions")
         assert (sum(waited.counts), 299 < waited.total < 310) == (1, True)
 
     play(scene)
 
 
-def test_what_clients_invent_has_one_name(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_what_clients_invent_has_one_name(play: Play) -> None:
+    async def scene(world: World) -> None:
         broker = await measured(world)
         for payload in (b"\x7f\xff\0\1\0\0\0\1\xff\xff", b"\0\0\x7f\xff\0\0\0\1\xff\xff", b"\0", b""):
             client = await world.client()
@@ -235,20 +236,20 @@ def test_what_clients_invent_has_one_name(play: Any) -> None:
     play(scene)
 
 
-def test_without_a_monitor_no_request_is_measured(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_without_a_monitor_no_request_is_measured(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
-        await client.ask(ApiKey.API_VERSIONS, 0, {})
+        await client.ask(ApiKey.API_VERSIONS, {}, 0)
         assert broker.server.meter is None
         assert catalog.REQUESTS not in Numbers(broker).families
 
     play(scene)
 
 
-def test_what_is_asked_of_the_tree_is_counted(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_what_is_asked_of_the_tree_is_counted(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         counts = broker.tree.counts
         before = dict(counts)
         client = await world.client()
@@ -264,16 +265,16 @@ def test_what_is_asked_of_the_tree_is_counted(play: Any) -> None:
     play(scene)
 
 
-def test_the_controller_tells_of_the_cluster_and_groups_of_their_states(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=100)
+def test_the_controller_tells_of_the_cluster_and_groups_of_their_states(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=100)
         client = await world.client()
         await client.create_topic("t", partitions=3)
-        await client.ask(ApiKey.FIND_COORDINATOR, 3, {"key": "g", "key_type": 0})
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key": "g", "key_type": 0}, 3)
         await world.pass_time(1)
         member = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
         join = {"group_id": "g", "session_timeout": 10000, "rebalance_timeout": 10000, "member_id": "", **member}
-        await client.ask(ApiKey.JOIN_GROUP, 2, join)
+        await client.ask(ApiKey.JOIN_GROUP, join, 2)
         numbers = Numbers(broker)
         assert (numbers(catalog.ACTIVE_CONTROLLER), numbers(catalog.ACTIVE_BROKERS)) == (1, 1)
         assert (numbers(catalog.GLOBAL_TOPICS), numbers(catalog.GLOBAL_PARTITIONS)) == (2, 4)
@@ -297,8 +298,8 @@ class Page(asyncio.Protocol):
         self.received += data
 
 
-def test_probes_are_answered_before_during_and_after_the_brokers_life(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_probes_are_answered_before_during_and_after_the_brokers_life(play: Play) -> None:
+    async def scene(world: World) -> None:
         settings: Any = {"listeners": ("PLAINTEXT://broker:9092",), "log_dirs": ("/data",)}
         store = MemoryStore(world.tree)
         broker = Broker(BrokerConfig(**settings), world.runtime, store)
@@ -306,7 +307,7 @@ def test_probes_are_answered_before_during_and_after_the_brokers_life(play: Any)
         await monitor.open("broker", 9404)
 
         async def probe(path: str) -> tuple[int, str]:
-            transport, page = await world.clients.network.connect(Page, "broker", monitor.port)
+            transport, page = await world.simulation.runtime("client").network.connect(Page, "broker", monitor.port)
             transport.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
             await world.pass_time(1)
             head, _, body = page.received.decode().partition("\r\n\r\n")

@@ -7,6 +7,8 @@ import pytest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.stores.memory import MemoryTree
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 HIGH_WATERMARK = -1
 
@@ -15,7 +17,7 @@ HIGH_WATERMARK = -1
 
 
 async def create_partitions(
-    client: Any, *topics: tuple[Any, ...], version: int = 3, validate_only: bool = False
+    client: WireClient, *topics: tuple[Any, ...], version: int = 3, validate_only: bool = False
 ) -> dict[str, ErrorCode]:
     """Topics are (name, count) or (name, count, replicas of each new partition)."""
     message = {
@@ -30,15 +32,15 @@ async def create_partitions(
         "timeout": 1000,
         "validate_only": validate_only,
     }
-    answer = await client.ask(ApiKey.CREATE_PARTITIONS, version, message)
+    answer = await client.ask(ApiKey.CREATE_PARTITIONS, message, version)
     assert all((each.error_code == ErrorCode.none) == (each.error_message is None) for each in answer.results)
     return {each.name: each.error_code for each in answer.results}
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_new_partitions_take_records_when_the_answer_comes(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_new_partitions_take_records_when_the_answer_comes(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", 2, {"flush.ms": "5"})
         await client.produce("t", world.batch(b"a"), partition=1)
         assert await create_partitions(client, ("t", 40), version=version) == {"t": ErrorCode.none}
@@ -46,15 +48,15 @@ def test_new_partitions_take_records_when_the_answer_comes(play: Any, version: i
         assert broker.logs.get(TopicPartition("t", 39)).config.flush_ms == 5
         assert world.values((await client.fetch("t", 0, partition=1)).records) == [b"a"]
         await broker.stop()
-        broker = await world.broker()
+        broker = await world.start()
         assert len(broker.image.topics["t"].partitions) == len(broker.logs) == 40
 
     play(scene)
 
 
-def test_each_topic_gets_its_partitions_or_says_why_not(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_each_topic_gets_its_partitions_or_says_why_not(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         for name in "abcdef":
             await client.create_topic(name, 2)
         wanted = [
@@ -87,18 +89,20 @@ def test_each_topic_gets_its_partitions_or_says_why_not(play: Any) -> None:
 # ---- DeleteRecords --------------------------------------------------------------------------------------------------
 
 
-async def delete_records(client: Any, topic: str, *wanted: tuple[int, int], version: int = 2) -> list[tuple[int, int]]:
+async def delete_records(
+    client: WireClient, topic: str, *wanted: tuple[int, int], version: int = 2
+) -> list[tuple[int, int]]:
     """`(error, low watermark)` for each `(partition, offset)`."""
     partitions = [{"partition_index": number, "offset": offset} for number, offset in wanted]
     message = {"topics": [{"name": topic, "partitions": partitions}], "timeout": 1000}
-    (answer,) = (await client.ask(ApiKey.DELETE_RECORDS, version, message)).topics
+    (answer,) = (await client.ask(ApiKey.DELETE_RECORDS, message, version)).topics
     return [(each.error_code, each.low_watermark) for each in answer.partitions]
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_before_an_offset_are_gone_also_after_a_crash(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_records_before_an_offset_are_gone_also_after_a_crash(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", 2)
         for value in (b"a", b"b", b"c"):
             await client.produce("t", world.batch(value, value))
@@ -109,7 +113,7 @@ def test_records_before_an_offset_are_gone_also_after_a_crash(play: Any, version
         broker.kill()
         broker.store.abandon()
         world.tree.expire(broker.store.session_id)
-        broker, client = await world.broker(), await world.client()
+        broker, client = await world.start(), await world.client()
         assert (await client.fetch("t", 3)).log_start_offset == 3
         assert await delete_records(client, "t", (0, 1)) == [(0, 3)], "what is gone stays gone"
         assert await delete_records(client, "t", (0, HIGH_WATERMARK)) == [(0, 6)]
@@ -119,9 +123,9 @@ def test_records_before_an_offset_are_gone_also_after_a_crash(play: Any, version
     play(scene)
 
 
-def test_segments_of_deleted_records_go_when_retention_looks(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_segments_of_deleted_records_go_when_retention_looks(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", config={"segment.bytes": "100", "retention.ms": "-1"})
         for number in range(5):
             await client.produce("t", world.batch(b"%d" % number * 30))
@@ -134,32 +138,32 @@ def test_segments_of_deleted_records_go_when_retention_looks(play: Any) -> None:
     play(scene)
 
 
-def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(play: Any) -> None:
+def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(play: Play) -> None:
     """Its own configuration is not known: it might have been kept for ever, or compacted."""
 
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", config={"segment.bytes": "100"})
         for number in range(5):
             await client.produce("t", world.batch(b"%d" % number * 30))
         await broker.stop()
         world.tree = MemoryTree()
         world.runtime.disk.remove("/data/meta.properties")
-        broker = await world.broker(log_retention_ms=1, log_retention_bytes=1)
+        broker = await world.start(log_retention_ms=1, log_retention_bytes=1)
         broker.logs.maintenance.run(broker.runtime.clock.now_ms() + 10**12)
         assert broker.logs.get(TopicPartition("t", 0)).segment_base_offsets == [0, 1, 2, 3, 4]
 
     play(scene)
 
 
-def test_records_that_cannot_be_deleted_say_why(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_records_that_cannot_be_deleted_say_why(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         await client.create_topic("compacted", config={"cleanup.policy": "compact"})
         await client.create_topic("both", config={"cleanup.policy": "compact,delete"})
-        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
         await client.produce("t", world.batch(b"a"))
         assert await delete_records(client, "t", (0, 2), (0, -2), (7, 0)) == [
             (ErrorCode.offset_out_of_range, -1),
@@ -177,21 +181,23 @@ def test_records_that_cannot_be_deleted_say_why(play: Any) -> None:
 # ---- OffsetForLeaderEpoch -------------------------------------------------------------------------------------------
 
 
-async def ends_of_epochs(client: Any, *wanted: tuple[int, int, int], version: int = 4) -> list[tuple[int, int, int]]:
+async def ends_of_epochs(
+    client: WireClient, *wanted: tuple[int, int, int], version: int = 4
+) -> list[tuple[int, int, int]]:
     """`(error, epoch, end offset)` for each `(partition, current leader epoch, epoch)` of topic `t`."""
     partitions = [
         {"partition": number, "current_leader_epoch": current, "leader_epoch": epoch}
         for number, current, epoch in wanted
     ]
     message = {"replica_id": -1, "topics": [{"topic": "t", "partitions": partitions}]}
-    (topic,) = (await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, message)).topics
+    (topic,) = (await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, message, version)).topics
     return [(each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions]
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_an_epoch_ends_where_the_next_one_begins(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_an_epoch_ends_where_the_next_one_begins(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t", 2)
         partition = broker.partitions.leader("t", 0)
         for epoch in (0, 2, 5):
@@ -217,9 +223,9 @@ def test_an_epoch_ends_where_the_next_one_begins(play: Any, version: int) -> Non
     play(scene)
 
 
-def test_a_leader_that_wrote_nothing_yet_ends_the_epochs_before_it(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_a_leader_that_wrote_nothing_yet_ends_the_epochs_before_it(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         await client.create_topic("t")
         partition = broker.partitions.leader("t", 0)
         partition.leader_epoch = 2
@@ -243,9 +249,9 @@ def test_a_leader_that_wrote_nothing_yet_ends_the_epochs_before_it(play: Any) ->
 # ---- DescribeProducers ----------------------------------------------------------------------------------------------
 
 
-def test_a_partition_tells_of_its_producers(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_partition_tells_of_its_producers(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", 2)
         await client.produce("t", world.batch(b"a"))
@@ -253,7 +259,7 @@ def test_a_partition_tells_of_its_producers(play: Any) -> None:
             records = world.batch(b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=sequence)
             assert (await client.produce("t", records)).error_code == ErrorCode.none
         wanted = [{"name": "t", "partition_indexes": [0, 1, 2]}, {"name": "a/b", "partition_indexes": [0]}]
-        known, invalid = (await client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": wanted})).topics
+        known, invalid = (await client.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": wanted}, 0)).topics
         first, second, third = known.partitions
         (producer,) = first.active_producers
         assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (7, 3, 3)
@@ -270,17 +276,17 @@ def test_a_partition_tells_of_its_producers(play: Any) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_logs_are_told_of_by_directory_with_their_sizes(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
+def test_logs_are_told_of_by_directory_with_their_sizes(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
         world.runtime.disk.capacity_bytes = 1 << 20
-        broker = await world.broker(log_dirs=("/one", "/two"))
+        broker = await world.start(log_dirs=("/one", "/two"))
         client = await world.client()
         await client.create_topic("t", 3)
         await client.create_topic("u")
         await client.produce("t", world.batch(b"a" * 100), partition=1)
 
         async def described(topics: Any) -> dict[str, dict[tuple[str, int], int]]:
-            answer = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, version, {"topics": topics})
+            answer = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics}, version)
             for directory in answer.results:
                 assert directory.error_code == ErrorCode.none
                 if version >= 4:
@@ -311,14 +317,14 @@ def test_logs_are_told_of_by_directory_with_their_sizes(play: Any, version: int)
 # ---- DescribeTopicPartitions ----------------------------------------------------------------------------------------
 
 
-async def page(client: Any, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
+async def page(client: WireClient, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
     """What a page shows as `{topic: partitions}`, and the cursor to the next one."""
     message = {
         "topics": [{"name": name} for name in names],
         "response_partition_limit": limit,
         "cursor": None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]},
     }
-    answer = await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, message)
+    answer = await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, message, 0)
     shown = {
         topic.name: topic.error_code or [each.partition_index for each in topic.partitions] for topic in answer.topics
     }
@@ -326,9 +332,9 @@ async def page(client: Any, *names: str, limit: int = 2000, cursor: tuple[str, i
     return shown, None if following is None else (following.topic_name, following.partition_index)
 
 
-def test_partitions_are_told_of_in_pages(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_partitions_are_told_of_in_pages(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         for name, count in (("b", 3), ("a", 2), ("c", 1)):
             await client.create_topic(name, count)
@@ -356,12 +362,12 @@ def test_partitions_are_told_of_in_pages(play: Any) -> None:
     play(scene)
 
 
-def test_a_page_shows_who_leads_and_who_has_a_partition(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker, client = await world.broker(), await world.client()
+def test_a_page_shows_who_leads_and_who_has_a_partition(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
         created = await client.create_topic("t")
         message = {"topics": [], "response_partition_limit": 10, "cursor": None}
-        (topic,) = (await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, message)).topics
+        (topic,) = (await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, message, 0)).topics
         (partition,) = topic.partitions
         assert (topic.topic_id, topic.is_internal) == (created.topic_id, False)
         assert (partition.leader_id, partition.leader_epoch) == (broker.broker_id, 0)
@@ -374,7 +380,7 @@ def test_a_page_shows_who_leads_and_who_has_a_partition(play: Any) -> None:
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
 
-def test_each_of_these_is_told_of_in_every_version_that_there_is(play: Any) -> None:
+def test_each_of_these_is_told_of_in_every_version_that_there_is(play: Play) -> None:
     wanted = {
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
@@ -390,11 +396,11 @@ def test_each_of_these_is_told_of_in_every_version_that_there_is(play: Any) -> N
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     }
 
-    async def scene(world: Any) -> None:
-        await world.broker()
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         message = {"client_software_name": "test", "client_software_version": "1"}
-        answer = await client.ask(ApiKey.API_VERSIONS, 3, message)
+        answer = await client.ask(ApiKey.API_VERSIONS, message, 3)
         advertised = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert {key: advertised.get(key) for key in wanted} == wanted
 

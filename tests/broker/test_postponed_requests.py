@@ -12,13 +12,16 @@ from odradek.broker.serving.apis import apis
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import encode_request
 from odradek.security import ALLOW_ALL
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 
-async def ask(client: Any, api: ApiKey, version: int, request: dict[str, Any]) -> Any:
-    client.send(api, version, encode_request(api, version, request))
-    return await client.answer(api, version)
+async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, Any]) -> Any:
+    client.send(api, request, version)
+    if api == ApiKey.PRODUCE:
+        return await client.produce_response()
+    return await (client.fetch_response() if api == ApiKey.FETCH else client.answer())
 
 
 class Throttle:
@@ -38,10 +41,10 @@ class Throttle:
 @pytest.mark.parametrize(
     "api", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.LIST_OFFSETS], ids=lambda api: api.name
 )
-def test_a_request_over_its_quota_is_served_later_and_charged_once(play: Any, api: ApiKey) -> None:
-    async def scene(world: Any) -> None:
+def test_a_request_over_its_quota_is_served_later_and_charged_once(play: Play, api: ApiKey) -> None:
+    async def scene(world: World) -> None:
         quotas = Throttle(api, 2.0)
-        await world.broker(admission=Admission(ALLOW_ALL, quotas=quotas))
+        await world.start(admission=Admission(ALLOW_ALL, quotas=quotas))
         client, other = await world.client(), await world.client()
         topic_id = (await client.create_topic(TOPIC)).topic_id
         loop = asyncio.get_running_loop()
@@ -52,7 +55,7 @@ def test_a_request_over_its_quota_is_served_later_and_charged_once(play: Any, ap
             assert answer is not None
             assert loop.time() - began >= 2
             assert len(quotas.charged) == count
-        client.send(api, version, encode_request(api, version, requests(topic_id)[api]))
+        client.send(api, requests(topic_id)[api], version)
         began = loop.time()
         assert await ask(other, ApiKey.API_VERSIONS, 0, {}) is not None
         assert loop.time() - began < 1, "another connection is served meanwhile"
@@ -74,15 +77,15 @@ class Verifier:
         return self.begun[-1]
 
 
-def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_error(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_error(play: Play) -> None:
+    async def scene(world: World) -> None:
         verifier = Verifier()
-        await world.broker(admission=Admission(ALLOW_ALL, verifier=verifier))
+        await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
         client = await world.client()
         await client.create_topic(TOPIC)
         for outcome in (None, None, KafkaError(ErrorCode.invalid_txn_state), None):
             client.send_produce(TOPIC, world.batch(b"a"))
-            answer = asyncio.ensure_future(client.answer(ApiKey.PRODUCE, 11))
+            answer = asyncio.ensure_future(client.produce_response())
             await asyncio.sleep(5)
             assert not answer.done()
             if outcome is None:
@@ -96,10 +99,10 @@ def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_erro
     play(scene)
 
 
-def test_requests_that_wait_for_a_check_end_with_their_connection_and_with_the_broker(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_requests_that_wait_for_a_check_end_with_their_connection_and_with_the_broker(play: Play) -> None:
+    async def scene(world: World) -> None:
         verifier = Verifier()
-        broker = await world.broker(admission=Admission(ALLOW_ALL, verifier=verifier))
+        broker = await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
         client, other = await world.client(), await world.client()
         await client.create_topic(TOPIC)
         for each in (client, other):

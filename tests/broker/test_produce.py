@@ -3,6 +3,7 @@
 import asyncio
 import struct
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ from odradek.protocol.compression import Codec
 from odradek.protocol.produce import ProduceTopic, encode_produce_request
 from odradek.protocol.record_batch import read_header
 from odradek.protocol.records import encode_batch
+from odradek.testing.world import Play, World
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_every_version_appends_and_tells_the_offset(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_every_version_appends_and_tells_the_offset(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         created = await client.create_topic("t")
         topic = created.topic_id if version >= 13 else "t"
@@ -33,38 +35,38 @@ def test_every_version_appends_and_tells_the_offset(play: Any, version: int) -> 
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_pipelined_requests_are_answered_in_order(play: Any, acks: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_pipelined_requests_are_answered_in_order(play: Play, acks: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         for number in range(50):
             client.send_produce("t", world.batch(b"%d" % number), acks=acks)
-        offsets = [(await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].base_offset for _ in range(50)]
+        offsets = [(await client.produce_response()).topics[0].partitions[0].base_offset for _ in range(50)]
         assert offsets == list(range(50))
         assert world.values((await client.fetch("t", 0)).records) == [b"%d" % number for number in range(50)]
 
     play(scene)
 
 
-def test_a_large_batch_goes_through_the_writer_thread_and_keeps_its_place(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_large_batch_goes_through_the_writer_thread_and_keeps_its_place(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         for number in range(10):
             client.send_produce("t", world.batch(b"%d" % number * (200_000 if number % 3 else 10)))
         for number in range(10):
-            assert (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].base_offset == number
+            assert (await client.produce_response()).topics[0].partitions[0].base_offset == number
         fetched = await client.fetch("t", 0, max_bytes=10_000_000, partition_max_bytes=10_000_000)
         assert [(value or b"")[:1] for value in world.values(fetched.records)] == [b"%d" % n for n in range(10)]
 
     play(scene)
 
 
-def test_without_acks_there_is_no_answer_and_the_records_are_there(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_without_acks_there_is_no_answer_and_the_records_are_there(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         client.send_produce("t", world.batch(b"a"), acks=0)
@@ -74,9 +76,9 @@ def test_without_acks_there_is_no_answer_and_the_records_are_there(play: Any) ->
     play(scene)
 
 
-def test_without_acks_an_error_costs_the_connection(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_without_acks_an_error_costs_the_connection(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client, other = await world.client(), await world.client()
         client.send_produce("unknown", world.batch(b"a"), acks=0)
         assert await client.receive() is None
@@ -108,9 +110,9 @@ def _old_magic(records: bytearray) -> bytearray:
     ],
     ids=["null", "empty", "two batches", "wrong crc", "cut", "cut header", "old format"],
 )
-def test_records_that_are_not_one_whole_batch_are_refused(play: Any, spoil: Any, error: ErrorCode) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_records_that_are_not_one_whole_batch_are_refused(play: Play, spoil: Any, error: ErrorCode) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         response = await client.produce("t", spoil(world.batch(b"a")))
@@ -121,9 +123,9 @@ def test_records_that_are_not_one_whole_batch_are_refused(play: Any, spoil: Any,
     play(scene)
 
 
-def test_a_batch_above_the_topics_limit_is_too_large(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_batch_above_the_topics_limit_is_too_large(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", config={"max.message.bytes": "1000"})
         assert (await client.produce("t", world.batch(b"x" * 1000))).error_code == ErrorCode.message_too_large
@@ -132,9 +134,9 @@ def test_a_batch_above_the_topics_limit_is_too_large(play: Any) -> None:
     play(scene)
 
 
-def test_partitions_that_are_not_there_have_their_errors(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_partitions_that_are_not_there_have_their_errors(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         unknown = ErrorCode.unknown_topic_or_partition
@@ -149,9 +151,9 @@ def test_partitions_that_are_not_there_have_their_errors(play: Any) -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_acks_other_than_three_are_refused(play: Any, acks: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_acks_other_than_three_are_refused(play: Play, acks: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         assert (await client.produce("t", world.batch(b"a"), acks=acks)).error_code == ErrorCode.invalid_required_acks
@@ -159,9 +161,9 @@ def test_acks_other_than_three_are_refused(play: Any, acks: int) -> None:
     play(scene)
 
 
-def test_acks_all_needs_as_many_replicas_as_the_topic_says(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_acks_all_needs_as_many_replicas_as_the_topic_says(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", config={"min.insync.replicas": "2"})
         assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.not_enough_replicas
@@ -170,22 +172,22 @@ def test_acks_all_needs_as_many_replicas_as_the_topic_says(play: Any) -> None:
     play(scene)
 
 
-def test_a_transactional_id_is_refused(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_transactional_id_is_refused(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         response = await client.produce("t", world.batch(b"a"), transactional_id="x")
         assert response.error_code == ErrorCode.transactional_id_authorization_failed
-        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, 5, {"transactional_id": "x", "transaction_timeout": 1000})
+        answer = await client.ask(ApiKey.INIT_PRODUCER_ID, {"transactional_id": "x", "transaction_timeout": 1000}, 5)
         assert answer.error_code == ErrorCode.unsupported_version
 
     play(scene)
 
 
-def test_zstd_needs_version_7(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_zstd_needs_version_7(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         response = await client.produce("t", world.batch(b"a", codec=4), version=6)
@@ -195,9 +197,9 @@ def test_zstd_needs_version_7(play: Any) -> None:
     play(scene)
 
 
-def test_log_append_time_is_told_and_kept(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_log_append_time_is_told_and_kept(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", config={"message.timestamp.type": "LogAppendTime"})
         response = await client.produce("t", world.batch(b"a"))
@@ -208,13 +210,13 @@ def test_log_append_time_is_told_and_kept(play: Any) -> None:
     play(scene)
 
 
-def test_an_idempotent_producers_repetition_is_dropped_and_a_gap_refused(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_idempotent_producers_repetition_is_dropped_and_a_gap_refused(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         ids = [
-            await client.ask(ApiKey.INIT_PRODUCER_ID, version, {"transactional_id": None, "transaction_timeout": 1000})
+            await client.ask(ApiKey.INIT_PRODUCER_ID, {"transactional_id": None, "transaction_timeout": 1000}, version)
             for version in range(6)
         ]
         assert [answer.error_code for answer in ids] == [0] * 6
@@ -231,19 +233,19 @@ def test_an_idempotent_producers_repetition_is_dropped_and_a_gap_refused(play: A
     play(scene)
 
 
-def test_versions_without_record_batches_cost_the_connection(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_versions_without_record_batches_cost_the_connection(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
-        client.send(ApiKey.PRODUCE, 2, bytes(20))
+        client.send(ApiKey.PRODUCE, bytes(20), 2)
         assert await client.receive() is None
 
     play(scene)
 
 
-def test_what_was_acknowledged_survives_a_crash_and_what_was_stopped_needs_no_recovery(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_what_was_acknowledged_survives_a_crash_and_what_was_stopped_needs_no_recovery(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         assert (await client.produce("t", world.batch(b"a"), acks=1)).error_code == 0
@@ -251,30 +253,31 @@ def test_what_was_acknowledged_survives_a_crash_and_what_was_stopped_needs_no_re
         broker.store.abandon()
         world.tree.expire(broker.store.session_id)
         assert await client.receive() is None
-        broker = await world.broker()
+        broker = await world.start()
         client = await world.client()
         assert (await client.produce("t", world.batch(b"b"))).base_offset == 1
         await broker.stop()
         await broker.store.close()
         await world.pass_time(1)
-        await world.broker()
+        await world.start()
         client = await world.client()
         assert world.values((await client.fetch("t", 0)).records) == [b"a", b"b"]
 
     play(scene)
 
 
-def test_a_broker_stops_while_clients_go_on_producing(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_broker_stops_while_clients_go_on_producing(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         answers = []
 
         async def produce() -> None:
-            while (answer := await client.answer(ApiKey.PRODUCE, 11)) is not None:
-                answers.append(answer.topics[0].partitions[0])
-                client.send_produce("t", world.batch(b"x" * 100_000))
+            with suppress(ConnectionResetError):
+                while True:
+                    answers.append((await client.produce_response()).topics[0].partitions[0])
+                    client.send_produce("t", world.batch(b"x" * 100_000))
 
         for _ in range(5):
             client.send_produce("t", world.batch(b"x" * 100_000))
@@ -286,7 +289,7 @@ def test_a_broker_stops_while_clients_go_on_producing(play: Any) -> None:
         kept = [each.base_offset for each in answers if not each.error_code]
         assert kept == list(range(len(kept)))
         assert {each.error_code for each in answers} <= {ErrorCode.none, ErrorCode.not_leader_or_follower}
-        await world.broker()
+        await world.start()
         client = await world.client()
         assert (await client.fetch("t", 0)).high_watermark >= len(kept)
 
@@ -294,9 +297,9 @@ def test_a_broker_stops_while_clients_go_on_producing(play: Any) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_bad_records_are_named_and_the_other_partitions_are_left_alone(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_bad_records_are_named_and_the_other_partitions_are_left_alone(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         compacted = await client.create_topic("c", config={"cleanup.policy": "compact"})
         plain = await client.create_topic("p")
@@ -307,8 +310,8 @@ def test_bad_records_are_named_and_the_other_partitions_are_left_alone(play: Any
             for name, made in (("c", compacted), ("p", plain))
         ]
         pieces = encode_produce_request(version, topics, acks=-1, timeout_ms=1000)
-        client.send(ApiKey.PRODUCE, version, b"".join(pieces))
-        bad, good = (topic.partitions[0] for topic in (await client.answer(ApiKey.PRODUCE, version)).topics)
+        client.send(ApiKey.PRODUCE, b"".join(pieces), version)
+        bad, good = (topic.partitions[0] for topic in (await client.produce_response()).topics)
         assert (bad.error_code, bad.base_offset) == (ErrorCode.invalid_record, -1)
         assert bad.log_start_offset == (0 if version >= 5 else -1)
         assert (good.error_code, good.base_offset, list(good.record_errors)) == (0, 0, [])
@@ -320,9 +323,9 @@ def test_bad_records_are_named_and_the_other_partitions_are_left_alone(play: Any
     play(scene)
 
 
-def test_the_rules_of_a_topic_change_while_it_is_written(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_the_rules_of_a_topic_change_while_it_is_written(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         assert (await client.produce("t", world.batch(b"a"))).error_code == 0
@@ -330,11 +333,11 @@ def test_the_rules_of_a_topic_change_while_it_is_written(play: Any) -> None:
         configs = [{"name": key, "config_operation": 0, "value": value} for key, value in changes.items()]
         resource = {"resource_type": 2, "resource_name": "t", "configs": configs}
         message = {"resources": [resource], "validate_only": False}
-        assert (await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, message)).responses[0].error_code == 0
+        assert (await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, message, 1)).responses[0].error_code == 0
         await world.pass_time(1)
         old = await client.produce("t", world.batch(b"b"))
         assert (old.error_code, [each.batch_index for each in old.record_errors]) == (ErrorCode.invalid_timestamp, [0])
-        now_ms = world.clients.clock.now_ms()
+        now_ms = world.simulation.runtime("client").clock.now_ms()
         fresh = encode_batch([(now_ms, None, b"c", ())])
         assert (await client.produce("t", fresh)).base_offset == 1
         records = (await client.fetch("t", 1)).records

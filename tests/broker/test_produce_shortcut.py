@@ -7,6 +7,7 @@ import pytest
 from odradek.broker.handlers.produce_shortcut import ProduceShortcut
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.testing.world import Play, World
 
 
 def shortcut(broker: Any) -> ProduceShortcut:
@@ -18,9 +19,9 @@ def shortcut(broker: Any) -> ProduceShortcut:
 
 @pytest.mark.parametrize("version", range(7, 14))
 @pytest.mark.parametrize("acks", [1, -1])
-def test_both_roads_give_the_same_bytes(play: Any, version: int, acks: int) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_both_roads_give_the_same_bytes(play: Play, version: int, acks: int) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         created = await client.create_topic("t" * 130, partitions=3)
         topic = created.topic_id if version >= 13 else "t" * 130
@@ -51,9 +52,9 @@ def test_both_roads_give_the_same_bytes(play: Any, version: int, acks: int) -> N
     play(scene)
 
 
-def test_what_goes_wrong_on_the_short_road_is_told_as_on_the_long_one(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_what_goes_wrong_on_the_short_road_is_told_as_on_the_long_one(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client, admin = await world.client(), await world.client()
         await admin.create_topic("t", config={"max.message.bytes": "1000"})
         for _ in range(3):
@@ -65,7 +66,7 @@ def test_what_goes_wrong_on_the_short_road_is_told_as_on_the_long_one(play: Any)
         assert (await client.produce("t", b"")).error_code == ErrorCode.invalid_record
         assert (await client.produce("t", None)).error_code == ErrorCode.invalid_record
         assert (await client.produce("t", world.batch(b"a"))).base_offset == 3
-        await admin.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
+        await admin.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 1000}, 5)
         assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.unknown_topic_or_partition
         await admin.create_topic("t")
         for offset in range(3):
@@ -74,9 +75,9 @@ def test_what_goes_wrong_on_the_short_road_is_told_as_on_the_long_one(play: Any)
     play(scene)
 
 
-def test_a_disk_that_fails_is_told_on_the_short_road(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_disk_that_fails_is_told_on_the_short_road(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         for _ in range(2):
@@ -91,9 +92,9 @@ def test_a_disk_that_fails_is_told_on_the_short_road(play: Any) -> None:
     play(scene)
 
 
-def test_too_many_lengths_of_names_are_forgotten_and_still_served(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_too_many_lengths_of_names_are_forgotten_and_still_served(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         names = ["t" * length for length in range(1, 8)]
         for name in names:
@@ -106,16 +107,16 @@ def test_too_many_lengths_of_names_are_forgotten_and_still_served(play: Any) -> 
     play(scene)
 
 
-def test_one_connection_of_many_partitions_has_its_answers_in_order(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_one_connection_of_many_partitions_has_its_answers_in_order(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=10)
         for offset in range(5):
             for partition in range(10):
                 client.send_produce("t", world.batch(b"a" * (100_000 if partition == 3 else 10)), partition=partition)
             for partition in range(10):
-                answer = (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0]
+                answer = (await client.produce_response()).topics[0].partitions[0]
                 assert (answer.partition, answer.base_offset) == (partition, offset)
 
     play(scene)

@@ -10,6 +10,7 @@ import pytest
 from odradek.log import LogManager
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.testing.disk import Survival
+from odradek.testing.world import Play, World
 
 LOGS = 30
 QUICK = {"log_retention_check_interval_ms": 500, "log_cleaner_backoff_ms": 500}
@@ -43,9 +44,9 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"odradek.broker.{module}.TURN_S", -1.0)
 
 
-async def begun_maintenance(world: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Turns]:
+async def begun_maintenance(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Turns]:
     """A broker with a record in each of its logs, that has just begun to look after them."""
-    broker = await world.broker(**QUICK)
+    broker = await world.start(**QUICK)
     client = await world.client()
     await client.create_topic("t", partitions=LOGS, config={"retention.ms": "-1", "flush.ms": "100"})
     for number in range(LOGS):
@@ -62,8 +63,8 @@ async def begun_maintenance(world: Any, monkeypatch: pytest.MonkeyPatch) -> tupl
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_logs_are_looked_after_in_turns(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: Any) -> None:
+def test_logs_are_looked_after_in_turns(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World) -> None:
         broker, turns = await begun_maintenance(world, monkeypatch)
         while len(turns.of_steps) < LOGS:
             await asyncio.sleep(0)
@@ -74,8 +75,8 @@ def test_logs_are_looked_after_in_turns(play: Any, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_a_broker_that_stops_in_the_middle_leaves_its_logs_whole(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: Any) -> None:
+def test_a_broker_that_stops_in_the_middle_leaves_its_logs_whole(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World) -> None:
         broker, turns = await begun_maintenance(world, monkeypatch)
         disk, epochs = world.runtime.disk, {log.directory: log.epochs.encode() for log in broker.logs.logs.values()}
         await broker.partitions.stop()
@@ -95,8 +96,10 @@ def test_a_broker_that_stops_in_the_middle_leaves_its_logs_whole(play: Any, monk
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_what_the_last_round_could_not_sync_does_not_count_as_whole(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: Any) -> None:
+def test_what_the_last_round_could_not_sync_does_not_count_as_whole(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(world: World) -> None:
         broker, turns = await begun_maintenance(world, monkeypatch)
         disk = world.runtime.disk
         while not turns.of_steps:
@@ -111,9 +114,9 @@ def test_what_the_last_round_could_not_sync_does_not_count_as_whole(play: Any, m
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_logs_are_measured_for_compaction_in_turns(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(**QUICK)
+def test_logs_are_measured_for_compaction_in_turns(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(**QUICK)
         client = await world.client()
         await client.create_topic("t", partitions=LOGS)
         turns, begin = Turns(), broker.logs.cleaner.begin_in_steps

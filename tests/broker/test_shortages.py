@@ -11,22 +11,24 @@ from odradek.broker.replication.partition import Partition
 from odradek.log.log_writer import LogWriter
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 LARGE = 100_000
 
 
-async def produced(client: Any, world: Any, *, partition: int = 0, size: int = 10) -> ErrorCode:
+async def produced(client: WireClient, world: World, *, partition: int = 0, size: int = 10) -> ErrorCode:
     async with asyncio.timeout(10):
         return (await client.produce("t", world.batch(b"a" * size), partition=partition)).error_code
 
 
-async def values(client: Any, world: Any, partition: int = 0) -> int:
+async def values(client: WireClient, world: World, partition: int = 0) -> int:
     return len(world.values((await client.fetch("t", 0, partition=partition)).records))
 
 
-def test_a_write_that_finds_no_thread_is_refused_and_the_next_one_taken(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_write_that_finds_no_thread_is_refused_and_the_next_one_taken(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         assert await produced(client, world) == ErrorCode.none
@@ -43,9 +45,9 @@ def test_a_write_that_finds_no_thread_is_refused_and_the_next_one_taken(play: An
 
 
 @pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
-def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(play: Any, size: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(play: Play, size: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client, other = await world.client(), await world.client()
         await client.create_topic("t", partitions=2)
         world.runtime.disk.fail_next("append", KeyError("oh"), path_end="t-0/00000000000000000000.log")
@@ -58,7 +60,7 @@ def test_an_unexpected_error_of_a_write_stops_its_partition_and_no_other(play: A
 
 
 def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
-    play: Any, monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = LogWriter._new_write
 
@@ -67,8 +69,8 @@ def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
             raise KeyError("oh")
         return original(writer)
 
-    async def scene(world: Any) -> None:
-        await world.broker()
+    async def scene(world: World) -> None:
+        await world.start()
         client, other = await world.client(), await world.client()
         await client.create_topic("t", partitions=2)
         monkeypatch.setattr(LogWriter, "_new_write", fail)
@@ -80,7 +82,7 @@ def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
 
 @pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
 def test_appenders_that_could_not_be_told_are_told_later(
-    play: Any, monkeypatch: pytest.MonkeyPatch, size: int, caplog: pytest.LogCaptureFixture
+    play: Play, monkeypatch: pytest.MonkeyPatch, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     original, errors = Partition.written, [MemoryError()]
 
@@ -89,8 +91,8 @@ def test_appenders_that_could_not_be_told_are_told_later(
             raise errors.pop()
         original(partition, size)
 
-    async def scene(world: Any) -> None:
-        await world.broker()
+    async def scene(world: World) -> None:
+        await world.start()
         client, other = await world.client(), await world.client()
         await client.create_topic("t", partitions=2)
         monkeypatch.setattr(Partition, "written", fail_once)
@@ -103,9 +105,9 @@ def test_appenders_that_could_not_be_told_are_told_later(
 
 
 @pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
-def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: Any, size: int) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: Play, size: int) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         writer, calls = broker.partitions.writer, 0
@@ -127,9 +129,9 @@ def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: 
     play(scene)
 
 
-def test_a_client_that_cannot_be_answered_is_no_reason_to_forget_the_others(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_a_client_that_cannot_be_answered_is_no_reason_to_forget_the_others(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
         partition = broker.partitions.led("t", 0)
@@ -146,9 +148,9 @@ def test_a_client_that_cannot_be_answered_is_no_reason_to_forget_the_others(play
     play(scene)
 
 
-def test_a_sync_that_finds_no_thread_is_done_later(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(log_flush_offset_checkpoint_interval_ms=1000)
+def test_a_sync_that_finds_no_thread_is_done_later(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(log_flush_offset_checkpoint_interval_ms=1000)
         client = await world.client()
         await client.create_topic("t", config={"segment.bytes": "2000", "retention.ms": "-1"})
         log = broker.partitions.led("t", 0).log
@@ -167,10 +169,10 @@ def test_a_sync_that_finds_no_thread_is_done_later(play: Any) -> None:
 
 @pytest.mark.parametrize(("shortage", "short", "enough"), [("has_threads", False, True), ("most_open_files", 0, None)])
 def test_a_broker_that_meets_a_shortage_stops_cleanly_when_it_is_over(
-    play: Any, shortage: str, short: object, enough: object
+    play: Play, shortage: str, short: object, enough: object
 ) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t", config={"segment.bytes": "200000"})
         disk = world.runtime.disk
@@ -181,17 +183,17 @@ def test_a_broker_that_meets_a_shortage_stops_cleanly_when_it_is_over(
         setattr(disk, shortage, enough)
         async with asyncio.timeout(60):
             await broker.stop()
-        again = await world.broker()
+        again = await world.start()
         assert again.logs.were_closed
 
     play(scene)
 
 
-def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(play: Any) -> None:
+def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(play: Play) -> None:
     """A periodic look at its name finds no descriptor: nothing has failed."""
 
-    async def scene(world: Any) -> None:
-        broker = await world.broker(log_flush_offset_checkpoint_interval_ms=1000)
+    async def scene(world: World) -> None:
+        broker = await world.start(log_flush_offset_checkpoint_interval_ms=1000)
         client = await world.client()
         await client.create_topic("t", config={"retention.ms": "-1"})
         assert await produced(client, world) == ErrorCode.none
@@ -209,7 +211,7 @@ def test_a_directory_is_not_offline_because_it_could_not_be_looked_at(play: Any)
 
 
 def test_a_handler_that_cannot_be_imported_for_lack_of_a_descriptor_is_imported_later(
-    play: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors: list[Exception] = [
         OSError(errno.EMFILE, "Too many open files", "list_groups.py"),
@@ -222,14 +224,15 @@ def test_a_handler_that_cannot_be_imported_for_lack_of_a_descriptor_is_imported_
             raise errors.pop()
         return original(name, package)
 
-    async def scene(world: Any) -> None:
-        await world.broker()
+    async def scene(world: World) -> None:
+        await world.start()
         monkeypatch.setattr(importlib, "import_module", import_module)
         for _ in range(2):
             client = await world.client()
-            assert await client.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []}) is None
+            with pytest.raises(ConnectionResetError):
+                await client.ask(ApiKey.LIST_GROUPS, {"states_filter": []}, 4)
         client = await world.client()
-        assert (await client.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []})).groups == ()
+        assert (await client.ask(ApiKey.LIST_GROUPS, {"states_filter": []}, 4)).groups == ()
 
     caplog.set_level("INFO", "odradek")
     play(scene)

@@ -1,12 +1,12 @@
 """The purgatory, the supply of producer ids, and the cache of answers."""
 
 import asyncio
-from typing import Any
 
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.serving.answer_cache import AnswerCache
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.metadata.image import ClusterImage
+from odradek.testing.world import Play, World
 
 
 class Waiting:
@@ -19,8 +19,8 @@ class Waiting:
         self.expired += 1
 
 
-def test_an_operation_expires_once_unless_it_is_released(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_an_operation_expires_once_unless_it_is_released(play: Play) -> None:
+    async def scene(world: World) -> None:
         purgatory = Purgatory()
         late, early, last = Waiting(), Waiting(), Waiting()
         purgatory.park(late, 1000)
@@ -38,8 +38,8 @@ def test_an_operation_expires_once_unless_it_is_released(play: Any) -> None:
     play(scene)
 
 
-def test_many_who_ask_at_once_get_ids_of_their_own_and_no_block_is_wasted(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_many_who_ask_at_once_get_ids_of_their_own_and_no_block_is_wasted(play: Play) -> None:
+    async def scene(world: World) -> None:
         blocks = iter([range(10), range(30, 32), range(5), range(40, 50)])
 
         async def allocate() -> range:

@@ -2,26 +2,27 @@
 
 import asyncio
 import errno
-from typing import Any
 
 import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 
-async def answers(client: Any, count: int) -> list[tuple[int, int]]:
+async def answers(client: WireClient, count: int) -> list[tuple[int, int]]:
     found = []
     for _ in range(count):
-        partition = (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0]
+        partition = (await client.produce_response()).topics[0].partitions[0]
         found.append((partition.error_code, partition.base_offset))
     return found
 
 
 @pytest.mark.parametrize("size", [10, 100_000], ids=["on the loop", "on the writer thread"])
-def test_a_full_disk_refuses_and_takes_again_when_there_is_room(play: Any, size: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_full_disk_refuses_and_takes_again_when_there_is_room(play: Play, size: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         assert (await client.produce("t", world.batch(b"a" * size))).error_code == 0
@@ -40,10 +41,10 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room(play: Any, size:
 
 
 def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses(
-    play: Any, caplog: pytest.LogCaptureFixture
+    play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=3)
         outages, disk = broker.partitions.writer.outages, world.runtime.disk
@@ -70,11 +71,11 @@ def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses(
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
-def test_a_failed_write_stops_that_partition_and_a_failed_disk_all_of_its_directory(play: Any, number: int) -> None:
+def test_a_failed_write_stops_that_partition_and_a_failed_disk_all_of_its_directory(play: Play, number: int) -> None:
     """Nobody leads it then, as in Kafka: a disk that has failed is not believed for reads."""
 
-    async def scene(world: Any) -> None:
-        broker = await world.broker(log_dirs=("/a", "/b"))
+    async def scene(world: World) -> None:
+        broker = await world.start(log_dirs=("/a", "/b"))
         client = await world.client()
         await client.create_topic("t", partitions=4)
         for partition in range(4):
@@ -95,7 +96,7 @@ def test_a_failed_write_stops_that_partition_and_a_failed_disk_all_of_its_direct
             assert (fetched.error_code, written.error_code) == (expected, expected), partition
         told = {
             each.log_dir: each.error_code
-            for each in (await client.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})).results
+            for each in (await client.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}, 4)).results
         }
         assert told == {"/a": expected_of(number), "/b": ErrorCode.none}
         assert not broker.failed.is_set()
@@ -109,10 +110,10 @@ def expected_of(number: int) -> ErrorCode:
 
 
 def test_when_the_last_directory_has_failed_the_broker_says_that_it_can_do_nothing_more(
-    play: Any, caplog: pytest.LogCaptureFixture
+    play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(log_dirs=("/a", "/b"))
+    async def scene(world: World) -> None:
+        broker = await world.start(log_dirs=("/a", "/b"))
         client = await world.client()
         await client.create_topic("t", partitions=2)
         for partition in range(2):
@@ -129,9 +130,9 @@ def test_when_the_last_directory_has_failed_the_broker_says_that_it_can_do_nothi
     play(scene)
 
 
-def test_without_acks_a_write_that_fails_costs_the_connection(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_without_acks_a_write_that_fails_costs_the_connection(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         world.runtime.disk.fail_next("append", errno.EIO, path_end=".log")
@@ -141,9 +142,9 @@ def test_without_acks_a_write_that_fails_costs_the_connection(play: Any) -> None
     play(scene)
 
 
-def test_a_partition_whose_log_can_not_be_made_is_offline_and_the_others_serve(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_partition_whose_log_can_not_be_made_is_offline_and_the_others_serve(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         world.runtime.disk.fail_next("create", errno.EACCES, path_end="t-0/00000000000000000000.log", count=100)
         await client.create_topic("t", partitions=2)
@@ -155,10 +156,10 @@ def test_a_partition_whose_log_can_not_be_made_is_offline_and_the_others_serve(p
 
 @pytest.mark.parametrize("room", range(0, 260, 20))
 def test_a_partition_for_which_there_was_no_room_is_served_as_soon_as_there_is_some(
-    play: Any, room: int, caplog: pytest.LogCaptureFixture
+    play: Play, room: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("before")
         assert (await client.produce("before", world.batch(b"a"))).error_code == 0
@@ -175,7 +176,7 @@ def test_a_partition_for_which_there_was_no_room_is_served_as_soon_as_there_is_s
         for number in range(3):
             assert (await client.produce("t", world.batch(b"b"), partition=number)).error_code == 0
         await broker.stop()
-        await world.broker()
+        await world.start()
         client = await world.client()
         for number in range(3):
             assert world.values((await client.fetch("t", 0, partition=number)).records) == [b"b"]
@@ -183,9 +184,9 @@ def test_a_partition_for_which_there_was_no_room_is_served_as_soon_as_there_is_s
     play(scene)
 
 
-def test_with_group_flushing_what_is_acknowledged_survives_a_power_cut(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(log_flush_mode="group")
+def test_with_group_flushing_what_is_acknowledged_survives_a_power_cut(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(log_flush_mode="group")
         client = await world.client()
         await client.create_topic("t")
         acknowledged = 0
@@ -197,7 +198,7 @@ def test_with_group_flushing_what_is_acknowledged_survives_a_power_cut(play: Any
         broker.store.abandon()
         world.tree.expire(broker.store.session_id)
         world.runtime.disk.cut_power()
-        await world.broker()
+        await world.start()
         client = await world.client()
         kept = world.values((await client.fetch("t", 0)).records)
         assert kept[:acknowledged] == [b"%d" % number for number in range(acknowledged)]
@@ -205,9 +206,9 @@ def test_with_group_flushing_what_is_acknowledged_survives_a_power_cut(play: Any
     play(scene)
 
 
-def test_many_partitions_are_opened_while_clients_are_served(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_many_partitions_are_opened_while_clients_are_served(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client, other = await world.client(), await world.client()
         await other.create_topic("t")
         creation = asyncio.create_task(client.create_topic("many", partitions=50))
@@ -218,11 +219,11 @@ def test_many_partitions_are_opened_while_clients_are_served(play: Any) -> None:
     play(scene)
 
 
-def test_a_segment_is_synced_when_the_next_one_begins(play: Any) -> None:
+def test_a_segment_is_synced_when_the_next_one_begins(play: Play) -> None:
     """M1: not a minute later, when maintenance comes by: compaction and recovery go by what is synced."""
 
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         await client.create_topic("t", config={"segment.bytes": "2000"})
         log = broker.partitions.led("t", 0).log

@@ -6,6 +6,8 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 
 def new(name: str, partitions: int = 1, replicas: int = 1, **more: Any) -> dict[str, Any]:
@@ -19,15 +21,15 @@ def new(name: str, partitions: int = 1, replicas: int = 1, **more: Any) -> dict[
     }
 
 
-async def create(client: Any, *topics: dict[str, Any], version: int = 7, **more: Any) -> list[Any]:
-    answer = await client.ask(ApiKey.CREATE_TOPICS, version, {"topics": topics, "timeout": 1000, **more})
+async def create(client: WireClient, *topics: dict[str, Any], version: int = 7, **more: Any) -> list[Any]:
+    answer = await client.ask(ApiKey.CREATE_TOPICS, {"topics": topics, "timeout": 1000, **more}, version)
     return list(answer.topics)
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_every_version_creates(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(num_partitions=4)
+def test_every_version_creates(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start(num_partitions=4)
         client = await world.client()
         configs = [{"name": "retention.ms", "value": "1234"}]
         (made,) = await create(client, new("t", 2, configs=configs), version=version)
@@ -42,9 +44,9 @@ def test_every_version_creates(play: Any, version: int) -> None:
     play(scene)
 
 
-def test_what_can_not_be_created_says_why_and_the_rest_is_created(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_what_can_not_be_created_says_why_and_the_rest_is_created(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await create(client, new("there"))
         one = {"partition_index": 0, "broker_ids": [0]}
@@ -79,9 +81,9 @@ def test_what_can_not_be_created_says_why_and_the_rest_is_created(play: Any) -> 
     play(scene)
 
 
-def test_validation_alone_creates_nothing(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_validation_alone_creates_nothing(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         (result,) = await create(client, new("t", 3), validate_only=True)
         assert (result.error_code, result.num_partitions) == (0, 3)
@@ -91,9 +93,9 @@ def test_validation_alone_creates_nothing(play: Any) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_every_version_deletes_and_the_name_is_free_again(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_every_version_deletes_and_the_name_is_free_again(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         created = await client.create_topic("t")
         await client.produce("t", world.batch(b"old"))
@@ -103,7 +105,7 @@ def test_every_version_deletes_and_the_name_is_free_again(play: Any, version: in
                 "topics": [{"name": None, "topic_id": created.topic_id}, {"name": "nowhere", "topic_id": None}],
                 "timeout": 1000,
             }
-        answer = await client.ask(ApiKey.DELETE_TOPICS, version, message)
+        answer = await client.ask(ApiKey.DELETE_TOPICS, message, version)
         codes = {each.name: each.error_code for each in answer.responses}
         assert codes == {"t": 0, "nowhere": ErrorCode.unknown_topic_or_partition}
         assert not broker.image.topics
@@ -114,21 +116,21 @@ def test_every_version_deletes_and_the_name_is_free_again(play: Any, version: in
     play(scene)
 
 
-def test_deletion_can_be_forbidden(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(delete_topic_enable=False)
+def test_deletion_can_be_forbidden(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start(delete_topic_enable=False)
         client = await world.client()
         await client.create_topic("t")
-        answer = await client.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout": 1000})
+        answer = await client.ask(ApiKey.DELETE_TOPICS, {"topic_names": ["t"], "timeout": 1000}, 5)
         assert answer.responses[0].error_code == ErrorCode.topic_deletion_disabled
 
     play(scene)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_configurations_are_described_with_their_sources(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(log_retention_bytes=777)
+def test_configurations_are_described_with_their_sources(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start(log_retention_bytes=777)
         client = await world.client()
         await client.create_topic("t", config={"retention.ms": "1234"})
         resources = [
@@ -139,7 +141,7 @@ def test_configurations_are_described_with_their_sources(play: Any, version: int
             {"resource_type": 99, "resource_name": "x"},
         ]
         message = {"resources": resources, "include_synonyms": True, "include_documentation": True}
-        answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, version, message)
+        answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, message, version)
         topic, broker, *wrong = answer.results
         found = {each.name: each for each in topic.configs}
         assert set(found) == {"retention.ms", "retention.bytes"}

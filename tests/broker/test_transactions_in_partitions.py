@@ -11,6 +11,8 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.control_records import ControlType, EndTransactionMarker, encode_marker
 from odradek.protocol.record_batch import iterate_batches, read_header, write_header
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Play, World
 
 NOBODY_IS_ASKED = {"transaction_partition_verification_enable": False}
 COMMIT, ABORT = True, False
@@ -19,7 +21,7 @@ COMMIT, ABORT = True, False
 class Producer:
     """A transactional producer whose coordinator is this test."""
 
-    def __init__(self, world: Any, client: Any, producer_id: int, topic: Any = "t") -> None:
+    def __init__(self, world: World, client: WireClient, producer_id: int, topic: Any = "t") -> None:
         self.world, self.client, self.producer_id, self.topic = world, client, producer_id, topic
         self.sequence = 0
         self.epoch = 0
@@ -45,19 +47,19 @@ class Producer:
             "topics": [{"name": self.topic, "partition_indexes": [0]}],
             **options,
         }
-        answer = await self.client.ask(ApiKey.WRITE_TXN_MARKERS, version, {"markers": [marker]})
+        answer = await self.client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, version)
         code: ErrorCode = answer.markers[0].topics[0].partitions[0].error_code
         return code
 
 
-async def started(world: Any, **config: Any) -> tuple[Any, Any]:
-    broker = await world.broker(**{**NOBODY_IS_ASKED, **config})
+async def started(world: World, **config: Any) -> tuple[Any, Any]:
+    broker = await world.start(**{**NOBODY_IS_ASKED, **config})
     client = await world.client()
     await client.create_topic("t")
     return broker, client
 
 
-def committed_values(world: Any, fetched: Any) -> list[bytes | None]:
+def committed_values(world: World, fetched: Any) -> list[bytes | None]:
     """What a read-committed client makes of an answer, by the protocol's rule."""
     waiting = sorted(fetched.aborted_transactions, key=lambda each: each[1])
     rolled_back: set[int] = set()
@@ -76,9 +78,9 @@ def committed_values(world: Any, fetched: Any) -> list[bytes | None]:
 # ---- who may write --------------------------------------------------------------------------------------------------
 
 
-def test_a_transactional_batch_needs_a_coordinator_unless_nobody_is_to_be_asked(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_a_transactional_batch_needs_a_coordinator_unless_nobody_is_to_be_asked(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         await client.create_topic("t")
         producer = Producer(world, client, 5)
@@ -87,7 +89,7 @@ def test_a_transactional_batch_needs_a_coordinator_unless_nobody_is_to_be_asked(
         assert "transaction.partition.verification.enable" in answer.error_message
         change = {"name": "transaction.partition.verification.enable", "config_operation": 0, "value": "false"}
         resource = {"resource_type": 4, "resource_name": "0", "configs": [change]}
-        await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+        await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False}, 1)
         await world.pass_time(1)
         producer.sequence = 0
         assert (await producer.write(b"a")).error_code == ErrorCode.none
@@ -96,8 +98,8 @@ def test_a_transactional_batch_needs_a_coordinator_unless_nobody_is_to_be_asked(
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_transactional_batch_without_a_transactional_id_is_refused(play: Any, *, warm: bool) -> None:
-    async def scene(world: Any) -> None:
+def test_a_transactional_batch_without_a_transactional_id_is_refused(play: Play, *, warm: bool) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         for _ in range(3 if warm else 0):
             assert (await client.produce("t", world.batch(b"x"))).error_code == 0  # the short road knows this client
@@ -108,8 +110,8 @@ def test_a_transactional_batch_without_a_transactional_id_is_refused(play: Any, 
     play(scene)
 
 
-def test_clients_write_no_markers(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_clients_write_no_markers(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         producer = Producer(world, client, 5)
         await producer.write(b"a")
@@ -124,8 +126,8 @@ def test_clients_write_no_markers(play: Any) -> None:
     play(scene)
 
 
-def test_duplicates_gaps_and_batches_outside_of_the_transaction(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_duplicates_gaps_and_batches_outside_of_the_transaction(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         producer = Producer(world, client, 5)
         for _ in range(2):
@@ -149,13 +151,13 @@ def test_duplicates_gaps_and_batches_outside_of_the_transaction(play: Any) -> No
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_a_transaction_is_written_with_any_acks(play: Any, acks: int) -> None:
-    async def scene(world: Any) -> None:
+def test_a_transaction_is_written_with_any_acks(play: Play, acks: int) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         producer = Producer(world, client, 5)
         client.send_produce("t", producer.batch(b"a"), acks=acks, transactional_id="x")
         if acks:
-            assert (await client.answer(ApiKey.PRODUCE, 11)).topics[0].partitions[0].error_code == 0
+            assert (await client.produce_response()).topics[0].partitions[0].error_code == 0
         assert await producer.end(ABORT) == ErrorCode.none
         fetched = await client.fetch("t", 0, isolation_level=1)
         assert (fetched.last_stable_offset, list(fetched.aborted_transactions)) == (2, [(5, 0)])
@@ -167,8 +169,8 @@ def test_a_transaction_is_written_with_any_acks(play: Any, acks: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_markers_are_answered_partition_by_partition(play: Any, version: int) -> None:
-    async def scene(world: Any) -> None:
+def test_markers_are_answered_partition_by_partition(play: Play, version: int) -> None:
+    async def scene(world: World) -> None:
         broker, client = await started(world)
         await client.create_topic("u", 2, config={"min.insync.replicas": "2"})
         one, two = Producer(world, client, 1), Producer(world, client, 2)
@@ -189,7 +191,7 @@ def test_markers_are_answered_partition_by_partition(play: Any, version: int) ->
             marker(-4, {"t": [0]}),
             marker(1, {"u": [1]}),
         ]
-        answer = await client.ask(ApiKey.WRITE_TXN_MARKERS, version, {"markers": markers})
+        answer = await client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": markers}, version)
         found = {
             (each.producer_id, topic.name, partition.partition_index): partition.error_code
             for each in answer.markers
@@ -212,16 +214,16 @@ def test_markers_are_answered_partition_by_partition(play: Any, version: int) ->
     play(scene)
 
 
-def test_no_markers_have_an_empty_answer(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_no_markers_have_an_empty_answer(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
-        assert (await client.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": []})).markers == ()
+        assert (await client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": []}, 1)).markers == ()
 
     play(scene)
 
 
-def test_transactions_of_version_2_have_an_epoch_each(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_transactions_of_version_2_have_an_epoch_each(play: Play) -> None:
+    async def scene(world: World) -> None:
         broker, client = await started(world)
         producer = Producer(world, client, 5)
         await producer.write(b"a")
@@ -242,8 +244,8 @@ def test_transactions_of_version_2_have_an_epoch_each(play: Any) -> None:
     play(scene)
 
 
-def test_a_hanging_transaction_is_seen_and_ended_by_an_administrator(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_hanging_transaction_is_seen_and_ended_by_an_administrator(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         await client.produce("t", world.batch(b"x"))
         producer = Producer(world, client, 5)
@@ -252,7 +254,7 @@ def test_a_hanging_transaction_is_seen_and_ended_by_an_administrator(play: Any) 
 
         async def state() -> tuple[int, int, int]:
             topics = [{"name": "t", "partition_indexes": [0]}]
-            answer = await client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": topics})
+            answer = await client.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": topics}, 0)
             (found,) = answer.topics[0].partitions[0].active_producers
             return found.producer_epoch, found.coordinator_epoch, found.current_txn_start_offset
 
@@ -266,8 +268,8 @@ def test_a_hanging_transaction_is_seen_and_ended_by_an_administrator(play: Any) 
 # ---- who may read ---------------------------------------------------------------------------------------------------
 
 
-def test_readers_of_what_is_committed_stop_at_the_first_open_transaction(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_readers_of_what_is_committed_stop_at_the_first_open_transaction(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         one, two = Producer(world, client, 1), Producer(world, client, 2)
         await client.produce("t", world.batch(b"0"))
@@ -291,8 +293,8 @@ def test_readers_of_what_is_committed_stop_at_the_first_open_transaction(play: A
     play(scene)
 
 
-def test_an_answer_names_the_aborted_transactions_of_its_own_records_only(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_an_answer_names_the_aborted_transactions_of_its_own_records_only(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world, log_segment_bytes=300)
         producers = [Producer(world, client, number) for number in range(1, 6)]
         long_lived = Producer(world, client, 9)
@@ -316,18 +318,18 @@ def test_an_answer_names_the_aborted_transactions_of_its_own_records_only(play: 
     play(scene)
 
 
-def test_a_waiting_reader_of_what_is_committed_wakes_with_the_end_of_the_transaction(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_waiting_reader_of_what_is_committed_wakes_with_the_end_of_the_transaction(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         producer = Producer(world, client, 5)
         await producer.write(b"a")
         reader, other = await world.client(), await world.client()
         reader.send_fetch([("t", 0, 0)], isolation_level=1, max_wait_ms=60_000)
         other.send_fetch([("t", 0, 1)], max_wait_ms=60_000)
-        waiting = asyncio.ensure_future(reader.answer(ApiKey.FETCH, 12))
+        waiting = asyncio.ensure_future(reader.fetch_response())
         await world.pass_time(1)
         await producer.write(b"b")
-        assert world.values((await other.answer(ApiKey.FETCH, 12)).topics[0].partitions[0].records) == [b"b"]
+        assert world.values((await other.fetch_response()).topics[0].partitions[0].records) == [b"b"]
         await world.pass_time(1)
         assert not waiting.done(), "more of an open transaction is nothing to it"
         began = asyncio.get_running_loop().time()
@@ -339,15 +341,15 @@ def test_a_waiting_reader_of_what_is_committed_wakes_with_the_end_of_the_transac
     play(scene)
 
 
-def test_min_bytes_counts_what_the_reader_may_have(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_min_bytes_counts_what_the_reader_may_have(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         one, two = Producer(world, client, 1), Producer(world, client, 2)
         await one.write(b"1" * 1000)
         await two.write(b"2" * 1000)
         reader = await world.client()
         reader.send_fetch([("t", 0, 0)], isolation_level=1, max_wait_ms=60_000, min_bytes=2000)
-        waiting = asyncio.ensure_future(reader.answer(ApiKey.FETCH, 12))
+        waiting = asyncio.ensure_future(reader.fetch_response())
         await client.produce("t", world.batch(b"x" * 5000))
         await world.pass_time(1)
         assert not waiting.done()
@@ -362,15 +364,15 @@ def test_min_bytes_counts_what_the_reader_may_have(play: Any) -> None:
     play(scene)
 
 
-def test_a_fetch_session_tells_of_aborted_transactions_too(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_a_fetch_session_tells_of_aborted_transactions_too(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         producer = Producer(world, client, 5)
         await producer.write(b"a")
 
         async def fetch(session: tuple[int, int], wanted: Any) -> Any:
             client.send_fetch(wanted, session=session, isolation_level=1)
-            return await client.answer(ApiKey.FETCH, 12)
+            return await client.fetch_response()
 
         opened = await fetch((0, 0), [("t", 0, 0)])
         assert opened.topics[0].partitions[0].last_stable_offset == 0
@@ -383,8 +385,8 @@ def test_a_fetch_session_tells_of_aborted_transactions_too(play: Any) -> None:
     play(scene)
 
 
-def test_offsets_are_looked_up_before_the_last_stable_one(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_offsets_are_looked_up_before_the_last_stable_one(play: Play) -> None:
+    async def scene(world: World) -> None:
         _, client = await started(world)
         await client.produce("t", world.batch(b"0", b"1"))
         producer = Producer(world, client, 5)
@@ -395,7 +397,7 @@ def test_offsets_are_looked_up_before_the_last_stable_one(play: Any) -> None:
             partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
             topics = [{"name": "t", "partitions": [partition]}]
             message = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics, "timeout": 1000}
-            answer = (await client.ask(ApiKey.LIST_OFFSETS, 9, message)).topics[0].partitions[0]
+            answer = (await client.ask(ApiKey.LIST_OFFSETS, message, 9)).topics[0].partitions[0]
             assert answer.error_code == 0
             offset: int = answer.offset
             return offset
@@ -413,8 +415,8 @@ def test_offsets_are_looked_up_before_the_last_stable_one(play: Any) -> None:
     play(scene)
 
 
-def test_an_open_transaction_is_counted_once_it_is_late(play: Any) -> None:
-    async def scene(world: Any) -> None:
+def test_an_open_transaction_is_counted_once_it_is_late(play: Play) -> None:
+    async def scene(world: World) -> None:
         broker, client = await started(world, transaction_max_timeout_ms=60_000)
 
         def numbers() -> tuple[float, float]:
@@ -449,8 +451,8 @@ def _at(batch: bytearray, now_ms: int) -> bytearray:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_broker_that_starts_again_knows_what_is_open_and_what_was_aborted(play: Any, *, killed: bool) -> None:
-    async def scene(world: Any) -> None:
+def test_a_broker_that_starts_again_knows_what_is_open_and_what_was_aborted(play: Play, *, killed: bool) -> None:
+    async def scene(world: World) -> None:
         broker, client = await started(world, log_segment_bytes=400)
         one, two = Producer(world, client, 1), Producer(world, client, 2)
         await one.write(b"lost" * 30)
@@ -466,7 +468,7 @@ def test_a_broker_that_starts_again_knows_what_is_open_and_what_was_aborted(play
             await broker.stop()
             await broker.store.close()
             await world.pass_time(1)
-        await world.broker(**NOBODY_IS_ASKED, log_segment_bytes=400)
+        await world.start(**NOBODY_IS_ASKED, log_segment_bytes=400)
         client = one.client = await world.client()
         fetched = await client.fetch("t", 0, isolation_level=1)
         assert fetched.last_stable_offset == 3

@@ -16,22 +16,23 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_request, encode_request
 from odradek.security import ALLOW_ALL
 from odradek.testing import Simulation
+from odradek.testing.world import Play, World
 
 WIDTH: Final = 320
 LONGEST_TURN: Final = 16
 """Topics that are looked at before others may go on."""
 
 
-def test_many_topics_are_validated_in_turns(play: Any) -> None:
+def test_many_topics_are_validated_in_turns(play: Play) -> None:
     counts = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     topics = [{"name": f"t{number}", **counts} for number in range(WIDTH)]
     body = encode_request(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 60_000, "validate_only": True})
 
-    async def scene(world: Any) -> None:
+    async def scene(world: World) -> None:
         message = decode_request(ApiKey.CREATE_TOPICS, 7, body)
         session = cast("Session", SimpleNamespace(admission=Admission(ALLOW_ALL)))
         context = RequestContext(cast("Any", None), session)
-        answer = asyncio.ensure_future(create_topics.handle(await world.broker(), context, message))
+        answer = asyncio.ensure_future(create_topics.handle(await world.start(), context, message))
         turns = 0
         while not answer.done():
             await asyncio.sleep(0)

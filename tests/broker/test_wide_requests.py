@@ -9,6 +9,7 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import request_is_flexible
 from odradek.protocol.messages import encode_request
+from odradek.testing.world import Play, World
 
 JOIN: Final[dict[str, Any]] = {
     "group_id": "g",
@@ -26,28 +27,28 @@ FLAGS: Final[dict[str, Any]] = {
 }
 
 
-def test_a_request_with_too_many_entries_costs_its_connection_alone(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(queued_max_request_bytes=20_000_000, socket_request_max_bytes=10_000_000)
+def test_a_request_with_too_many_entries_costs_its_connection_alone(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(queued_max_request_bytes=20_000_000, socket_request_max_bytes=10_000_000)
         most = broker.config.most_request_entries
         client, other = await world.client(), await world.client()
-        for count, is_answered in ((most, True), (most + 1, False)):
-            wanted = {"topics": [{"name": "t"}] * count, **FLAGS, "allow_auto_topic_creation": False}
-            answer = await client.ask(ApiKey.METADATA, 9, wanted)
-            assert (answer is not None) is is_answered
-        assert await other.ask(ApiKey.METADATA, 9, wanted | {"topics": []})
+        wanted = {"topics": [{"name": "t"}] * most, **FLAGS, "allow_auto_topic_creation": False}
+        await client.ask(ApiKey.METADATA, wanted, 9)
+        with pytest.raises(ConnectionResetError):
+            await client.ask(ApiKey.METADATA, wanted | {"topics": [{"name": "t"}] * (most + 1)}, 9)
+        assert await other.ask(ApiKey.METADATA, wanted | {"topics": []}, 9)
 
     play(scene)
 
 
 def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
-    play: Any, monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes a hundred times its bytes: only what it takes in memory can say how many others may be in flight."""
     names = [str(number) for number in range(3000)]
 
-    async def scene(world: Any) -> None:
-        broker = await world.broker(queued_max_request_bytes=4_000_000, socket_request_max_bytes=1_000_000)
+    async def scene(world: World) -> None:
+        broker = await world.start(queued_max_request_bytes=4_000_000, socket_request_max_bytes=1_000_000)
         client = await world.client()
         seen, find = [0], broker.groups.shard_of
 
@@ -58,14 +59,14 @@ def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
         monkeypatch.setattr(broker.groups, "shard_of", shard_of)
         for wanted, least, most in ((names, 3_000_000, 4_000_000), (names[:10], 1, 1000)):
             seen.clear()
-            assert len((await client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": wanted})).results) == len(wanted)
+            assert len((await client.ask(ApiKey.DELETE_GROUPS, {"groups_names": wanted}, 2)).results) == len(wanted)
             assert least < max(seen) < most
         assert broker.server.unanswered_bytes == 0
 
     play(scene)
 
 
-def test_what_is_asked_for_many_times_is_answered_once(play: Any) -> None:
+def test_what_is_asked_for_many_times_is_answered_once(play: Play) -> None:
     many = 1000
     resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
     requests: dict[tuple[ApiKey, int], tuple[dict[str, Any], str]] = {
@@ -82,20 +83,20 @@ def test_what_is_asked_for_many_times_is_answered_once(play: Any) -> None:
         (ApiKey.DESCRIBE_PRODUCERS, 0): ({"topics": [{"name": "t", "partition_indexes": [0] * many}] * 2}, "topics"),
     }
 
-    async def scene(world: Any) -> None:
-        await world.broker(offsets_topic_num_partitions=1)
+    async def scene(world: World) -> None:
+        await world.start(offsets_topic_num_partitions=1)
         client = await world.client()
         await client.create_topic("t")
-        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
         for (api, version), (message, field) in requests.items():
-            answer = await client.ask(api, version, message)
+            answer = await client.ask(api, message, version)
             assert answer is not None, api.name
             assert len(getattr(answer, field)) == 1, api.name
 
     play(scene)
 
 
-def test_names_that_come_twice_are_found_in_time(play: Any) -> None:
+def test_names_that_come_twice_are_found_in_time(play: Play) -> None:
     """Comparing each with each would take minutes here."""
     names = [f"t{number}" for number in range(15_000)]
     partitions = [{"partition_index": number, "timestamp": -1, "current_leader_epoch": -1} for number in range(15_000)]
@@ -115,38 +116,38 @@ def test_names_that_come_twice_are_found_in_time(play: Any) -> None:
         (ApiKey.METADATA, 9): {"topics": [{"name": name} for name in names], **FLAGS},
     }
 
-    async def scene(world: Any) -> None:
-        await world.broker(auto_create_topics_enable=False)
+    async def scene(world: World) -> None:
+        await world.start(auto_create_topics_enable=False)
         client = await world.client()
         for (api, version), message in requests.items():
-            assert await client.ask(api, version, message) is not None, api.name
+            assert await client.ask(api, message, version) is not None, api.name
 
     play(scene)
 
 
-def test_asking_creates_a_hundred_topics_a_time(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker()
+def test_asking_creates_a_hundred_topics_a_time(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
         client = await world.client()
         wanted = {"topics": [{"name": f"t{number}"} for number in range(150)], **FLAGS}
-        answer = await client.ask(ApiKey.METADATA, 9, wanted)
+        answer = await client.ask(ApiKey.METADATA, wanted, 9)
         missing = [topic for topic in answer.topics if topic.error_code is ErrorCode.unknown_topic_or_partition]
         assert (len(broker.image.topics), len(missing)) == (100, 50)
-        answer = await client.ask(ApiKey.METADATA, 9, wanted)
+        answer = await client.ask(ApiKey.METADATA, wanted, 9)
         assert {topic.error_code for topic in answer.topics} == {ErrorCode.none}
 
     play(scene)
 
 
-def test_the_partitions_of_one_request_are_limited_together(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker()
+def test_the_partitions_of_one_request_are_limited_together(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
         client = await world.client()
         topics = [
             {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
             for name, count in (("a", MAX_PARTITIONS - 1), ("b", 2), ("c", 1))
         ]
-        answer = await client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": topics, "timeout": 1000, "validate_only": True})
+        answer = await client.ask(ApiKey.CREATE_TOPICS, {"topics": topics, "timeout": 1000, "validate_only": True}, 5)
         assert [topic.error_code for topic in answer.topics] == [
             ErrorCode.none,
             ErrorCode.policy_violation,
@@ -156,9 +157,9 @@ def test_the_partitions_of_one_request_are_limited_together(play: Any) -> None:
     play(scene)
 
 
-def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        broker = await world.broker(
+def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start(
             offsets_topic_num_partitions=1,
             queued_max_request_bytes=2_000_000,
             socket_request_max_bytes=2_000_000,
@@ -166,11 +167,11 @@ def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Any) -
             group_initial_rebalance_delay_ms=0,
         )
         client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
 
         async def join(group: str, size: int) -> ErrorCode:
             message = {**JOIN, "group_id": group, "protocols": [{"name": "range", "metadata": bytes(size)}]}
-            answer = await client.ask(ApiKey.JOIN_GROUP, 3, message)
+            answer = await client.ask(ApiKey.JOIN_GROUP, message, 3)
             return ErrorCode(answer.error_code)
 
         assert await join("big", 700_000) is ErrorCode.group_max_size_reached
@@ -184,40 +185,40 @@ def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Any) -
     play(scene)
 
 
-def test_members_that_wait_for_others_hold_nobody_else_up(play: Any) -> None:
+def test_members_that_wait_for_others_hold_nobody_else_up(play: Play) -> None:
     """What they said is the group's, which has a limit of its own: they may wait for minutes."""
 
-    async def scene(world: Any) -> None:
-        broker = await world.broker(
+    async def scene(world: World) -> None:
+        broker = await world.start(
             offsets_topic_num_partitions=1,
             queued_max_request_bytes=2_000_000,
             socket_request_max_bytes=2_000_000,
             group_initial_rebalance_delay_ms=60_000,
         )
         other = await world.client()
-        await other.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        await other.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
         members = [await world.client() for _ in range(4)]
         protocols = [{"name": f"{number:05}", "metadata": bytes(200)} for number in range(800)]
         message = {**JOIN, "rebalance_timeout": 600_000, "protocols": protocols, "reason": "because"}
         for number, member in enumerate(members):
             body = encode_request(ApiKey.JOIN_GROUP, 8, {**message, "group_instance_id": f"{number}"})
-            member.send(ApiKey.JOIN_GROUP, 8, body)
+            member.send(ApiKey.JOIN_GROUP, body, 8)
             await world.pass_time(1)
-            assert await other.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+            assert await other.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
         assert sum(shard.size_bytes for shard in broker.groups.shards()) > 4 * 300_000
         assert 0 < broker.server.unanswered_bytes < 100, "their reasons are kept, which the group does not count"
 
     play(scene)
 
 
-def test_a_long_client_id_is_cut_in_the_ids_of_its_members(play: Any) -> None:
-    async def scene(world: Any) -> None:
-        await world.broker(offsets_topic_num_partitions=1)
+def test_a_long_client_id_is_cut_in_the_ids_of_its_members(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start(offsets_topic_num_partitions=1)
         client = await world.client()
-        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
-        body = encode_request(ApiKey.JOIN_GROUP, 5, {**JOIN, "protocols": [{"name": "range", "metadata": b""}]})
-        client.send(ApiKey.JOIN_GROUP, 5, body, client_id="c" * 30_000)
-        answer = await client.answer(ApiKey.JOIN_GROUP, 5)
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
+        message = {**JOIN, "protocols": [{"name": "range", "metadata": b""}]}
+        client.send(ApiKey.JOIN_GROUP, message, 5, client_id="c" * 30_000)
+        answer = await client.answer()
         assert answer.error_code is ErrorCode.member_id_required
         assert len(answer.member_id) < 300
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from world import World
 
 from odradek.clients import Admin, NewTopic
 from odradek.clients.descriptions import ConfigResource, ConfigResourceType, ConfigSource, GroupPartition
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.testing.world import World
 
 
 def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]]) -> None:

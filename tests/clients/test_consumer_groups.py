@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from scenes import T0, T1, T2, T3, create, fill, play, poll_all, values
-from world import World
 
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.testing.world import World
 
 
 @pytest.fixture

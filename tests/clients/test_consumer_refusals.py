@@ -1,9 +1,9 @@
 """Calls that a consumer refuses, with their error texts."""
 
 import pytest
-from world import World
 
 from odradek.model import ConfigurationError, InvalidTopicError, KafkaError, TopicPartition, UnavailableError
+from odradek.testing.world import World
 
 T0 = TopicPartition("t", 0)
 

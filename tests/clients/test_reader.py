@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from world import World
 
 from odradek.clients.cluster import Cluster, open_cluster
 from odradek.clients.group_offsets import OffsetAndMetadata, commit_group_offsets, fetch_group_offsets
@@ -18,6 +17,7 @@ from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records, encode_batch
 from odradek.testing import Simulation
 from odradek.testing.clock import EPOCH_MS
+from odradek.testing.world import World
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,7 +7,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from world import SESSION_TIMEOUT_S, World, until
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin
@@ -15,6 +14,7 @@ from odradek.clients.cluster import ConnectionPurpose, open_cluster
 from odradek.clients.reassignments import ElectionType
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.testing.world import SESSION_TIMEOUT_S, World, until
 
 CLIENTS = ["writer", "reader", "looker"]
 SOON_S = 4.0

@@ -88,10 +88,10 @@ def heartbeat_message(joined: Any, **more: Any) -> dict[str, Any]:
 def test_a_member_joins_syncs_heartbeats_and_leaves_in_every_version(play: Play, version: int) -> None:
     """M6. Versions beyond an API's own are its newest or oldest one."""
 
-    async def scenario(stage: Any) -> None:
-        await stage.create_topic("t")
-        topic_id = stage.broker.image.topics["t"].topic_id
-        client = await stage.client("reader")
+    async def scenario(world: Any) -> None:
+        await world.create_topic("t", 3)
+        topic_id = world.broker.image.topics["t"].topic_id
+        client = await world.client("reader")
         found = await find(client, version)
         assert (found.error_code, found.node_id, found.host, found.port) == (0, 0, "broker", 9092)
         joined = await member(client, version)
@@ -138,13 +138,13 @@ def test_a_member_joins_syncs_heartbeats_and_leaves_in_every_version(play: Play,
 def test_a_second_member_starts_a_rebalance_that_the_first_learns_of_by_heartbeat(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        first, second = await stage.client("first"), await stage.client("second")
+    async def scenario(world: Any) -> None:
+        first, second = await world.client("first"), await world.client("second")
         one = await member(first)
         waiting = asyncio.ensure_future(join(second))
         beat = ErrorCode.none
         while beat == ErrorCode.none:
-            await stage.time_passes(1)
+            await world.pass_time(1)
             beat = (await first.ask(ApiKey.HEARTBEAT, heartbeat_message(one))).error_code
         assert beat == ErrorCode.rebalance_in_progress
         assert not waiting.done()
@@ -154,8 +154,8 @@ def test_a_second_member_starts_a_rebalance_that_the_first_learns_of_by_heartbea
         assert one.leader == two.leader == one.member_id
         assert {each.member_id for each in one.members} == {one.member_id, two.member_id}
         assert two.members == ()
-        follower = second.send(ApiKey.SYNC_GROUP, sync_message(two, {}))
-        await stage.time_passes(1)
+        follower = second.request(ApiKey.SYNC_GROUP, sync_message(two, {}))
+        await world.pass_time(1)
         assert not follower.done()
         assignments = {one.member_id: b"half", two.member_id: b"other half"}
         leader = await first.ask(ApiKey.SYNC_GROUP, sync_message(one, assignments))
@@ -167,13 +167,13 @@ def test_a_second_member_starts_a_rebalance_that_the_first_learns_of_by_heartbea
 def test_a_member_without_heartbeats_is_removed_after_its_session_timeout(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         joined = await member(client)
         for _ in range(3):
-            await stage.time_passes(9.9)
+            await world.pass_time(9.9)
             assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
-        await stage.time_passes(10.1)
+        await world.pass_time(10.1)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
         (described,) = (
             await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": ["g"], "include_authorized_operations": False})
@@ -186,11 +186,11 @@ def test_a_member_without_heartbeats_is_removed_after_its_session_timeout(play: 
 def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_member_id(play: Play) -> None:
     """M6. KIP-345."""
 
-    async def scenario(stage: Any) -> None:
-        before, after = await stage.client("before"), await stage.client("after")
+    async def scenario(world: Any) -> None:
+        before, after = await world.client("before"), await world.client("after")
         joined = await member(before, instance_id="i")
         before.close()
-        await stage.time_passes(9)
+        await world.pass_time(9)
         again = await join(after, instance_id="i")
         assert (again.generation_id, again.leader, again.skip_assignment) == (1, again.member_id, True)
         assert again.member_id != joined.member_id
@@ -207,12 +207,12 @@ def test_a_restarted_static_member_keeps_its_assignment_and_fences_its_old_membe
 def test_an_empty_group_waits_for_more_members_before_its_first_generation(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        first, second = await stage.client("first"), await stage.client("second")
+    async def scenario(world: Any) -> None:
+        first, second = await world.client("first"), await world.client("second")
         await find(first)
         started = asyncio.get_running_loop().time()
         one = asyncio.ensure_future(join(first))
-        await stage.time_passes(2)
+        await world.pass_time(2)
         two = asyncio.ensure_future(join(second))
         joined = await asyncio.gather(one, two)
         assert [each.generation_id for each in joined] == [1, 1]
@@ -236,8 +236,8 @@ def test_an_empty_group_waits_for_more_members_before_its_first_generation(play:
 def test_an_invalid_join_is_refused(play: Play, change: dict[str, Any], error: ErrorCode, version: int) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         await find(client)
         joined = await client.ask(ApiKey.JOIN_GROUP, join_message(**change), version)
         assert joined.error_code == error
@@ -251,8 +251,8 @@ def test_an_invalid_join_is_refused(play: Play, change: dict[str, Any], error: E
 def test_requests_without_a_group_or_with_another_protocol_are_refused(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         await find(client)
         nobody = type("Joined", (), {"generation_id": 1, "member_id": "nobody"})
         assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(nobody, {}))).error_code == ErrorCode.unknown_member_id
@@ -276,8 +276,8 @@ def test_requests_without_a_group_or_with_another_protocol_are_refused(play: Pla
 def test_several_members_leave_at_once_each_with_its_own_answer(play: Play) -> None:
     """M6. KIP-345."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         joined = await member(client, instance_id="i")
         members = [
             {"member_id": "stranger", "group_instance_id": None, "reason": "curious"},
@@ -297,8 +297,8 @@ def test_several_members_leave_at_once_each_with_its_own_answer(play: Play) -> N
 def test_groups_are_listed_by_state_and_type(play: Play) -> None:
     """M6. KIP-518."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         await member(client)
         for wanted, expected in [
             ({}, ["g"]),
@@ -319,8 +319,8 @@ def test_groups_are_listed_by_state_and_type(play: Play) -> None:
 def test_an_unknown_group_is_described_as_dead(play: Play) -> None:
     """M6. KIP-1043."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         await find(client)
         for version, error in [(0, ErrorCode.none), (5, ErrorCode.none), (6, ErrorCode.group_id_not_found)]:
             message = {"groups": ["nope", ""], "include_authorized_operations": False}
@@ -334,12 +334,12 @@ def test_an_unknown_group_is_described_as_dead(play: Play) -> None:
 def test_many_clients_find_the_coordinator_at_once_and_the_topic_is_created_once(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        clients = [await stage.client(f"client-{number}") for number in range(5)]
-        assert "__consumer_offsets" not in stage.broker.image.topics
+    async def scenario(world: Any) -> None:
+        clients = [await world.client(f"client-{number}") for number in range(5)]
+        assert "__consumer_offsets" not in world.broker.image.topics
         found = await asyncio.gather(*(find(client) for client in clients))
         assert [(each.error_code, each.node_id) for each in found] == [(ErrorCode.none, 0)] * 5
-        topic = stage.broker.image.topics["__consumer_offsets"]
+        topic = world.broker.image.topics["__consumer_offsets"]
         assert len(topic.partitions) == 2
         assert topic.config["cleanup.policy"] == "compact"
         message = {"key_type": 0, "coordinator_keys": ["a", "b", ""]}
@@ -350,8 +350,8 @@ def test_many_clients_find_the_coordinator_at_once_and_the_topic_is_created_once
 
 
 def test_transaction_and_share_coordinators_are_refused_with_an_error_that_is_not_retriable(play: Play) -> None:
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         for key_type, error in [(1, ErrorCode.transactional_id_authorization_failed), (2, ErrorCode.invalid_request)]:
             for version in (1, 6):
                 message = {"key": "x", "key_type": key_type, "coordinator_keys": ["x"]}
@@ -364,8 +364,8 @@ def test_transaction_and_share_coordinators_are_refused_with_an_error_that_is_no
 
 
 def test_no_coordinator_is_available_if_its_topic_cannot_be_created(play: Play) -> None:
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         found = await find(client)
         assert found.error_code == ErrorCode.coordinator_not_available
         assert (await client.ask(ApiKey.JOIN_GROUP, join_message())).error_code == ErrorCode.not_coordinator
@@ -376,8 +376,8 @@ def test_no_coordinator_is_available_if_its_topic_cannot_be_created(play: Play) 
 def test_a_broker_that_does_not_lead_a_groups_partition_is_not_its_coordinator(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         nobody = type("Joined", (), {"generation_id": 1, "member_id": "nobody"})
         joined = await client.ask(ApiKey.JOIN_GROUP, join_message())
         assert joined.error_code == ErrorCode.not_coordinator
@@ -398,11 +398,11 @@ def test_a_broker_that_does_not_lead_a_groups_partition_is_not_its_coordinator(p
 def test_a_client_that_disconnects_during_a_join_does_not_disturb_the_group(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        first, second = await stage.client("first"), await stage.client("second")
+    async def scenario(world: Any) -> None:
+        first, second = await world.client("first"), await world.client("second")
         one = await member(first)
-        asked = second.send(ApiKey.JOIN_GROUP, join_message(), 3)
-        await stage.time_passes(1)
+        asked = second.request(ApiKey.JOIN_GROUP, join_message(), 3)
+        await world.pass_time(1)
         second.close()
         with pytest.raises(ConnectionResetError):
             await asked

@@ -15,11 +15,11 @@ Play = Callable[..., None]
 GROUP = "g"
 
 
-async def ready(stage: Any) -> Any:
+async def ready(world: Any) -> Any:
     """Topics `t` and `u`, and a client that knows that its groups have a coordinator."""
-    await stage.create_topic("t")
-    await stage.create_topic("u", 1)
-    client = await stage.client()
+    await world.create_topic("t", 3)
+    await world.create_topic("u", 1)
+    client = await world.client()
     await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
     return client
 
@@ -88,8 +88,8 @@ async def join(client: Any, protocol_type: str = "consumer", metadata: bytes | N
 def test_an_empty_group_is_deleted_with_its_offsets(play: Play, version: int) -> None:
     """M8. KIP-229."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, GROUP, ("t", 0, 5), ("u", 0, 6))
         await commit(client, "kept", ("t", 0, 7))
         assert await delete(client, GROUP, "none", version=version) == {
@@ -99,8 +99,8 @@ def test_an_empty_group_is_deleted_with_its_offsets(play: Play, version: int) ->
         for _ in range(2):
             assert (await listed(client), await offsets_of(client)) == (["kept"], {})
             assert await offsets_of(client, "kept") == {"t-0": 7}
-            await stage.restart()
-            client = await stage.client("later")
+            await world.restart()
+            client = await world.client("later")
 
     play(scenario)
 
@@ -108,11 +108,11 @@ def test_an_empty_group_is_deleted_with_its_offsets(play: Play, version: int) ->
 def test_a_group_with_members_is_not_deleted(play: Play) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client, other = await ready(stage), await stage.client("other")
+    async def scenario(world: Any) -> None:
+        client, other = await ready(world), await world.client("other")
         joined = await join(client)
         assert await delete(client, GROUP) == {GROUP: ErrorCode.non_empty_group}
-        leaving = client.send(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": joined.member_id}, 0)
+        leaving = client.request(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": joined.member_id}, 0)
         assert (await leaving).error_code == ErrorCode.none
         assert await delete(other, GROUP) == {GROUP: ErrorCode.none}
         assert await listed(other) == []
@@ -124,10 +124,10 @@ def test_a_group_with_members_is_not_deleted(play: Play) -> None:
 def test_a_deletion_waits_for_the_record_of_the_last_member_leaving(play: Play) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         joined = await join(client)
-        shard = stage.broker.groups.shard_of(GROUP)
+        shard = world.broker.groups.shard_of(GROUP)
         group = shard.groups[GROUP]
         leaving = asyncio.get_running_loop().create_future()
         request = LeaveRequest(to=leaving, members=(LeavingMember(member_id=joined.member_id),))
@@ -137,8 +137,8 @@ def test_a_deletion_waits_for_the_record_of_the_last_member_leaving(play: Play) 
         assert not deletion.done()
         assert await deletion is ErrorCode.none
         assert leaving.result().error is ErrorCode.none
-        await stage.restart()
-        assert await listed(await stage.client("later")) == []
+        await world.restart()
+        assert await listed(await world.client("later")) == []
 
     play(scenario)
 
@@ -146,10 +146,10 @@ def test_a_deletion_waits_for_the_record_of_the_last_member_leaving(play: Play) 
 def test_an_offset_that_is_being_committed_is_deleted_too(play: Play) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, GROUP, ("t", 0, 5))
-        shard = stage.broker.groups.shard_of(GROUP)
+        shard = world.broker.groups.shard_of(GROUP)
         value = shard.offsets.of(GROUP)[TopicPartition("t", 0)]
         committing = shard.commit(GROUP, {TopicPartition("t", 1): value})
         assert await shard.delete(GROUP) is ErrorCode.none
@@ -160,14 +160,14 @@ def test_an_offset_that_is_being_committed_is_deleted_too(play: Play) -> None:
 
 
 def test_deletions_at_a_broker_that_is_not_coordinator_or_stops_get_not_coordinator(play: Play) -> None:
-    async def scenario(stage: Any) -> None:
-        await stage.create_topic("t")
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        await world.create_topic("t", 3)
+        client = await world.client()
         assert await delete(client, GROUP) == {GROUP: ErrorCode.not_coordinator}
         assert await delete_offsets(client, GROUP, ("t", 0)) == ErrorCode.not_coordinator
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
         await commit(client, GROUP, ("t", 0, 5))
-        shard = stage.broker.groups.shard_of(GROUP)
+        shard = world.broker.groups.shard_of(GROUP)
         shard.commit(GROUP, dict(shard.offsets.of(GROUP)))
         deletion = shard.delete(GROUP)
         shard.unload()
@@ -179,8 +179,8 @@ def test_deletions_at_a_broker_that_is_not_coordinator_or_stops_get_not_coordina
 def test_single_offsets_of_an_empty_group_are_deleted(play: Play) -> None:
     """M8. KIP-496."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, GROUP, ("t", 0, 5), ("t", 1, 6), ("u", 0, 7))
         assert await delete_offsets(client, GROUP, ("t", 0), ("t", 2), ("t", 9), ("gone", 0)) == [
             ErrorCode.none,
@@ -190,8 +190,8 @@ def test_single_offsets_of_an_empty_group_are_deleted(play: Play) -> None:
         ]
         for _ in range(2):
             assert await offsets_of(client) == {"t-1": 6, "u-0": 7}
-            await stage.restart()
-            client = await stage.client("later")
+            await world.restart()
+            client = await world.client("later")
         assert await delete_offsets(client, GROUP, ("t", 1), ("u", 0)) == [ErrorCode.none] * 2
         assert await listed(client) == [], "with its last offset a name that nobody ever joined is gone"
 
@@ -201,8 +201,8 @@ def test_single_offsets_of_an_empty_group_are_deleted(play: Play) -> None:
 def test_offsets_of_subscribed_topics_are_not_deleted(play: Play) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, GROUP, ("t", 0, 5), ("u", 0, 7))
         await join(client)
         assert await delete_offsets(client, GROUP, ("t", 0), ("u", 0)) == [
@@ -224,8 +224,8 @@ def test_offsets_of_subscribed_topics_are_not_deleted(play: Play) -> None:
 def test_offsets_are_kept_if_the_subscription_of_members_is_unknown(
     play: Play, protocol_type: str, metadata: bytes, error: Any
 ) -> None:
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, GROUP, ("u", 0, 7))
         await join(client, protocol_type, metadata)
         assert await delete_offsets(client, GROUP, ("u", 0)) == error
@@ -236,7 +236,7 @@ def test_offsets_are_kept_if_the_subscription_of_members_is_unknown(
 
 @pytest.mark.parametrize(("group", "error"), [("", ErrorCode.invalid_group_id), ("none", ErrorCode.group_id_not_found)])
 def test_offsets_of_an_unknown_group_cannot_be_deleted(play: Play, group: str, error: ErrorCode) -> None:
-    async def scenario(stage: Any) -> None:
-        assert await delete_offsets(await ready(stage), group, ("t", 0)) == error
+    async def scenario(world: Any) -> None:
+        assert await delete_offsets(await ready(world), group, ("t", 0)) == error
 
     play(scenario)

@@ -54,9 +54,9 @@ def heartbeat_message(joined: Any) -> dict[str, Any]:
     return {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
 
 
-def recorded(stage: Any) -> list[GroupMetadataValue | None]:
+def recorded(world: Any) -> list[GroupMetadataValue | None]:
     """Every record of the group `g`, as it is in the log."""
-    log = stage.broker.partitions.led(OFFSETS_TOPIC, partition_for("g", 2)).log
+    log = world.broker.partitions.led(OFFSETS_TOPIC, partition_for("g", 2)).log
     data = log.read(log.log_start_offset, 1 << 20)
     values: list[GroupMetadataValue | None] = []
     for position, header in iterate_batches(data):
@@ -69,7 +69,7 @@ def recorded(stage: Any) -> list[GroupMetadataValue | None]:
     return values
 
 
-async def member(stage: Any, client: Any) -> Any:
+async def member(world: Any, client: Any) -> Any:
     await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
     joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
     assert joined.error_code == ErrorCode.none
@@ -80,11 +80,11 @@ async def member(stage: Any, client: Any) -> Any:
 def test_generations_and_assignments_are_in_the_log_before_they_are_announced(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
         joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
-        (opened,) = recorded(stage)
+        (opened,) = recorded(world)
         assert (opened.generation, opened.protocol_type, opened.protocol) == (1, "consumer", "range")
         assert opened.leader == joined.member_id
         assert opened.current_state_timestamp > 1_000_000
@@ -93,9 +93,9 @@ def test_generations_and_assignments_are_in_the_log_before_they_are_announced(pl
         assert only.client_host.startswith("/")
         assert (only.rebalance_timeout, only.session_timeout, only.assignment) == (60_000, 10_000, b"")
         await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=b"mine"), 3)
-        assert [each.members[0].assignment for each in recorded(stage)] == [b"", b"mine"]
+        assert [each.members[0].assignment for each in recorded(world)] == [b"", b"mine"]
         await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
-        last = recorded(stage)[-1]
+        last = recorded(world)[-1]
         assert (last.generation, last.protocol, last.leader, last.members) == (2, None, None, ())
 
     play(scenario)
@@ -104,18 +104,18 @@ def test_generations_and_assignments_are_in_the_log_before_they_are_announced(pl
 def test_a_member_stays_in_its_group_when_the_coordinator_is_killed(play: Play) -> None:
     """M6. Failover, phases 4 and 5."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
-        joined = await member(stage, client)
-        await stage.restart()
-        client = await stage.client("client again")
+    async def scenario(world: Any) -> None:
+        client = await world.client()
+        joined = await member(world, client)
+        await world.restart()
+        client = await world.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.none
         synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)
         assert synced.assignment == b"mine"
-        await stage.time_passes(9)
+        await world.pass_time(9)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.none
-        await stage.time_passes(11)
+        await world.pass_time(11)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == ErrorCode.unknown_member_id
 
     play(scenario)
@@ -134,9 +134,9 @@ def test_a_new_coordinator_rebalances_a_group_whose_topics_have_changed(
 ) -> None:
     """M6. Failover, phase 1: it was not there when partitions came or went."""
 
-    async def scenario(stage: Any) -> None:
-        await stage.create_topic("t", 3)
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        await world.create_topic("t", 3)
+        client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
         message = join_message()
         message["protocols"][0]["metadata"] = encode_subscription(Subscription(topics=("t", "not there yet")))
@@ -144,9 +144,9 @@ def test_a_new_coordinator_rebalances_a_group_whose_topics_have_changed(
         partitions = tuple(TopicPartition("t", number) for number in assigned)
         mine = encode_assignment(Assignment(partitions=partitions))
         await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=mine), 3)
-        await stage.restart()
-        client = await stage.client("client again")
-        await stage.time_passes(1)
+        await world.restart()
+        client = await world.client("client again")
+        await world.pass_time(1)
         assert (await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))).error_code == error
 
     play(scenario)
@@ -155,13 +155,13 @@ def test_a_new_coordinator_rebalances_a_group_whose_topics_have_changed(
 def test_a_generation_without_assignment_is_followed_by_another_one_after_a_kill(play: Play) -> None:
     """M6. Failover, phase 4: generations never repeat."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
         joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
         assert joined.generation_id == 1
-        await stage.restart()
-        client = await stage.client("client again")
+        await world.restart()
+        client = await world.client("client again")
         synced = await client.ask(ApiKey.SYNC_GROUP, sync_message(joined, mine=b"mine"), 3)
         assert synced.error_code == ErrorCode.rebalance_in_progress
         again = await client.ask(ApiKey.JOIN_GROUP, join_message(joined.member_id), 3)
@@ -175,10 +175,10 @@ def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
 ) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        await stage.create_topic("t")
-        client = await stage.client()
-        joined = await member(stage, client)
+    async def scenario(world: Any) -> None:
+        await world.create_topic("t", 3)
+        client = await world.client()
+        joined = await member(world, client)
         go_on = asyncio.Event()
         replay = GroupLog.replay
 
@@ -187,8 +187,8 @@ def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
             return await replay(log)
 
         monkeypatch.setattr(GroupLog, "replay", slow_replay)
-        await stage.restart()
-        client = await stage.client("client again")
+        await world.restart()
+        client = await world.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.none
         loading = ErrorCode.coordinator_load_in_progress
@@ -204,7 +204,7 @@ def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
         fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
         assert fetched.groups[0].error_code == loading
         go_on.set()
-        await stage.time_passes(1)
+        await world.pass_time(1)
         assert (await client.ask(ApiKey.SYNC_GROUP, sync_message(joined), 3)).assignment == b"mine"
 
     play(scenario)
@@ -215,9 +215,9 @@ def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_su
 ) -> None:
     """M6. A coordinator with only some of its groups would break promises."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
-        joined = await member(stage, client)
+    async def scenario(world: Any) -> None:
+        client = await world.client()
+        joined = await member(world, client)
 
         attempts: Counter[TopicPartition] = Counter()
         replay = GroupLog.replay
@@ -232,16 +232,16 @@ def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_su
             return await replay(log)
 
         monkeypatch.setattr(GroupLog, "replay", broken_replay)
-        await stage.restart()
-        client = await stage.client("client again")
+        await world.restart()
+        client = await world.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.not_coordinator
         assert "a bug; they have no coordinator, the next attempt is in 1 s" in caplog.text
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == ErrorCode.none, "of the others"
-        await stage.time_passes(1.5)
+        await world.pass_time(1.5)
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.not_coordinator
-        await stage.time_passes(2)
+        await world.pass_time(2)
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.none
 
@@ -251,13 +251,13 @@ def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_su
 def test_waiting_requests_get_not_coordinator_when_the_broker_stops(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        first, second = await stage.client("first"), await stage.client("second")
-        await member(stage, first)
-        waiting = second.send(ApiKey.JOIN_GROUP, join_message(), 3)
-        await stage.time_passes(1)
+    async def scenario(world: Any) -> None:
+        first, second = await world.client("first"), await world.client("second")
+        await member(world, first)
+        waiting = second.request(ApiKey.JOIN_GROUP, join_message(), 3)
+        await world.pass_time(1)
         assert not waiting.done()
-        await stage.broker.groups.stop()
+        await world.broker.groups.stop()
         assert (await waiting).error_code == ErrorCode.not_coordinator
 
     play(scenario)
@@ -266,9 +266,9 @@ def test_waiting_requests_get_not_coordinator_when_the_broker_stops(play: Play) 
 def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) -> None:
     """M6."""
 
-    async def scenario(stage: Any) -> None:
-        await stage.create_topic("t")
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        await world.create_topic("t", 3)
+        client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
         joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
         assert (joined.error_code, joined.generation_id) == (ErrorCode.coordinator_not_available, -1)
@@ -285,10 +285,10 @@ def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) 
 def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """M8. `offsets.commit.timeout.ms`."""
 
-    async def scenario(stage: Any) -> None:
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
-        shard = stage.broker.groups.shard_of("g")
+        shard = world.broker.groups.shard_of("g")
         waiters: list[Any] = []
         partition = shard.log.partition
         monkeypatch.setattr(type(partition), "when_acknowledged", lambda *_, waiter, **__: waiters.append(waiter))

@@ -41,11 +41,11 @@ async def fetch(client: Any, *groups: str, version: int = 9, stable: bool = Fals
     }
 
 
-async def ready(stage: Any) -> Any:
+async def ready(world: Any) -> Any:
     """A topic `t`, a topic `u`, and a client that knows that its groups have a coordinator."""
-    await stage.create_topic("t")
-    await stage.create_topic("u", 1)
-    client = await stage.client()
+    await world.create_topic("t", 3)
+    await world.create_topic("u", 1)
+    client = await world.client()
     await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
     return client
 
@@ -53,8 +53,8 @@ async def ready(stage: Any) -> Any:
 def test_a_consumer_without_membership_commits_while_the_group_is_empty(play: Play) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         assert await commit(client, {0: 5, 2: 7}) == [ErrorCode.none] * 2
         assert await commit(client, {0: 6}, topic="u") == [ErrorCode.none]
         assert await commit(client, {0: 8}) == [ErrorCode.none]
@@ -91,8 +91,8 @@ def test_a_consumer_without_membership_commits_while_the_group_is_empty(play: Pl
 def test_a_member_of_an_unknown_group_cannot_commit(play: Play, version: int, error: ErrorCode) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         member = {"member_id": "m", "generation_id_or_member_epoch": 3}
         assert await commit(client, {0: 1}, version, **member) == [error]
 
@@ -102,8 +102,8 @@ def test_a_member_of_an_unknown_group_cannot_commit(play: Play, version: int, er
 def test_errors_are_per_partition_and_the_other_partitions_are_committed(play: Play) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         message = commit_message({0: 1, 9: 1, 1: 1})
         message["topics"][0]["partitions"][2]["committed_metadata"] = "x" * 11
         message["topics"].append({"name": "gone", "partitions": message["topics"][0]["partitions"][:1]})
@@ -125,10 +125,10 @@ def test_errors_are_per_partition_and_the_other_partitions_are_committed(play: P
 def test_topics_by_id_are_found_or_unknown(play: Play) -> None:
     """M8. OffsetCommit and OffsetFetch 10."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
-        topic_id = stage.broker.image.topics["t"].topic_id
-        other_id = stage.simulation.entropy("ids").randbytes(16)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        topic_id = world.broker.image.topics["t"].topic_id
+        other_id = world.simulation.entropy("ids").randbytes(16)
         other_id = type(topic_id)(bytes=other_id)
         message = commit_message({1: 4})
         message["topics"][0]["topic_id"] = topic_id
@@ -152,10 +152,10 @@ def test_topics_by_id_are_found_or_unknown(play: Play) -> None:
 def test_a_fetch_that_requires_stable_offsets_waits_for_pending_writes(play: Play) -> None:
     """M8. KIP-447."""
 
-    async def scenario(stage: Any) -> None:
-        client, other = await ready(stage), await stage.client("other")
+    async def scenario(world: Any) -> None:
+        client, other = await ready(world), await world.client("other")
         assert await commit(client, {0: 1}) == [ErrorCode.none]
-        shard = stage.broker.groups.shard_of("g")
+        shard = world.broker.groups.shard_of("g")
         writing = shard.commit("g", dict(shard.offsets.of("g")))
         settled = shard.writes_completed()
         assert not settled.done()
@@ -174,9 +174,9 @@ def test_a_fetch_that_requires_stable_offsets_waits_for_pending_writes(play: Pla
 def test_offsets_of_another_brokers_group_get_not_coordinator(play: Play, version: int) -> None:
     """M8. Version 1 has a place for the error only at each partition."""
 
-    async def scenario(stage: Any) -> None:
-        await stage.create_topic("t")
-        client = await stage.client()
+    async def scenario(world: Any) -> None:
+        await world.create_topic("t", 3)
+        client = await world.client()
         topics = [{"name": "t", "partition_indexes": [0]}]
         message = {"group_id": "g", "topics": topics, "groups": [{"group_id": "g", "topics": topics}]}
         answer = await client.ask(ApiKey.OFFSET_FETCH, message, version)
@@ -193,18 +193,18 @@ def test_offsets_of_another_brokers_group_get_not_coordinator(play: Play, versio
 def test_offsets_of_an_unused_group_expire_and_then_the_group(play: Play) -> None:
     """M8. KIP-211."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, {0: 1})
-        await stage.time_passes(40)
+        await world.pass_time(40)
         await commit(client, {1: 1})
-        await stage.time_passes(40)
+        await world.pass_time(40)
         assert await fetch(client, "g") == {"g": {"t-1": 1}}
-        await stage.time_passes(40)
+        await world.pass_time(40)
         assert await fetch(client, "g") == {"g": {}}
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
-        await stage.restart()
-        client = await stage.client("later")
+        await world.restart()
+        client = await world.client("later")
         assert await fetch(client, "g") == {"g": {}}
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
 
@@ -214,10 +214,10 @@ def test_offsets_of_an_unused_group_expire_and_then_the_group(play: Play) -> Non
 def test_offsets_expire_only_after_the_last_member_has_left(play: Play) -> None:
     """M8. KIP-211."""
 
-    async def scenario(stage: Any) -> None:
+    async def scenario(world: Any) -> None:
         from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 
-        client = await ready(stage)
+        client = await ready(world)
         await commit(client, {0: 1}, topic="u")
         subscription = encode_subscription(Subscription(topics=("t",)))
         message = {
@@ -232,12 +232,12 @@ def test_offsets_expire_only_after_the_last_member_has_left(play: Play) -> None:
         sync = {"group_id": "g", "generation_id": 1, "member_id": joined.member_id, "assignments": assignments}
         await client.ask(ApiKey.SYNC_GROUP, sync, 0)
         await commit(client, {0: 1}, member_id=joined.member_id, generation_id_or_member_epoch=1)
-        await stage.time_passes(200)
+        await world.pass_time(200)
         assert await fetch(client, "g") == {"g": {"t-0": 1}}, "the topic u is not subscribed"
         await client.ask(ApiKey.LEAVE_GROUP, {"group_id": "g", "member_id": joined.member_id}, 0)
-        await stage.time_passes(50)
+        await world.pass_time(50)
         assert await fetch(client, "g") == {"g": {"t-0": 1}}
-        await stage.time_passes(20)
+        await world.pass_time(20)
         assert await fetch(client, "g") == {"g": {}}
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
 
@@ -247,13 +247,13 @@ def test_offsets_expire_only_after_the_last_member_has_left(play: Play) -> None:
 def test_an_old_client_may_set_a_retention_time(play: Play) -> None:
     """M8. OffsetCommit 2 to 4."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, {0: 1}, 4, retention_time=5_000)
         await commit(client, {1: 1}, 4, retention_time=-1)
-        await stage.restart()
-        client = await stage.client("later")
-        await stage.time_passes(8)
+        await world.restart()
+        client = await world.client("later")
+        await world.pass_time(8)
         assert await fetch(client, "g") == {"g": {"t-1": 1}}
 
     play(scenario, offsets_retention_check_interval_ms="1000")
@@ -262,15 +262,15 @@ def test_an_old_client_may_set_a_retention_time(play: Play) -> None:
 def test_offsets_of_a_deleted_topic_are_removed_even_if_it_is_recreated_at_once(play: Play) -> None:
     """M8."""
 
-    async def scenario(stage: Any) -> None:
-        client = await ready(stage)
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
         await commit(client, {0: 1})
         await commit(client, {0: 2}, topic="u")
-        await stage.broker.controller.delete_topics(["t"])
-        await stage.broker.create_topics([NewTopic(name="t", num_partitions=3)])
+        await world.broker.controller.delete_topics(["t"])
+        await world.broker.create_topics([NewTopic(name="t", num_partitions=3)])
         assert await fetch(client, "g") == {"g": {"u-0": 2}}
-        await stage.restart()
-        client = await stage.client("later")
+        await world.restart()
+        client = await world.client("later")
         assert await fetch(client, "g") == {"g": {"u-0": 2}}
 
     play(scenario)

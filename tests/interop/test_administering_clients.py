@@ -11,7 +11,6 @@ import kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
-from raw_connection import RawConnection
 
 from odradek.clients import Admin
 from odradek.clients.reassignments import ElectionType
@@ -19,6 +18,7 @@ from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster
 from odradek.testing.conditions import eventually
+from odradek.testing.wire_client import BlockingWireClient
 
 BROKERS: Final = (0, 1, 2)
 DEADLINE_S: Final = 120.0
@@ -123,22 +123,22 @@ def codes(answer: Any) -> list[ErrorCode]:
 @pytest.mark.parametrize("api", ASKED)
 def test_who_is_not_the_controller_says_so(three: Cluster, api: ApiKey):
     other = next(each for each in BROKERS if each != three.controller())
-    with RawConnection(three.address(other)) as connection:
+    with BlockingWireClient(three.address(other)) as connection:
         for version in versions(connection, api):
-            found = codes(connection.ask(api, version, ASKED[api]))
+            found = codes(connection.ask(api, ASKED[api], version))
             assert set(found) == {ErrorCode.not_controller}, version
 
 
-def versions(connection: RawConnection, api: ApiKey) -> range:
-    known = connection.ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "raw", "client_software_version": "1"})
+def versions(connection: BlockingWireClient, api: ApiKey) -> range:
+    known = connection.ask(ApiKey.API_VERSIONS, {"client_software_name": "raw", "client_software_version": "1"}, 3)
     (entry,) = (each for each in known.api_keys if each.api_key == api)
     return range(entry.min_version, entry.max_version + 1)
 
 
 def test_an_election_of_a_type_that_is_none_is_an_error_in_every_version_that_has_types(three: Cluster):
-    with RawConnection(three.address(three.controller())) as connection:
+    with BlockingWireClient(three.address(three.controller())) as connection:
         for version in versions(connection, ApiKey.ELECT_LEADERS)[1:]:
-            answer = connection.ask(ApiKey.ELECT_LEADERS, version, ASKED[ApiKey.ELECT_LEADERS] | {"election_type": 7})
+            answer = connection.ask(ApiKey.ELECT_LEADERS, ASKED[ApiKey.ELECT_LEADERS] | {"election_type": 7}, version)
             assert codes(answer) == [ErrorCode.invalid_request] * 2
 
 
@@ -147,8 +147,8 @@ def test_a_partition_that_is_named_twice_is_refused(three: Cluster):
     three.create_topic(topic, assignment={0: [0]})
     places = [{"partition_index": 0, "replicas": [1]}, {"partition_index": 0, "replicas": [2]}]
     message = ASKED[ApiKey.ALTER_PARTITION_REASSIGNMENTS] | {"topics": [{"name": topic, "partitions": places}]}
-    with RawConnection(three.address(three.controller())) as connection:
-        (answer,) = connection.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, message).responses
+    with BlockingWireClient(three.address(three.controller())) as connection:
+        (answer,) = connection.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, message, 1).responses
     (result,) = answer.partitions
     assert result.error_code == ErrorCode.invalid_request
     assert "twice" in result.error_message

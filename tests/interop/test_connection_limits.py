@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any, Final
 
-from raw_connection import RawConnection
-
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.process import ServedBroker
+from odradek.testing.wire_client import BlockingWireClient
 
 BROKER: Final = 4
 FLAGS: Final = {
@@ -18,29 +17,29 @@ FLAGS: Final = {
 }
 
 
-def is_served(connection: RawConnection) -> bool:
-    connection.send(connection.frame(ApiKey.METADATA, 9, FLAGS))
+def is_served(connection: BlockingWireClient) -> bool:
+    connection.send(ApiKey.METADATA, FLAGS, 9)
     return connection.receive() is not None
 
 
-def change(connection: RawConnection, **config: str) -> None:
+def change(connection: BlockingWireClient, **config: str) -> None:
     keys = [{"name": name.replace("_", "."), "value": value, "config_operation": 0} for name, value in config.items()]
     wanted: dict[str, Any] = {"resource_type": BROKER, "resource_name": "0", "configs": keys}
-    answer = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [wanted], "validate_only": False})
+    answer = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, {"resources": [wanted], "validate_only": False}, 1)
     assert answer.responses[0].error_code is ErrorCode.none, answer
 
 
 def test_the_limit_of_an_address_holds_at_once_when_it_is_changed(tmp_path: Path) -> None:
-    with ServedBroker(tmp_path / "data") as broker, RawConnection(broker.bootstrap_servers) as first:
+    with ServedBroker(tmp_path / "data") as broker, BlockingWireClient(broker.bootstrap_servers) as first:
         servers = broker.bootstrap_servers
         change(first, max_connections_per_ip="2")
-        with RawConnection(servers) as second, RawConnection(servers) as third:
+        with BlockingWireClient(servers) as second, BlockingWireClient(servers) as third:
             assert is_served(second)
             assert not is_served(third)
             change(first, max_connections_per_ip_overrides="127.0.0.1:3")
-            with RawConnection(servers) as fourth:
+            with BlockingWireClient(servers) as fourth:
                 assert is_served(fourth)
             change(first, max_connections="2")
-            with RawConnection(servers) as fifth:
+            with BlockingWireClient(servers) as fifth:
                 assert not is_served(fifth)
             assert is_served(second)

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import pytest
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, get_field_tag, get_schema_field_type
-from raw_connection import RawConnection
 from test_versions import TOPIC, requests
 
 from odradek.broker.serving.apis import apis
@@ -27,6 +26,7 @@ from odradek.protocol.messages import decode_request, encode_request
 from odradek.protocol.primitives import Meter
 from odradek.protocol.schemas import load_request_schema
 from odradek.testing.process import ServedBroker
+from odradek.testing.wire_client import BlockingWireClient
 
 _WIDTHS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "timedelta_i32": 32}
 _TEXTS: Final = (None, "", "x" * 32_767, "x" * 32_768, "\0", "ä/\U0001f600", TOPIC)
@@ -146,21 +146,21 @@ def test_whatever_a_field_says_costs_its_own_connection_at_most(attacked: Served
     servers = attacked.bootstrap_servers
     closed = tried = 0
     lines_before = _complaints(attacked.errors)
-    with RawConnection(servers) as neighbour:
+    with BlockingWireClient(servers) as neighbour:
         topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        neighbour.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [topic], "timeout": 1000, "validate_only": False})
+        neighbour.ask(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000, "validate_only": False}, 5)
         message = message_of(api)
         for version in apis()[api].served:
             for number, body in enumerate(cases(api, version, message, chance)):
                 # Each has a group of its own: nobody waits for the members that others left behind.
                 own = body.replace(GROUP.encode(), f"{number % 1000:03}{version:02}".encode())
                 header = encode_request_header(api, version, 7, "raw")
-                with RawConnection(servers) as connection:
-                    connection.send(struct.pack(">i", len(header) + len(own)) + header + own)
+                with BlockingWireClient(servers) as connection:
+                    connection.send_raw(struct.pack(">i", len(header) + len(own)) + header + own)
                     connection.finish()
                     closed += connection.receive() is None
                 tried += 1
-            assert neighbour.ask(ApiKey.API_VERSIONS, 0, {}).api_keys, f"after version {version}"
+            assert neighbour.ask(ApiKey.API_VERSIONS, {}, 0).api_keys, f"after version {version}"
     assert tried > 10
     assert "Traceback" not in attacked.errors.read_text()
     assert _complaints(attacked.errors) - lines_before <= closed

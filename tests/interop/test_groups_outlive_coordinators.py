@@ -7,10 +7,10 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from raw_connection import RawConnection
 
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster, eventually
+from odradek.testing.wire_client import BlockingWireClient
 
 DEADLINE_S = 120.0
 SESSION_MS = 6000
@@ -25,8 +25,8 @@ def three() -> Iterator[Cluster]:
 
 def coordinator(three: Cluster, group: str) -> int:
     def found() -> tuple[int] | None:
-        with RawConnection(three.address(three.brokers[0])) as connection:
-            answer = connection.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [group]})
+        with BlockingWireClient(three.address(three.brokers[0])) as connection:
+            answer = connection.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [group]}, 4)
         (one,) = answer.coordinators
         return (int(one.node_id),) if one.error_code.name == "none" else None
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import confluent_kafka
 import pytest
-from raw_connection import RawConnection
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.record_batch import HEADER_SIZE
 from odradek.protocol.records import encode_batch
 from odradek.testing.process import ServedBroker
+from odradek.testing.wire_client import BlockingWireClient
 
 NOW_MS: Final = 1_790_000_000_000
 METADATA: Final[dict[str, Any]] = {
@@ -27,31 +27,31 @@ METADATA: Final[dict[str, Any]] = {
 
 
 @pytest.fixture
-def neighbour(servers: str) -> Iterator[RawConnection]:
+def neighbour(servers: str) -> Iterator[BlockingWireClient]:
     """A well-behaved connection, open before and still served after."""
-    with RawConnection(servers) as connection:
+    with BlockingWireClient(servers) as connection:
         assert metadata(connection).cluster_id
         yield connection
         assert metadata(connection).cluster_id
 
 
 @pytest.fixture
-def broken(servers: str, neighbour: RawConnection) -> Iterator[RawConnection]:
+def broken(servers: str, neighbour: BlockingWireClient) -> Iterator[BlockingWireClient]:
     """The connection that misbehaves."""
     assert neighbour
-    with RawConnection(servers) as connection:
+    with BlockingWireClient(servers) as connection:
         yield connection
 
 
-def metadata(connection: RawConnection, **fields: Any) -> Any:
-    return connection.ask(ApiKey.METADATA, 9, METADATA | fields)
+def metadata(connection: BlockingWireClient, **fields: Any) -> Any:
+    return connection.ask(ApiKey.METADATA, METADATA | fields, 9)
 
 
 def create(servers: str, topic: str) -> None:
-    with RawConnection(servers) as connection:
+    with BlockingWireClient(servers) as connection:
         wanted = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         answer = connection.ask(
-            ApiKey.CREATE_TOPICS, 5, {"topics": [wanted], "timeout": 10_000, "validate_only": False}
+            ApiKey.CREATE_TOPICS, {"topics": [wanted], "timeout": 10_000, "validate_only": False}, 5
         )
         assert answer.topics[0].error_code is ErrorCode.none
 
@@ -72,24 +72,24 @@ def memory_kb(served: ServedBroker) -> int:
     return int(found[1])
 
 
-def test_random_bytes_cost_their_connection_alone(servers: str, neighbour: RawConnection, seed: int):
+def test_random_bytes_cost_their_connection_alone(servers: str, neighbour: BlockingWireClient, seed: int):
     chance = random.Random(seed)
     for _ in range(30):
         body = chance.randbytes(chance.randrange(1, 300))
         if body[:2] == struct.pack(">h", ApiKey.API_VERSIONS):
             continue  # as in Kafka, that is answered in whatever version it is asked
-        with RawConnection(servers) as broken:
-            broken.send(struct.pack(">i", len(body)) + body)
+        with BlockingWireClient(servers) as broken:
+            broken.send_raw(struct.pack(">i", len(body)) + body)
             assert broken.receive() is None
     assert metadata(neighbour).brokers
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, 2_000_000_000, -1, -(2**31), 0])
 def test_an_impossible_length_closes_the_connection_and_takes_no_memory(
-    served: ServedBroker, broken: RawConnection, length: int
+    served: ServedBroker, broken: BlockingWireClient, length: int
 ):
     before_kb = memory_kb(served)
-    broken.send(struct.pack(">i", length) + bytes(1000))
+    broken.send_raw(struct.pack(">i", length) + bytes(1000))
     assert broken.receive() is None
     assert memory_kb(served) - before_kb < 20_000
 
@@ -97,36 +97,36 @@ def test_an_impossible_length_closes_the_connection_and_takes_no_memory(
 def test_half_a_frame_and_silence_ends_with_the_idle_time_out_and_disturbs_nobody(tmp_path: Path):
     with (
         ServedBroker(tmp_path / "data", options={"connections.max.idle.ms": "1500"}) as broker,
-        RawConnection(broker.bootstrap_servers) as silent,
+        BlockingWireClient(broker.bootstrap_servers) as silent,
     ):
-        silent.send(silent.frame(ApiKey.API_VERSIONS, 0, {})[:-3])
-        with RawConnection(broker.bootstrap_servers) as other:  # idle itself, if it had waited
+        silent.send_raw(silent.frame(ApiKey.API_VERSIONS, {}, 0)[:-3])
+        with BlockingWireClient(broker.bootstrap_servers) as other:  # idle itself, if it had waited
             assert metadata(other).brokers
         assert silent.receive() is None
 
 
-def test_a_frame_may_arrive_one_byte_at_a_time(broken: RawConnection):
-    for byte in broken.frame(ApiKey.API_VERSIONS, 0, {}):
-        broken.send(bytes([byte]))
+def test_a_frame_may_arrive_one_byte_at_a_time(broken: BlockingWireClient):
+    for byte in broken.frame(ApiKey.API_VERSIONS, {}, 0):
+        broken.send_raw(bytes([byte]))
     assert broken.receive()
 
 
-def test_a_body_that_ends_too_early_closes_the_connection(broken: RawConnection):
-    frame = broken.frame(ApiKey.METADATA, 9, METADATA)
+def test_a_body_that_ends_too_early_closes_the_connection(broken: BlockingWireClient):
+    frame = broken.frame(ApiKey.METADATA, METADATA, 9)
     body = frame[4:-4]
-    broken.send(struct.pack(">i", len(body)) + body)
+    broken.send_raw(struct.pack(">i", len(body)) + body)
     assert broken.receive() is None
 
 
-def test_an_api_that_nobody_knows_closes_the_connection(broken: RawConnection):
+def test_an_api_that_nobody_knows_closes_the_connection(broken: BlockingWireClient):
     body = struct.pack(">hhih", 9999, 0, 1, -1)
-    broken.send(struct.pack(">i", len(body)) + body)
+    broken.send_raw(struct.pack(">i", len(body)) + body)
     assert broken.receive() is None
 
 
-def test_an_unknown_version_of_api_versions_gets_the_oldest_answer(broken: RawConnection):
+def test_an_unknown_version_of_api_versions_gets_the_oldest_answer(broken: BlockingWireClient):
     body = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1)
-    broken.send(struct.pack(">i", len(body)) + body)
+    broken.send_raw(struct.pack(">i", len(body)) + body)
     frame = broken.receive()
     assert frame is not None
     correlation_id, error_code, count = struct.unpack_from(">ihi", frame)
@@ -135,9 +135,9 @@ def test_an_unknown_version_of_api_versions_gets_the_oldest_answer(broken: RawCo
     assert ranges[ApiKey.API_VERSIONS][0] == 0
 
 
-def test_an_unknown_version_of_another_api_closes_the_connection(broken: RawConnection):
+def test_an_unknown_version_of_another_api_closes_the_connection(broken: BlockingWireClient):
     body = struct.pack(">hhih", ApiKey.METADATA, 99, 7, -1)
-    broken.send(struct.pack(">i", len(body)) + body)
+    broken.send_raw(struct.pack(">i", len(body)) + body)
     assert broken.receive() is None
 
 
@@ -172,30 +172,30 @@ def lie_about_count(data: bytearray) -> bytearray:
     ],
 )
 def test_a_damaged_batch_is_refused_and_the_connection_lives(
-    servers: str, broken: RawConnection, topic: str, harm: Callable[[bytearray], bytearray], refusal: ErrorCode
+    servers: str, broken: BlockingWireClient, topic: str, harm: Callable[[bytearray], bytearray], refusal: ErrorCode
 ):
     create(servers, topic)
-    answer = broken.ask(ApiKey.PRODUCE, 9, produce_message(topic, bytes(harm(batch()))))
+    answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(harm(batch()))), 9)
     code = answer.responses[0].partition_responses[0].error_code
     assert code is refusal
-    answer = broken.ask(ApiKey.PRODUCE, 9, produce_message(topic, bytes(batch())))
+    answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(batch())), 9)
     assert answer.responses[0].partition_responses[0].base_offset == 0
 
 
-def test_a_batch_that_lies_about_its_count_is_refused(servers: str, broken: RawConnection, topic: str):
+def test_a_batch_that_lies_about_its_count_is_refused(servers: str, broken: BlockingWireClient, topic: str):
     create(servers, topic)
-    answer = broken.ask(ApiKey.PRODUCE, 9, produce_message(topic, bytes(lie_about_count(batch()))))
+    answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(lie_about_count(batch()))), 9)
     code = answer.responses[0].partition_responses[0].error_code
     assert code in {ErrorCode.invalid_record, ErrorCode.corrupt_message}
 
 
-def test_an_unknown_topic_gets_its_error_code_everywhere(broken: RawConnection, topic: str):
+def test_an_unknown_topic_gets_its_error_code_everywhere(broken: BlockingWireClient, topic: str):
     unknown = ErrorCode.unknown_topic_or_partition
-    answer = broken.ask(ApiKey.PRODUCE, 9, produce_message(topic, bytes(batch())))
+    answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(batch())), 9)
     assert answer.responses[0].partition_responses[0].error_code is unknown
     assert metadata(broken, topics=[{"name": topic}]).topics[0].error_code is unknown
     wanted = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]}
-    offsets = broken.ask(ApiKey.LIST_OFFSETS, 5, {"replica_id": -1, "isolation_level": 0, "topics": [wanted]})
+    offsets = broken.ask(ApiKey.LIST_OFFSETS, {"replica_id": -1, "isolation_level": 0, "topics": [wanted]}, 5)
     assert offsets.topics[0].partitions[0].error_code is unknown
     position = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "current_leader_epoch": -1}
     request = {
@@ -210,24 +210,24 @@ def test_an_unknown_topic_gets_its_error_code_everywhere(broken: RawConnection, 
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    fetched = broken.ask(ApiKey.FETCH, 11, request)
+    fetched = broken.ask(ApiKey.FETCH, request, 11)
     assert fetched.responses[0].partitions[0].error_code is unknown
 
 
-def test_an_unknown_partition_gets_its_error_code(servers: str, broken: RawConnection, topic: str):
+def test_an_unknown_partition_gets_its_error_code(servers: str, broken: BlockingWireClient, topic: str):
     create(servers, topic)
-    answer = broken.ask(ApiKey.PRODUCE, 9, produce_message(topic, bytes(batch()), partition=5))
+    answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(batch()), partition=5), 9)
     code = answer.responses[0].partition_responses[0].error_code
     assert code is ErrorCode.unknown_topic_or_partition
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "../../etc/passwd"])
-def test_an_invalid_name_is_refused_and_makes_nothing(served: ServedBroker, broken: RawConnection, name: str):
+def test_an_invalid_name_is_refused_and_makes_nothing(served: ServedBroker, broken: BlockingWireClient, name: str):
     before = sorted(path.name for path in served.data_dir.iterdir())
     answer = metadata(broken, topics=[{"name": name}], allow_auto_topic_creation=True)
     assert answer.topics[0].error_code is ErrorCode.invalid_topic_exception
     wanted = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    created = broken.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [wanted], "timeout": 10_000, "validate_only": False})
+    created = broken.ask(ApiKey.CREATE_TOPICS, {"topics": [wanted], "timeout": 10_000, "validate_only": False}, 5)
     assert created.topics[0].error_code is ErrorCode.invalid_topic_exception
     assert sorted(path.name for path in served.data_dir.iterdir()) == before
 
@@ -237,20 +237,20 @@ def test_requests_with_bytes_changed_at_random_never_take_the_broker_down(served
     create(servers, topic)
     chance = random.Random(seed)
     before_kb = memory_kb(served)
-    with RawConnection(servers) as shape:
+    with BlockingWireClient(servers) as shape:
         whole = [
-            shape.frame(ApiKey.PRODUCE, 9, produce_message(topic, bytes(batch()))),
-            shape.frame(ApiKey.METADATA, 9, METADATA | {"topics": [{"name": topic}]}),
-            shape.frame(ApiKey.FIND_COORDINATOR, 3, {"key": "fuzzed", "key_type": 0}),
-            shape.frame(ApiKey.HEARTBEAT, 4, {"group_id": "fuzzed", "generation_id": 1, "member_id": "m"}),
+            shape.frame(ApiKey.PRODUCE, produce_message(topic, bytes(batch())), 9),
+            shape.frame(ApiKey.METADATA, METADATA | {"topics": [{"name": topic}]}, 9),
+            shape.frame(ApiKey.FIND_COORDINATOR, {"key": "fuzzed", "key_type": 0}, 3),
+            shape.frame(ApiKey.HEARTBEAT, {"group_id": "fuzzed", "generation_id": 1, "member_id": "m"}, 4),
         ]
     for _ in range(200):
         frame = bytearray(chance.choice(whole))
         for _ in range(chance.randrange(1, 4)):
             frame[chance.randrange(4, len(frame))] = chance.randrange(256)
-        with RawConnection(servers) as broken:
-            broken.send(bytes(frame))
-            broken.send(broken.frame(ApiKey.API_VERSIONS, 0, {}))
+        with BlockingWireClient(servers) as broken:
+            broken.send_raw(bytes(frame))
+            broken.send(ApiKey.API_VERSIONS, {}, 0)
             broken.receive()
     assert memory_kb(served) - before_kb < 50_000
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from raw_connection import DEADLINE_S, RawConnection
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
@@ -19,6 +18,10 @@ from odradek.protocol.messages import encode_request
 from odradek.protocol.records import encode_batch
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
+from odradek.testing.wire_client import BlockingWireClient
+
+DEADLINE_S: Final = 60.0
+"""For an answer, of a broker that is not alone on its machine."""
 
 MIB: Final = 1024 * 1024
 QUEUED_BYTES: Final = 16 * MIB
@@ -190,17 +193,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
         "log.retention.ms": "-1",
     }
     with ServedBroker(tmp_path_factory.mktemp("small") / "data", options=options) as broker:
-        with RawConnection(broker.bootstrap_servers) as client:
+        with BlockingWireClient(broker.bootstrap_servers) as client:
             for name, configs in (("t", []), ("zstd", [{"name": "compression.type", "value": "zstd"}])):
                 topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": []}
                 wanted = {"topics": [{**topic, "configs": configs}], "timeout": PATIENCE_MS, "validate_only": False}
-                assert client.ask(ApiKey.CREATE_TOPICS, 5, wanted).topics[0].error_code is ErrorCode.none
-            client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+                assert client.ask(ApiKey.CREATE_TOPICS, wanted, 5).topics[0].error_code is ErrorCode.none
+            client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
             data = bytes(encode_batch([(1, None, bytes(1000), ())] * 900, codec=0))
             for _ in range(10):
                 records = [{"name": "t", "partition_data": [{"index": 0, "records": data}]}]
                 message = {"transactional_id": None, "acks": -1, "timeout": PATIENCE_MS, "topic_data": records}
-                answer = client.ask(ApiKey.PRODUCE, 9, message)
+                answer = client.ask(ApiKey.PRODUCE, message, 9)
                 assert answer.responses[0].partition_responses[0].error_code is ErrorCode.none
         yield broker
 
@@ -217,11 +220,11 @@ def test_no_attack_takes_more_memory_than_the_configuration_allows(
 ) -> None:
     data, times = ATTACKS[name]()
     Path(f"/proc/{small.pid}/clear_refs").write_text("5")  # the peak counts from now on
-    with RawConnection(small.bootstrap_servers) as neighbour:
+    with BlockingWireClient(small.bootstrap_servers) as neighbour:
         with Crowd(small.bootstrap_servers) as crowd:
             crowd.send(data, times)
-            assert neighbour.ask(ApiKey.METADATA, 9, {"topics": [], **FLAGS}).brokers, "others are still served"
-        assert neighbour.ask(ApiKey.METADATA, 9, {"topics": [], **FLAGS}).brokers
+            assert neighbour.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers, "others are still served"
+        assert neighbour.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers
     peak_kib = memory_kib(small, "VmHWM")
     print(f"{name}: {(peak_kib - idle_kib) // 1024} MiB more than when idle")
     assert peak_kib < idle_kib + MOST_BYTES // 1024
@@ -235,8 +238,8 @@ def test_ten_thousand_idle_clients_cost_little_and_others_are_served(tmp_path: P
     count = min(IDLE_CLIENTS, hard - 1000)
     question = framed(ApiKey.API_VERSIONS, 0, {})
     try:
-        with ServedBroker(tmp_path / "data") as broker, RawConnection(broker.bootstrap_servers) as neighbour:
-            assert neighbour.ask(ApiKey.METADATA, 9, {"topics": [], **FLAGS}).brokers
+        with ServedBroker(tmp_path / "data") as broker, BlockingWireClient(broker.bootstrap_servers) as neighbour:
+            assert neighbour.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers
             before_kib = memory_kib(broker, "VmRSS")
             with Crowd(broker.bootstrap_servers, count) as idle:
                 idle.send(question)
@@ -246,12 +249,12 @@ def test_ten_thousand_idle_clients_cost_little_and_others_are_served(tmp_path: P
                 quiet_kib = memory_kib(broker, "VmRSS") - before_kib
                 idle.send(question[:9])
                 for _ in range(100):
-                    assert neighbour.ask(ApiKey.METADATA, 9, {"topics": [], **FLAGS}).brokers
+                    assert neighbour.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers
                 half_kib = memory_kib(broker, "VmRSS") - before_kib
             print(f"{count} clients: {quiet_kib / count:.1f} KiB each, with half a request {half_kib / count:.1f}")
             assert quiet_kib / count < MOST_KIB_EACH
             assert half_kib / count < MOST_KIB_EACH
-            assert neighbour.ask(ApiKey.METADATA, 9, {"topics": [], **FLAGS}).brokers
+            assert neighbour.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -262,13 +265,13 @@ def test_a_client_beyond_the_open_files_is_turned_away_and_the_log_keeps_its_own
         def has_said(words: str) -> bool:
             return words in broker.errors.read_text()
 
-        with RawConnection(broker.bootstrap_servers) as first, Crowd(broker.bootstrap_servers, 400):
+        with BlockingWireClient(broker.bootstrap_servers) as first, Crowd(broker.bootstrap_servers, 400):
             # The kernel connects all of them at once; the broker takes them, and turns some away, in its own time.
             refusal = "the limit for open files has room for no more"
             eventually(lambda: has_said(refusal), within_s=DEADLINE_S, what="a client that is turned away")
             topic = {"name": "t", "num_partitions": 20, "replication_factor": 1, "assignments": [], "configs": []}
             wanted = {"topics": [topic], "timeout": PATIENCE_MS, "validate_only": False}
-            assert first.ask(ApiKey.CREATE_TOPICS, 5, wanted).topics[0].error_code is ErrorCode.none
+            assert first.ask(ApiKey.CREATE_TOPICS, wanted, 5).topics[0].error_code is ErrorCode.none
         assert has_said("the limit for open files, 900, has room for 225 connections")
         # The crowd has gone, and the broker may be told of that later than of a client that comes now.
         eventually(lambda: is_served(broker), within_s=DEADLINE_S, what="a client that is served again")
@@ -276,6 +279,6 @@ def test_a_client_beyond_the_open_files_is_turned_away_and_the_log_keeps_its_own
 
 def is_served(broker: ServedBroker) -> bool:
     """Whether a client that comes now gets an answer, rather than being turned away."""
-    with contextlib.suppress(AssertionError, ConnectionError), RawConnection(broker.bootstrap_servers) as later:
-        return bool(later.ask(ApiKey.METADATA, 9, {"topics": [], **FLAGS}).brokers)
+    with contextlib.suppress(AssertionError, ConnectionError), BlockingWireClient(broker.bootstrap_servers) as later:
+        return bool(later.ask(ApiKey.METADATA, {"topics": [], **FLAGS}, 9).brokers)
     return False

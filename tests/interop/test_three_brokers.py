@@ -9,10 +9,10 @@ import kafka
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
-from raw_connection import RawConnection
 
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster
+from odradek.testing.wire_client import BlockingWireClient
 
 DEADLINE_S = 120.0
 RACKS = ("north", "south", "west")
@@ -92,8 +92,8 @@ def test_groups_are_coordinated_by_all_and_every_broker_says_by_whom(three: Clus
         consumer.close()
     answers = []
     for broker_id in BROKERS:
-        with RawConnection(three.address(broker_id)) as connection:
-            found = connection.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": groups})
+        with BlockingWireClient(three.address(broker_id)) as connection:
+            found = connection.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": groups}, 4)
         answers.append({each.key: (each.error_code.name, each.node_id, each.port) for each in found.coordinators})
     assert answers[0] == answers[1] == answers[2]
     assert {node for _, node, _ in answers[0].values()} == set(BROKERS)
@@ -125,9 +125,9 @@ def test_a_topic_is_administered_whoever_the_client_asks_first(three: Cluster, b
 def test_no_two_brokers_give_the_same_producer_id(three: Cluster):
     ids = []
     for broker_id in BROKERS:
-        with RawConnection(three.address(broker_id)) as connection:
+        with BlockingWireClient(three.address(broker_id)) as connection:
             for _ in range(3):
-                answer = connection.ask(ApiKey.INIT_PRODUCER_ID, 4, INITIALIZE)
+                answer = connection.ask(ApiKey.INIT_PRODUCER_ID, INITIALIZE, 4)
                 assert answer.error_code.name == "none"
                 ids.append(int(answer.producer_id))
     assert len(set(ids)) == 9
@@ -138,6 +138,6 @@ def test_who_is_asked_for_a_partition_that_another_leads_says_so(three: Cluster)
     place = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
     message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "elsewhere", "partitions": [place]}]}
     for broker_id, expected in ((0, "not_leader_or_follower"), (1, "not_leader_or_follower"), (2, "none")):
-        with RawConnection(three.address(broker_id)) as connection:
-            (topic,) = connection.ask(ApiKey.LIST_OFFSETS, 7, message).topics
+        with BlockingWireClient(three.address(broker_id)) as connection:
+            (topic,) = connection.ask(ApiKey.LIST_OFFSETS, message, 7).topics
         assert topic.partitions[0].error_code.name == expected

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import pytest
 from existing_clients import CLIENTS
-from raw_connection import RawConnection
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.headers import decode_response_header
 from odradek.protocol.messages import response_decoder
 from odradek.protocol.records import encode_batch
+from odradek.testing.wire_client import BlockingWireClient
 
 TOPIC: Final = "every-version"
 GROUP: Final = "every-version"
@@ -238,21 +238,21 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def connection(served: Any) -> Any:
     CLIENTS[0].create(served.bootstrap_servers, TOPIC, 1)
-    with RawConnection(served.bootstrap_servers) as connection:
+    with BlockingWireClient(served.bootstrap_servers) as connection:
         yield connection
 
 
-def test_every_advertised_version_is_answered_to_the_last_byte(connection: RawConnection):
+def test_every_advertised_version_is_answered_to_the_last_byte(connection: BlockingWireClient):
     """All on one connection, which any misunderstanding would close."""
     by_name = requests(uuid.UUID(int=0))[ApiKey.METADATA]
-    topic_id = connection.ask(ApiKey.METADATA, 10, by_name).topics[0].topic_id
+    topic_id = connection.ask(ApiKey.METADATA, by_name, 10).topics[0].topic_id
     messages = requests(topic_id)
-    advertised = connection.ask(ApiKey.API_VERSIONS, 3, messages[ApiKey.API_VERSIONS]).api_keys
+    advertised = connection.ask(ApiKey.API_VERSIONS, messages[ApiKey.API_VERSIONS], 3).api_keys
     answered = 0
     for entry in advertised:
         api = ApiKey(entry.api_key)
         for version in range(max(entry.min_version, schema_versions(api).start), entry.max_version + 1):
-            connection.send(connection.frame(api, version, messages[api]))
+            connection.send(api, messages[api], version)
             frame = connection.receive()
             assert frame is not None, f"{api.name} v{version} closed the connection"
             start = decode_response_header(api, version, frame)[1]

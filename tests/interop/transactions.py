@@ -2,11 +2,10 @@
 
 from typing import Any, Final
 
-from raw_connection import RawConnection
-
 from odradek.protocol.api import ApiKey
 from odradek.protocol.compression import Codec
 from odradek.protocol.records import encode_batch
+from odradek.testing.wire_client import BlockingWireClient
 
 NOW_MS: Final = 1_790_000_000_000
 
@@ -18,7 +17,7 @@ class Partition:
         self.topic = topic
         self.sequences: dict[int, int] = {}
         self.expected: list[bytes] = []
-        self.connection = RawConnection(servers)
+        self.connection = BlockingWireClient(servers)
         created = {
             "name": topic,
             "num_partitions": 1,
@@ -26,12 +25,12 @@ class Partition:
             "assignments": [],
             "configs": [{"name": name.replace("_", "."), "value": value} for name, value in config.items()],
         }
-        answer = self.connection.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [created], "timeout": 10_000})
+        answer = self.connection.ask(ApiKey.CREATE_TOPICS, {"topics": [created], "timeout": 10_000}, 7)
         assert answer.topics[0].error_code == 0
 
     def connect(self, servers: str) -> None:
         self.close()
-        self.connection = RawConnection(servers)
+        self.connection = BlockingWireClient(servers)
 
     def close(self) -> None:
         self.connection.__exit__()
@@ -55,7 +54,7 @@ class Partition:
             "timeout": 10_000,
             "topic_data": [{"name": self.topic, "partition_data": [{"index": 0, "records": batch}]}],
         }
-        answer = self.connection.ask(ApiKey.PRODUCE, 9, message)
+        answer = self.connection.ask(ApiKey.PRODUCE, message, 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
 
     def end(self, producer: int, *, committed: bool) -> None:
@@ -66,7 +65,7 @@ class Partition:
             "coordinator_epoch": 0,
             "topics": [{"name": self.topic, "partition_indexes": [0]}],
         }
-        answer = self.connection.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+        answer = self.connection.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, 1)
         assert answer.markers[0].topics[0].partitions[0].error_code == 0
 
     def fill(self) -> None:

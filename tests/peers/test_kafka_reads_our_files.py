@@ -11,7 +11,6 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from dumps import SUFFIXES, as_row, as_shown, decoded, kafkas_lines, our_lines, our_rows, segment_files
-from raw_connection import RawConnection
 
 from odradek.protocol.api import ApiKey
 from odradek.protocol.compression import Codec
@@ -19,6 +18,7 @@ from odradek.protocol.consumer_protocol import decode_assignment, decode_subscri
 from odradek.protocol.records import encode_batch
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
+from odradek.testing.wire_client import BlockingWireClient
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -71,7 +71,7 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wanted = [NewTopic(name, len(Codec), 1, config=dict(config)) for name, config in TOPICS.items()]
         for future in admin.create_topics(wanted).values():
             future.result(DEADLINE_S)
-        with RawConnection(broker.bootstrap_servers) as connection:
+        with BlockingWireClient(broker.bootstrap_servers) as connection:
             write_batches(connection)
             write_transactions(connection)
             write_keys(connection)
@@ -80,7 +80,7 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def write_batches(connection: RawConnection) -> None:
+def write_batches(connection: BlockingWireClient) -> None:
     """A partition for each codec; some timestamps go back."""
     for codec in Codec:
         for number in range(BATCHES):
@@ -96,7 +96,7 @@ def write_batches(connection: RawConnection) -> None:
             produce(connection, "idempotent", codec, batch)
 
 
-def write_transactions(connection: RawConnection) -> None:
+def write_transactions(connection: BlockingWireClient) -> None:
     """Two producers, whose transactions are committed and aborted in turns; the last one of each stays open."""
     for codec in Codec:
         for number in range(13):
@@ -110,7 +110,7 @@ def write_transactions(connection: RawConnection) -> None:
                     end_transaction(connection, producer_id, int(codec), commit=(number + producer_id) % 3 > 0)
 
 
-def write_keys(connection: RawConnection) -> None:
+def write_keys(connection: BlockingWireClient) -> None:
     """Few keys, again and again, some of them deleted."""
     for codec in Codec:
         for number in range(60):
@@ -134,7 +134,7 @@ def is_compacted(directory: Path) -> bool:
     return sum(line.startswith("compacted ") and not line.endswith(" 0") for line in lines) == len(Codec)
 
 
-def end_transaction(connection: RawConnection, producer_id: int, partition: int, *, commit: bool) -> None:
+def end_transaction(connection: BlockingWireClient, producer_id: int, partition: int, *, commit: bool) -> None:
     marker = {
         "producer_id": producer_id,
         "producer_epoch": 2,
@@ -142,12 +142,12 @@ def end_transaction(connection: RawConnection, producer_id: int, partition: int,
         "topics": [{"name": "transactions", "partition_indexes": [partition]}],
         "coordinator_epoch": 17,
     }
-    answer = connection.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+    answer = connection.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, 1)
     assert answer.markers[0].topics[0].partitions[0].error_code == 0, answer
 
 
 def produce(
-    connection: RawConnection, topic: str, partition: int, batch: bytes, *, transactional_id: str | None = None
+    connection: BlockingWireClient, topic: str, partition: int, batch: bytes, *, transactional_id: str | None = None
 ) -> None:
     message = {
         "transactional_id": transactional_id,
@@ -155,7 +155,7 @@ def produce(
         "timeout": 10_000,
         "topic_data": [{"name": topic, "partition_data": [{"index": int(partition), "records": bytes(batch)}]}],
     }
-    answer = connection.ask(ApiKey.PRODUCE, 9, message)
+    answer = connection.ask(ApiKey.PRODUCE, message, 9)
     (result,) = answer.responses[0].partition_responses
     assert result.error_code == 0, result
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
-from raw_connection import RawConnection
 from twins import Case, Request, Twins, check, comparable
 
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import decode_response
+from odradek.testing.wire_client import BlockingWireClient
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -403,11 +403,11 @@ def test_a_version_of_api_versions_to_come_is_answered_in_version_0(twins: Twins
     """M1: with what would be understood, so that a newer client finds out (KIP-511)."""
     frames = []
     for servers in (twins.ours.bootstrap_servers, twins.kafka.bootstrap_servers):
-        with RawConnection(servers) as connection:
+        with BlockingWireClient(servers) as connection:
             request = connection.frame(
-                ApiKey.API_VERSIONS, 4, {"client_software_name": "a", "client_software_version": "1"}
+                ApiKey.API_VERSIONS, {"client_software_name": "a", "client_software_version": "1"}, 4
             )
-            connection.send(request[:6] + struct.pack(">h", 99) + request[8:])
+            connection.send_raw(request[:6] + struct.pack(">h", 99) + request[8:])
             frames.append(connection.receive())
     ours, kafkas = (comparable(decode_response(ApiKey.API_VERSIONS, 0, frame, 4)) for frame in frames)
     assert ours["error_code"] == kafkas["error_code"] == "unsupported_version"

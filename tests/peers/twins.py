@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from raw_connection import DEADLINE_S, RawConnection
-
 from bench.peers.kafka_peer import KafkaBroker
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import decode_response_header
 from odradek.protocol.messages import decode_response
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
+from odradek.testing.wire_client import BlockingWireClient
 
 CLOSED: Final = "the connection was closed"
 SILENT: Final = "there was no answer"
@@ -51,6 +50,9 @@ _LEFT_OUT: Final = frozenset(
         "usable_bytes",
     }
 )
+
+DEADLINE_S: Final = 60.0
+"""For an answer, of a broker that is not alone on its machine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class Twins:
     def __init__(self, directory: Path) -> None:
         self.kafka = KafkaBroker(directory / "kafka", options=OPTIONS | KAFKA_OPTIONS, heap="384M")
         self.ours = ServedBroker(directory / "ours", options=OPTIONS | OUR_OPTIONS)
-        self._connections: dict[str, RawConnection] = {}
+        self._connections: dict[str, BlockingWireClient] = {}
 
     def start(self) -> None:
         """Run both."""
@@ -150,9 +152,9 @@ class Twins:
     def _ask(self, servers: str, request: Request, *, is_silent: bool = False) -> Any:
         connection = self._connections.get(servers)
         if connection is None:
-            connection = self._connections[servers] = RawConnection(servers)
-        connection.deadline(SILENCE_S if is_silent else DEADLINE_S)
-        connection.send(connection.frame(request.api, request.version, dict(request.message)))
+            connection = self._connections[servers] = BlockingWireClient(servers)
+        connection.set_timeout(SILENCE_S if is_silent else DEADLINE_S)
+        connection.send(request.api, dict(request.message), request.version)
         try:
             frame = connection.receive()
         except TimeoutError:

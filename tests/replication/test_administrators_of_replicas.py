@@ -2,22 +2,13 @@
 
 from typing import Any
 
-from raw_client import RawClient
-from world import World, until
-
 from odradek.clients import Admin
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.testing.world import World, until
 
 T0 = TopicPartition("t", 0)
-
-
-async def connect(world: World, number: int) -> RawClient:
-    _, client = await world.simulation.runtime("tool").network.connect(
-        lambda: RawClient("tool"), world.hosts[number], 9092
-    )
-    return client
 
 
 async def create(world: World, replicas: int) -> None:
@@ -39,7 +30,7 @@ def controller(world: World) -> int:
 
 
 async def elect(world: World, *topics: tuple[str, int]) -> dict[tuple[str, int], ErrorCode]:
-    client = await connect(world, controller(world))
+    client = await world.client("tool", broker=controller(world))
     wanted = [{"topic": topic, "partitions": [number]} for topic, number in topics]
     message = {"election_type": 0, "topic_partitions": wanted, "timeout": 0}
     answer = await client.ask(ApiKey.ELECT_LEADERS, message)
@@ -83,7 +74,7 @@ def test_every_replica_tells_of_the_producers_in_its_log() -> None:
         topics = [{"name": "t", "partition_indexes": [0, 1]}]
         told: dict[int, Any] = {}
         for number in world.running:
-            client = await connect(world, number)
+            client = await world.client("tool", broker=number)
             (topic,) = (await client.ask(ApiKey.DESCRIBE_PRODUCERS, {"topics": topics})).topics
             first, second = topic.partitions
             assert second.error_code == ErrorCode.unknown_topic_or_partition

@@ -5,13 +5,13 @@ import logging
 
 import pytest
 from test_log_verification import flip
-from world import World, until
 
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
 from odradek.log.errors import DamagedFileError, DamagedSegmentError
 from odradek.log.recovery.segment_damage import DamageCheck
 from odradek.model import ErrorCode, TopicPartition
+from odradek.testing.world import World, until
 
 T0 = TopicPartition("t", 0)
 FIRST = f"{0:020d}.log"

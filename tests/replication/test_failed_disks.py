@@ -5,7 +5,6 @@ import errno
 import logging
 
 import pytest
-from world import World, until
 
 from odradek.broker.cluster.log_dir_events import LogDirEvents
 from odradek.clients import Admin
@@ -15,6 +14,7 @@ from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER, LogDirEventNode
 from odradek.metadata.store import SessionExpired
 from odradek.model import KafkaError, TopicPartition, UnavailableError
+from odradek.testing.world import World, until
 
 T0 = TopicPartition("t", 0)
 

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from world import World, until
 
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.model import StorageError, TopicPartition
+from odradek.testing.world import World, until
 
 
 def with_smaller_isr(topic: TopicImage, number: int) -> TopicImage:

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.model import TopicPartition
+from odradek.testing.world import World, until
 
 MAX_LAG_S = 2
 

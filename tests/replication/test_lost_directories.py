@@ -5,13 +5,13 @@ import logging
 
 import pytest
 from lost_disks import TWO, create, fill, image, keys_in, known, refused, swap
-from world import World, until
 
 from odradek.broker.cluster.directories import forget_directories
 from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import KafkaError, StorageError, TopicPartition
+from odradek.testing.world import World, until
 
 
 def test_an_empty_mount_point_is_no_new_beginning(seed: int, caplog: pytest.LogCaptureFixture) -> None:

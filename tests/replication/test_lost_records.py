@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 from lost_disks import create, fill, image, known
-from world import World, until
 
 from odradek.broker.cluster.directories import accept_losses
 from odradek.clients import Admin
@@ -13,6 +12,7 @@ from odradek.clients.reassignments import ElectionType
 from odradek.log.directories.maintenance import remove_tree
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
+from odradek.testing.world import World, until
 
 T0 = TopicPartition("t", 0)
 VALUES = [b"1", b"2", b"3"]

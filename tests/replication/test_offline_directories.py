@@ -1,12 +1,12 @@
 """A broker with two data directories starts, and the disk does not give one of them (KIP-112)."""
 
 import pytest
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.testing.world import World, until
 
 DIRECTORIES = {"log.dirs": "/a,/b"}
 

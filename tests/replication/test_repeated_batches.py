@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 import pytest
-from world import World, until
 
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
@@ -17,6 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.protocol.records import encode_batch
 from odradek.testing.clock import EPOCH_MS
+from odradek.testing.world import World, until
 from odradek.wire.client_connection import ClientConnection, open_connection
 
 T0 = TopicPartition("t", 0)

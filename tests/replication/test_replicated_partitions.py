@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from world import World, until
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.fetcher_session import FetcherSession, SessionRequest
@@ -21,6 +20,7 @@ from odradek.protocol.produce import ProduceTopic, decode_produce_response, enco
 from odradek.protocol.records import encode_batch
 from odradek.replication import IsrChange
 from odradek.testing.clock import EPOCH_MS
+from odradek.testing.world import World, until
 from odradek.wire import client_connection
 from odradek.wire.client_connection import ClientConnection, open_connection
 

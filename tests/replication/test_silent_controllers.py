@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from world import SESSION_TIMEOUT_S, World, until
 
 from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.peers import Peers
@@ -17,6 +16,7 @@ from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation
+from odradek.testing.world import SESSION_TIMEOUT_S, World, until
 
 BROKERS = 4
 SOON_S = 5.0

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 from lost_disks import create, fill
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
+from odradek.testing.world import World, until
 
 T0 = TopicPartition("t", 0)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from lost_disks import TWO, create, fill, go_on_without, image, keys_in, known, refused, swap
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
@@ -19,6 +18,7 @@ from odradek.model import ConfigurationError, KafkaError, StorageError, TopicPar
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Survival
 from odradek.testing.disk import PowerCutError
+from odradek.testing.world import World, until
 
 KEY = TopicPartition("t", 0)
 
@@ -154,9 +154,7 @@ class ForgetfulStore(MemoryStore):
         return written
 
 
-def test_a_session_that_expires_does_not_make_other_directories_those_that_were_here(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_expires_does_not_make_other_directories_those_that_were_here(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await world.stop()
@@ -164,9 +162,8 @@ def test_a_session_that_expires_does_not_make_other_directories_those_that_were_
         await world.start()
         await world.stop()
         swap(world, 0, "/old", "/data", "/newer")
-        with monkeypatch.context() as patch:
-            patch.setattr("world.MemoryStore", ForgetfulStore)
-            await world.start()
+        world.new_store = ForgetfulStore
+        await world.start()
         assert world.running[0]._has_its_directories is False
 
     World(seed).play(scene)

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from world import World, until
-
 from odradek.clients import Admin
 from odradek.model import TopicPartition
 from odradek.protocol.fetch import FetchedPartition
+from odradek.testing.world import World, until
 
 T0 = TopicPartition("t", 0)
 

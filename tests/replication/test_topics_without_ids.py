@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 from lost_disks import create, fill
-from world import World, until
 
 from odradek.metadata import paths
 from odradek.metadata.nodes import TopicNode
 from odradek.stores import MemoryStore
+from odradek.testing.world import World, until
 
 
 @pytest.mark.parametrize("brokers", [1, 3])

@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 
-from world import World
-
 from odradek.broker.lifecycle import Broker
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, BrokerImage, TopicImage
 from odradek.metadata.reading import BrokenNodes, read_brokers, read_controller, read_topics
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
+from odradek.testing.world import World
 
 
 async def agreed(world: World, *, within_s: float) -> None:

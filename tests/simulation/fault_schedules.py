@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final
 
 from agreement import agreed
-from world import World, until
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.metadata import paths
@@ -24,6 +23,7 @@ from odradek.protocol.record_batch import CRC_START
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.histories import History, verdict
+from odradek.testing.world import World, until
 
 TOPIC: Final = "t"
 CREATED: Final = "created-"

@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import pytest
-from world import World, until
 
 from odradek.broker.cluster.directories import forget_directories
 from odradek.clients import Admin
@@ -11,6 +10,7 @@ from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import BrokerDirectoriesNode, KnownDirectory
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.testing.world import World, until
 
 TWO = {"log.dirs": "/a,/b"}
 

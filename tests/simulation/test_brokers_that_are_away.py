@@ -1,8 +1,6 @@
 """Topics that are created while a broker is down: placed on it, led by others, copied by it when it is back."""
 
 import pytest
-from raw_client import RawClient
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
@@ -10,6 +8,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode, TopicNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.testing.world import World, until
 
 SEEDS = range(6)
 CONFIG = {
@@ -140,8 +139,7 @@ def test_every_broker_lists_those_that_are_fenced_when_it_is_asked_for_them(seed
         await world.kill(1)
         await until_gone(world, 1)
         for number in sorted(world.running):
-            network = world.simulation.runtime("asker").network
-            _, client = await network.connect(lambda: RawClient("asker"), world.hosts[number], 9092)
+            client = await world.client("asker", broker=number)
             for version, fenced in ((1, False), (2, False), (2, True)):
                 message = {
                     "include_cluster_authorized_operations": False,

@@ -1,11 +1,11 @@
 """A broker that is stopped has others lead its partitions first, and nobody waits for a session to run out."""
 
 import pytest
-from world import World, until
 
 from odradek.broker.lifecycle import Broker
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.testing.world import World, until
 
 EVERYWHERE = {number: tuple((number + place) % 3 for place in range(3)) for number in range(6)}
 

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from world import World
 
 from odradek.clients import Producer
 from odradek.model import TopicPartition
+from odradek.testing.world import World
 
 PARTITIONS = 3
 SEEDS = range(12)

@@ -18,11 +18,11 @@ from fault_schedules import (
     play_faults,
     seeds,
 )
-from world import World, until
 
 from odradek.model import TopicPartition
 from odradek.testing import History, Survival
 from odradek.testing.histories import verdict
+from odradek.testing.world import World, until
 
 EVERYTHING: Final = {"kill", "cut_power", "stop", "part", "deafen", "isolate", "cut_off_clients", "mute_to_clients"}
 

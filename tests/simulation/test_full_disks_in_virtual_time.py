@@ -10,12 +10,12 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 import pytest
-from world import World, until
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.model import OdradekError, TopicPartition
 from odradek.testing import Survival
 from odradek.testing.disk import MemoryDisk
+from odradek.testing.world import World, until
 
 CONFIG = {
     "auto.create.topics.enable": "false",

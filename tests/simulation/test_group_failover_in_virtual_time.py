@@ -9,9 +9,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
-from raw_client import RawClient
 from test_groups_in_virtual_time import SEEDS, assert_rounds, write
-from world import Member, World, settled, until
 
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_for
 from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
@@ -27,6 +25,8 @@ from odradek.protocol.consumer_protocol import (
     encode_subscription,
 )
 from odradek.stores import MemoryStore
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import Member, World, settled, until
 
 PARTITIONS = 6
 CONFIG = {
@@ -74,13 +74,11 @@ class Actor:
         self.owned: tuple[int, ...] = ()
         self.leads = False
         self._world = world
-        self._client: RawClient
+        self._client: WireClient
 
     async def meet(self) -> None:
-        """Connect to whoever coordinates the group."""
-        host = self._world.hosts[await coordinator(self._world)]
-        network = self._world.simulation.runtime(self.name).network
-        _, self._client = await network.connect(lambda: RawClient(self.name), host, 9092)
+        """Connect to the group's coordinator."""
+        self._client = await self._world.client(self.name, broker=await coordinator(self._world))
 
     def drop(self) -> None:
         """Give the connection up."""
@@ -96,11 +94,11 @@ class Actor:
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": metadata}],
         }
-        return self._client.send(ApiKey.JOIN_GROUP, message, 3)
+        return self._client.request(ApiKey.JOIN_GROUP, message, 3)
 
     def sync(self, assignments: dict[str, bytes] | None = None) -> "asyncio.Future[Any]":
         given = [{"member_id": each, "assignment": data} for each, data in (assignments or {}).items()]
-        return self._client.send(ApiKey.SYNC_GROUP, {**self._who, "assignments": given}, 3)
+        return self._client.request(ApiKey.SYNC_GROUP, {**self._who, "assignments": given}, 3)
 
     async def beat(self) -> ErrorCode:
         return ErrorCode((await self._client.ask(ApiKey.HEARTBEAT, self._who, 3)).error_code)
@@ -412,8 +410,7 @@ def test_a_group_is_coordinated_while_a_known_broker_is_away(seed: int) -> None:
     async def scenario(world: World) -> None:
         await world.kill(2)
         await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
-        network = world.simulation.runtime("asking").network
-        _, client = await network.connect(lambda: RawClient("asking"), world.hosts[0], 9092)
+        client = await world.client("asking")
         answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
         assert [each.error_code for each in answer.coordinators] == [ErrorCode.none]
 
@@ -427,15 +424,14 @@ def test_a_group_waits_until_there_are_brokers_for_as_many_replicas_as_its_log_s
         await world.kill(2)
         await MemoryStore(world.tree).delete(paths.broker_registration(2))
         await until(lambda: all(2 not in broker.image.brokers for broker in world.running.values()))
-        network = world.simulation.runtime("asking").network
         for number in (0, 1):
-            _, client = await network.connect(lambda: RawClient("asking"), world.hosts[number], 9092)
+            client = await world.client("asking", broker=number)
             answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
             assert [each.error_code for each in answer.coordinators] == [ErrorCode.coordinator_not_available]
         await world.start(2)
         answers = set()
         for number in (0, 1, 2):
-            _, client = await network.connect(lambda: RawClient("asking"), world.hosts[number], 9092)
+            client = await world.client("asking", broker=number)
             while True:
                 answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
                 (found,) = answer.coordinators

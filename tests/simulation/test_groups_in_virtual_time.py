@@ -5,13 +5,12 @@ import os
 from collections.abc import Awaitable, Callable, Collection
 
 import pytest
-from raw_client import RawClient
-from world import Member, World, settled, until
 
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, decode_assignment, encode_subscription
 from odradek.protocol.group_records import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
+from odradek.testing.world import Member, World, settled, until
 
 PARTITIONS = 6
 COORDINATORS = 3
@@ -157,8 +156,7 @@ async def change_subscription_fast(world: World, member: Member, times: int) -> 
 async def drop_member_ids(world: World, times: int) -> None:
     """Be given member ids, and join with none of them, as clients do that unsubscribe meanwhile."""
     chance = world.simulation.entropy("dropped member ids")
-    network = world.simulation.runtime("dropper").network
-    _, client = await network.connect(lambda: RawClient("dropper"), "broker", 9092)
+    client = await world.client("dropper")
     message = {
         "group_id": "g",
         "session_timeout": SESSION_TIMEOUT_MS,

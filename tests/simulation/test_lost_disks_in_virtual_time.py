@@ -13,13 +13,13 @@ from itertools import count
 from typing import Final
 
 import pytest
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
+from odradek.testing.world import World, until
 
 ROUNDS: Final = 1
 PATIENCE_S: Final = 60

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Final
 
 import pytest
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.clients.reassignments import ElectionType
@@ -20,6 +19,7 @@ from odradek.log.directories.maintenance import remove_tree
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.model import OdradekError, TopicPartition
+from odradek.testing.world import World, until
 
 KEY: Final = TopicPartition("t", 0)
 BROKERS: Final = range(3)

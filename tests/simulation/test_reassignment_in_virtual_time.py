@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from world import World, until
-
 from odradek.controller import NewTopic
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.store import Operation
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
+from odradek.testing.world import World, until
 
 KEY = TopicPartition("t", 0)
 MOST_WRITES = 40

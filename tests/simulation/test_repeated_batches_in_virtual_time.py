@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 from fault_schedules import BROKERS, CONFIG, PATIENCE_S, TOPIC, Schedule, create_topic, kill, seeds
-from world import World, until
 
 from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode, OdradekError, TopicPartition
@@ -17,6 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.protocol.records import encode_batch
 from odradek.testing.clock import EPOCH_MS
+from odradek.testing.world import World, until
 from odradek.wire.client_connection import ClientConnection, open_connection
 
 T0: Final = TopicPartition(TOPIC, 0)

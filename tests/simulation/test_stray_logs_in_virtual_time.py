@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Final
 
 import pytest
-from world import World, until
 
 from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.nodes import TopicNode
 from odradek.model import OdradekError, TopicPartition
+from odradek.testing.world import World, until
 
 BROKERS: Final = range(3)
 TOPICS: Final = ("a", "b", "c")

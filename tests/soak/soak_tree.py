@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from raw_connection import RawConnection
-
 from odradek.metadata.image import TopicImage
 from odradek.metadata.paths import DELETE_TOPICS, TOPICS
 from odradek.metadata.reading import BrokenNodes, read_brokers, read_controller, read_topics
@@ -15,6 +13,7 @@ from odradek.model import OdradekError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import system_runtime
 from odradek.stores import open_reader
+from odradek.testing.wire_client import BlockingWireClient
 
 _METADATA_VERSION: Final = 9
 _EVERYTHING: Final = {
@@ -87,9 +86,9 @@ class Tree:
 def disagreements(view: View, address: str) -> list[str]:
     """What the broker at `address` says of the cluster that is not what the tree says."""
     try:
-        with RawConnection(address) as connection:
-            connection.deadline(_ANSWER_S)
-            answer = connection.ask(ApiKey.METADATA, _METADATA_VERSION, _EVERYTHING)
+        with BlockingWireClient(address) as connection:
+            connection.set_timeout(_ANSWER_S)
+            answer = connection.ask(ApiKey.METADATA, _EVERYTHING, _METADATA_VERSION)
     except (OSError, AssertionError) as error:
         return [f"{address} does not answer: {error}"]
     found = []

@@ -1,0 +1,296 @@
+"""Brokers and clients in virtual time, on one metadata tree in memory: what most tests of the whole start from.
+
+```python
+async def scene(world: World) -> None:
+    client = await world.client()
+    await client.create_topic("t")
+
+World(seed=7, {"num.partitions": "3"}, brokers=3).play(scene)
+```
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final, Self
+
+from odradek.broker.lifecycle import Broker
+from odradek.broker.serving.admission import Admission
+from odradek.clients import Consumer, Producer
+from odradek.clients.consumer.subscription_state import ConsumerRecord
+from odradek.config import BrokerConfig
+from odradek.controller import NewTopic
+from odradek.model import TopicPartition
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records, encode_batch
+from odradek.runtime import Runtime
+from odradek.stores import MemoryStore, MemoryTree
+from odradek.testing.disk import Survival
+from odradek.testing.simulation import Simulation
+from odradek.testing.slow_store import SlowStore
+from odradek.testing.wire_client import WireClient
+
+SESSION_TIMEOUT_S: Final = 6.0
+BATCH_MS: Final = 1_700_000_000_000
+"""The timestamp of the first record of `World.batch`."""
+
+ConfigValue = str | int | float | bool | Sequence[str]
+Scenario = Callable[["World"], Coroutine[Any, Any, None]]
+Play = Callable[[Scenario], None]
+"""Runs a scenario in a new world: the type of the fixtures called `play`."""
+
+
+class World:
+    """Brokers over one metadata tree, and the clients that a test starts, each on a host of its own.
+
+    One broker is on the host `broker`; several are on `broker-0`, `broker-1`, … by their ids. A killed broker is
+    registered until its session expires, unless `noticed_at_once`, as by a tree on the same machine. `tree_s` is the
+    time of a message to a tree on other machines (see `SlowStore`).
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        brokers: int = 1,
+        noticed_at_once: bool = True,
+        tree_s: float = 0.0,
+        limit_s: float = 3600.0,
+    ) -> None:
+        self.simulation = Simulation(seed, limit_s=limit_s)
+        self.hosts = ["broker"] if brokers == 1 else [f"broker-{number}" for number in range(brokers)]
+        self.servers = ",".join(f"{host}:9092" for host in self.hosts)
+        self.tree = MemoryTree()
+        self.new_store: Callable[[MemoryTree], MemoryStore] = MemoryStore
+        """Opens a broker's session of a tree that is not slow."""
+        self._config = dict(config or {})
+        self._noticed_at_once = noticed_at_once
+        self._tree_s = tree_s
+        self._running: dict[int, tuple[Broker, MemoryStore]] = {}
+
+    # ---- brokers ----------------------------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the start."""
+        return self.simulation.clock.elapsed_s
+
+    @property
+    def running(self) -> dict[int, Broker]:
+        """The brokers that run, by id."""
+        return {number: broker for number, (broker, _) in self._running.items()}
+
+    @property
+    def broker(self) -> Broker:
+        """Broker 0, which runs."""
+        return self._running[0][0]
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime of broker 0."""
+        return self.simulation.runtime(self.hosts[0])
+
+    def store(self, number: int) -> MemoryStore:
+        """Return the session of a broker that runs."""
+        return self._running[number][1]
+
+    async def start(self, number: int = 0, *, admission: Admission | None = None, **config: ConfigValue) -> Broker:
+        """Start a broker over its disk; `config` is more configuration, with `_` for `.`."""
+        host = self.hosts[number]
+        own = {"broker.id": str(number), "listeners": f"PLAINTEXT://{host}:9092", "log.dirs": "/data"}
+        more = {key.replace("_", "."): _text(value) for key, value in config.items()}
+        store = self._open_session(host)
+        settings = BrokerConfig.parse({**own, **self._config, **more})
+        broker = Broker(settings, self.simulation.runtime(host), store, admission=admission)
+        try:
+            await broker.start()
+        except BaseException:
+            await self._end_session(store)
+            self.simulation.kill(host)
+            raise
+        self._running[number] = broker, store
+        return broker
+
+    async def stop(self, number: int = 0) -> None:
+        """Stop a broker cleanly."""
+        broker, store = self._running.pop(number)
+        await broker.stop()
+        await store.close()
+
+    async def kill(self, number: int = 0) -> None:
+        """Kill a broker as `kill -9` does."""
+        await self._end(number)
+        self.simulation.kill(self.hosts[number])
+
+    async def restart(self, number: int = 0) -> None:
+        """Kill a broker and start it again."""
+        await self.kill(number)
+        await self.start(number)
+
+    async def cut_power(self, survival: Survival = Survival.ANY, number: int = 0) -> None:
+        """Cut the power of a broker's machine."""
+        await self._end(number)
+        self.simulation.cut_power(self.hosts[number], survival)
+
+    def _open_session(self, host: str) -> MemoryStore:
+        if not self._tree_s:
+            return self.new_store(self.tree)
+        chance = self.simulation.entropy(f"way of {host} to the tree at {self.now_s}")
+        return SlowStore(self.tree, chance, self._tree_s)
+
+    async def _end(self, number: int) -> None:
+        broker, store = self._running.pop(number)
+        broker.kill()
+        await self._end_session(store)
+
+    async def _end_session(self, store: MemoryStore) -> None:
+        if self._noticed_at_once:
+            await store.close()
+        else:
+            session = store.session_id
+            store.abandon()
+            asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, self.tree.expire, session)
+
+    # ---- clients ----------------------------------------------------------------------------------------------------
+
+    def producer(self, host: str, **settings: Any) -> Producer:
+        """Return a producer on `host`."""
+        return Producer(self.servers, runtime=self.simulation.runtime(host), **settings)
+
+    def consumer(self, host: str, *topics: str, **settings: Any) -> Consumer:
+        """Return a consumer on `host` that starts at the beginning of each partition."""
+        given = {"auto_offset_reset": "earliest", **settings}
+        return Consumer(*topics, bootstrap_servers=self.servers, runtime=self.simulation.runtime(host), **given)
+
+    async def client(self, name: str = "client", *, broker: int = 0, port: int = 9092) -> WireClient:
+        """Connect a client with the id `name`, on the host `name`."""
+        network = self.simulation.runtime(name).network
+        return await WireClient.connect(network, self.hosts[broker], port, client_id=name)
+
+    async def create_topic(self, name: str, partitions: int = 1, replication_factor: int = -1) -> None:
+        """Create a topic through broker 0."""
+        wanted = NewTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
+        (created,) = await self.broker.create_topics([wanted])
+        assert created.error is None, created
+
+    async def read(self, topic: str, partitions: int | Sequence[int]) -> dict[int, list[bytes]]:
+        """Return the values in these partitions, or in so many, in the order of their offsets."""
+        records = await self.read_records(topic, partitions)
+        return {number: [record.value or b"" for record in some] for number, some in records.items()}
+
+    async def read_records(self, topic: str, partitions: int | Sequence[int]) -> dict[int, list[ConsumerRecord]]:
+        """Return the records in these partitions, or in so many, in the order of their offsets."""
+        numbers = range(partitions) if isinstance(partitions, int) else partitions
+        places = [TopicPartition(topic, number) for number in numbers]
+        found: dict[int, list[ConsumerRecord]] = {number: [] for number in numbers}
+        async with self.consumer("auditor") as consumer:
+            consumer.assign(places)
+            ends = await consumer.end_offsets(places)
+            while any(len(found[place.partition]) < end for place, end in ends.items()):
+                for record in await consumer.poll(1000):
+                    assert record.offset == len(found[record.partition])
+                    found[record.partition].append(record)
+        return found
+
+    @staticmethod
+    def batch(*values: bytes, **options: Any) -> bytearray:
+        """Return a record batch with a record for each value; `options` are those of `encode_batch`."""
+        return encode_batch([(BATCH_MS + number, None, value, ()) for number, value in enumerate(values)], **options)
+
+    @staticmethod
+    def values(records: bytes | bytearray | memoryview | None) -> list[bytes | None]:
+        """Return the values of fetched records; an incomplete last batch is dropped, as clients do."""
+        data = memoryview(records or b"")
+        return [
+            record.value
+            for position, header in iterate_batches(data)
+            for record in decode_records(data[position : position + header.size])
+        ]
+
+    # ---- time -------------------------------------------------------------------------------------------------------
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(seconds)
+
+    def run(self, scenario: Scenario) -> None:
+        """Run `scenario`, which starts brokers itself; those that it leaves running are abandoned."""
+        self.simulation.run(scenario(self))
+
+    def play(self, scenario: Callable[[Self], Coroutine[Any, Any, None]]) -> str:
+        """Run `scenario` with every broker started before and stopped after it; return the trace's digest."""
+
+        async def main() -> None:
+            await asyncio.gather(*(self.start(number) for number in range(len(self.hosts))))
+            await scenario(self)
+            for number in sorted(self._running):
+                await self.stop(number)
+
+        self.simulation.run(main())
+        return self.simulation.trace.digest
+
+
+def _text(value: ConfigValue) -> str:
+    """Return a configuration value as a properties file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, str | int | float) else ",".join(value)
+
+
+class Member:
+    """A consumer of a group on a host of its own that polls in a task; `start` and `stop` it."""
+
+    def __init__(self, world: World, host: str, topic: str, group: str, **settings: Any) -> None:
+        self.host = host
+        self.read: list[bytes] = []
+        self.consumer = world.consumer(host, topic, group_id=group, **settings)
+        self._closing = AsyncExitStack()
+        self._polling: asyncio.Task[None] | None = None
+
+    @property
+    def owned(self) -> set[int]:
+        """Numbers of the partitions that are assigned to it."""
+        return {place.partition for place in self.consumer.assignment()}
+
+    async def start(self) -> Self:
+        """Join the group."""
+        await self._closing.enter_async_context(self.consumer)
+        self._polling = asyncio.create_task(self._poll(), name=f"member {self.host}")
+        return self
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        await self.fall_silent()
+        await self._closing.aclose()
+
+    async def fall_silent(self) -> None:
+        """Stop polling."""
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
+            self._polling = None
+
+    async def _poll(self) -> None:
+        while True:
+            self.read += [record.value or b"" for record in await self.consumer.poll(1000)]
+
+
+async def until(condition: Callable[[], bool], *, within_s: float = 120.0) -> None:
+    """Let virtual time pass until `condition` holds."""
+    async with asyncio.timeout(within_s):
+        while not condition():  # noqa: ASYNC110 - virtual time: a poll costs nothing, and any condition will do
+            await asyncio.sleep(0.01)
+
+
+async def settled(members: Sequence[Member], partitions: int) -> None:
+    """Let time pass until each partition has one owner and no member has two partitions more than another."""
+
+    def is_settled() -> bool:
+        owned = [member.owned for member in members]
+        sizes = [len(some) for some in owned]
+        return (
+            set().union(*owned) == set(range(partitions)) and sum(sizes) == partitions and max(sizes) - min(sizes) <= 1
+        )
+
+    await until(is_settled)

@@ -100,7 +100,7 @@ def test_confluent_configures_a_topic_while_it_is_written_to(admin: AdminClient,
     assert entries(admin, TOPIC, topic)["max.message.bytes"].is_default
 
 
-def test_confluent_is_told_what_it_may_not_set(admin: AdminClient, topic: str) -> None:
+def test_confluent_gets_an_error_for_a_configuration_it_may_not_set(admin: AdminClient, topic: str) -> None:
     for kind, name, wrong, code in (
         (TOPIC, topic, change("no.such.key", "1"), confluent_kafka.KafkaError.INVALID_CONFIG),
         (TOPIC, topic, change("retention.ms", "soon"), confluent_kafka.KafkaError.INVALID_CONFIG),
@@ -205,7 +205,7 @@ def test_kafka_python_deletes_records_groups_and_offsets(python_admin: Any, serv
     assert topic not in [group["group_id"] for group in python_admin.list_groups()]
 
 
-def test_kafka_python_is_told_of_logs_and_producers(python_admin: Any, servers: str, topic: str) -> None:
+def test_kafka_python_describes_log_dirs_and_producers(python_admin: Any, servers: str, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     producer.produce(topic, "a" * 1000, partition=0)
     assert producer.flush(DEADLINE_S) == 0

@@ -29,7 +29,7 @@ def change(connection: BlockingWireClient, **config: str) -> None:
     assert answer.responses[0].error_code is ErrorCode.none, answer
 
 
-def test_the_limit_of_an_address_holds_at_once_when_it_is_changed(tmp_path: Path) -> None:
+def test_a_changed_connection_limit_per_address_applies_at_once(tmp_path: Path) -> None:
     with ServedBroker(tmp_path / "data") as broker, BlockingWireClient(broker.bootstrap_servers) as first:
         servers = broker.bootstrap_servers
         change(first, max_connections_per_ip="2")

@@ -114,7 +114,7 @@ class Writer:
             self.acknowledged[message.partition()].append(int(message.value()))
 
 
-def test_every_record_acknowledged_before_a_kill_is_there_once_and_in_order_after_it(broker: ServedBroker, seed: int):
+def test_acknowledged_records_survive_a_kill_once_and_in_order(broker: ServedBroker, seed: int):
     """M1. One idempotent producer goes on through four kills; what it retries is written once."""
     create(broker.bootstrap_servers, "counted")
     chance = random.Random(seed)
@@ -166,7 +166,7 @@ def check_what_is_left(servers: str, topic: str, acknowledged: dict[int, int]) -
 
 
 @pytest.mark.parametrize("mode", ["none", "group"])
-def test_kills_while_segments_begin_and_go_lose_nothing(tmp_path: Path, seed: int, mode: str):
+def test_kills_during_segment_rolls_and_deletions_lose_nothing(tmp_path: Path, seed: int, mode: str):
     """M1. Rolls, DeleteRecords and retention between the kills; `odradek log verify` finds no damage after a start."""
     chance = random.Random(f"{seed} {mode}")
     broker = ServedBroker(tmp_path / "data", options={**SMALL_SEGMENTS, "log.flush.mode": mode})
@@ -206,7 +206,7 @@ def verify(directory: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_torn_tail_is_cut_and_never_served(broker: ServedBroker):
+def test_a_torn_tail_is_truncated_and_never_served(broker: ServedBroker):
     """M1. What a crash left half written disappears; the log goes on after the last whole batch."""
     create(broker.bootstrap_servers, "torn")
     writer = Writer(broker.bootstrap_servers, "torn")
@@ -228,7 +228,7 @@ def test_a_torn_tail_is_cut_and_never_served(broker: ServedBroker):
     assert read_all(broker.bootstrap_servers, "torn") == after
 
 
-def test_committed_offsets_outlive_a_kill(broker: ServedBroker):
+def test_committed_offsets_survive_a_kill(broker: ServedBroker):
     """M8. An offset whose commit was answered is there after the restart."""
     create(broker.bootstrap_servers, "read")
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "readers", "enable.auto.commit": False}
@@ -244,7 +244,7 @@ def test_committed_offsets_outlive_a_kill(broker: ServedBroker):
     assert [place.offset for place in committed] == [10, 11, 12]
 
 
-def test_a_broker_ends_cleanly_on_sigterm_and_comes_back_on_its_port(broker: ServedBroker):
+def test_a_broker_stops_cleanly_on_sigterm_and_restarts_on_its_port(broker: ServedBroker):
     address = broker.bootstrap_servers
     create(address, "kept")
     assert broker.stop() == 0
@@ -254,7 +254,7 @@ def test_a_broker_ends_cleanly_on_sigterm_and_comes_back_on_its_port(broker: Ser
     assert broker.stop() == 0
 
 
-def test_a_second_broker_on_a_directory_in_use_is_refused_with_a_sentence_that_names_the_first(broker: ServedBroker):
+def test_a_second_broker_on_a_directory_in_use_fails_with_an_error_that_names_the_first(broker: ServedBroker):
     command = [Path(sys.executable).with_name("odradek"), "serve", "--listen", "127.0.0.1:0", "--data-dir"]
     second = subprocess.run(
         [*command, broker.data_dir], capture_output=True, text=True, timeout=DEADLINE_S, check=False

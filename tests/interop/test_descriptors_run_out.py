@@ -85,7 +85,7 @@ def administer(servers: str) -> None:
     admin.delete_topics(["u"])["u"].result(DEADLINE_S)
 
 
-def test_more_connections_than_the_limit_has_room_for_are_closed_and_nothing_else_happens(broker: ServedBroker) -> None:
+def test_connections_beyond_the_descriptor_limit_are_closed_without_other_effects(broker: ServedBroker) -> None:
     servers = broker.bootstrap_servers
     create(servers)
     writer = Writer(servers)
@@ -108,7 +108,7 @@ def test_more_connections_than_the_limit_has_room_for_are_closed_and_nothing_els
     assert "Too many open files" not in broker.errors.read_text()
 
 
-def test_a_limit_that_is_lowered_below_what_is_open_ends_nothing_for_good(broker: ServedBroker) -> None:
+def test_a_descriptor_limit_lowered_below_the_open_files_has_no_lasting_effect(broker: ServedBroker) -> None:
     """As when others have used up what the system has for all."""
     servers = broker.bootstrap_servers
     create(servers)

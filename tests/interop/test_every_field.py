@@ -141,7 +141,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]
 
 
 @pytest.mark.parametrize("api", [api.key for api in apis().values()], ids=lambda api: api.name)
-def test_whatever_a_field_says_costs_its_own_connection_at_most(attacked: ServedBroker, seed: int, api: ApiKey) -> None:
+def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBroker, seed: int, api: ApiKey) -> None:
     chance = random.Random(f"{seed}/{api.name}")
     servers = attacked.bootstrap_servers
     closed = tried = 0
@@ -169,7 +169,7 @@ def test_whatever_a_field_says_costs_its_own_connection_at_most(attacked: Served
 @pytest.mark.parametrize(
     "api", [api.key for api in apis().values() if api.key > ApiKey.FETCH], ids=lambda api: api.name
 )
-def test_a_message_that_is_cut_anywhere_is_malformed(api: ApiKey) -> None:
+def test_a_truncated_message_is_malformed(api: ApiKey) -> None:
     for version in apis()[api].served:
         schema = load_request_schema(api, version)
         body = encode_request(api, version, complete(schema, message_of(api)))

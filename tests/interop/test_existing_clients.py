@@ -57,7 +57,7 @@ def written_by(writer: Client, servers: str) -> tuple[str, list[Message]]:
 
 @pytest.mark.parametrize("reader", NAMES)
 @pytest.mark.parametrize("writer", NAMES)
-def test_what_one_client_writes_another_reads(servers: str, writer: Client, reader: Client):
+def test_records_of_one_client_are_read_by_every_other(servers: str, writer: Client, reader: Client):
     topic, wrote = written_by(writer, servers)
     read = reader.read(servers, topic, len(CODECS), len(wrote))
     assert [writer.shown(reader.shown(message)) for message in read] == [
@@ -66,7 +66,7 @@ def test_what_one_client_writes_another_reads(servers: str, writer: Client, read
 
 
 @pytest.mark.parametrize("writer", NAMES)
-def test_compression_really_happens(served: ServedBroker, writer: Client):
+def test_batches_of_compressing_clients_are_compressed(served: ServedBroker, writer: Client):
     """Some librdkafka releases silently stop compressing when a broker's Produce versions displease them."""
     topic = f"compressed-by-{writer.name}"
     CLIENTS[0].create(served.bootstrap_servers, topic, len(CODECS))

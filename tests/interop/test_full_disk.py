@@ -133,7 +133,7 @@ def served(disk: SmallDisk, metadata: str | None, options: dict[str, str]) -> Se
 
 
 @pytest.mark.parametrize("mode", ["none", "group"])
-def test_a_full_disk_refuses_writes_is_read_on_and_takes_writes_again_by_itself(
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
     disk: SmallDisk, tmp_path: Path, mode: str
 ) -> None:
     """M1. Filled, given room, filled, killed, started while full, given room: nothing acknowledged is lost."""
@@ -180,7 +180,7 @@ def test_a_full_disk_refuses_writes_is_read_on_and_takes_writes_again_by_itself(
     assert len(text.splitlines()) < 60, text
 
 
-def test_retention_makes_room_on_a_full_disk_where_the_metadata_is_too(disk: SmallDisk) -> None:
+def test_retention_frees_a_full_disk_that_also_holds_the_metadata(disk: SmallDisk) -> None:
     """M1. Nobody has to come: what is too old goes, and the broker takes writes again."""
     options = {
         "log.retention.bytes": "1000000",
@@ -200,7 +200,7 @@ def test_retention_makes_room_on_a_full_disk_where_the_metadata_is_too(disk: Sma
     assert "Traceback" not in broker.errors.read_text()
 
 
-def test_a_start_that_has_no_room_for_its_metadata_says_so_in_a_sentence(disk: SmallDisk) -> None:
+def test_a_start_without_room_for_metadata_fails_with_one_sentence(disk: SmallDisk) -> None:
     broker = served(disk, None, {})
     with broker:
         CLIENTS[0].create(broker.bootstrap_servers, "t", PARTITIONS)

@@ -125,7 +125,7 @@ def test_members_join_and_leave_and_each_partition_has_one_owner(
         assert sum(len(member.read) for member in members) < len(values) * 1.5  # commits keep repetition small
 
 
-def test_a_member_that_does_not_poll_is_replaced_and_may_come_back(
+def test_a_member_that_does_not_poll_is_replaced_and_can_rejoin(
     servers: str, topic: str, written: Callable[[int], list[str]]
 ):
     """M6. Not polled beyond `max.poll.interval.ms`, librdkafka leaves; its partitions move."""
@@ -145,7 +145,7 @@ def test_a_member_that_does_not_poll_is_replaced_and_may_come_back(
     silent.close()
 
 
-def test_clients_of_two_libraries_share_one_group(servers: str, topic: str, written: Callable[[int], list[str]]):
+def test_clients_of_two_libraries_share_a_group(servers: str, topic: str, written: Callable[[int], list[str]]):
     """M6. A vote between their lists of assignors finds the one that both have."""
     written(30)
     theirs = kafka.KafkaConsumer(
@@ -171,7 +171,7 @@ def test_clients_of_two_libraries_share_one_group(servers: str, topic: str, writ
 
 
 @pytest.mark.needs("kcat")
-def test_kcat_reads_as_a_member_and_the_next_one_goes_on_where_it_stopped(
+def test_kcat_reads_as_a_member_and_the_next_one_continues_at_its_offsets(
     servers: str, topic: str, written: Callable[[int], list[str]]
 ):
     """M6, M8. kcat's own balanced consumer."""

@@ -105,7 +105,7 @@ def aiokafka_member(three: Cluster, name: str, between: Callable[[], None]) -> l
 
 
 @pytest.mark.parametrize("member", [confluent_member, python_member, aiokafka_member], ids=lambda each: each.__name__)
-def test_a_member_goes_on_and_nothing_that_it_committed_is_read_again(
+def test_a_member_continues_after_a_failover_from_its_committed_offsets(
     three: Cluster, member: Callable[[Cluster, str, Callable[[], None]], list[bytes]]
 ):
     name = member.__name__

@@ -98,7 +98,7 @@ def has_leader(servers: str, partition: int) -> bool:
         consumer.close()
 
 
-def test_a_directory_that_is_not_mounted_is_missed_until_it_is_back_or_said_to_be_gone(disks: Disks) -> None:
+def test_an_unmounted_directory_is_missing_until_it_is_back_or_forgotten(disks: Disks) -> None:
     broker, folder = disks.broker, disks.folder
     with broker:
         servers = broker.bootstrap_servers
@@ -146,7 +146,7 @@ def test_a_directory_that_is_not_mounted_is_missed_until_it_is_back_or_said_to_b
     assert "Traceback" not in disks.said
 
 
-def test_a_disk_that_fails_takes_its_directory_and_the_last_one_the_broker(
+def test_a_failed_disk_stops_its_directory_and_the_last_one_stops_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disks = Disks(tmp_path, **{"log.flush.mode": "group"})

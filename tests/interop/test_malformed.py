@@ -72,7 +72,7 @@ def memory_kb(served: ServedBroker) -> int:
     return int(found[1])
 
 
-def test_random_bytes_cost_their_connection_alone(servers: str, neighbour: BlockingWireClient, seed: int):
+def test_random_bytes_close_only_their_connection(servers: str, neighbour: BlockingWireClient, seed: int):
     chance = random.Random(seed)
     for _ in range(30):
         body = chance.randbytes(chance.randrange(1, 300))
@@ -85,7 +85,7 @@ def test_random_bytes_cost_their_connection_alone(servers: str, neighbour: Block
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, 2_000_000_000, -1, -(2**31), 0])
-def test_an_impossible_length_closes_the_connection_and_takes_no_memory(
+def test_an_invalid_length_closes_the_connection_and_allocates_nothing(
     served: ServedBroker, broken: BlockingWireClient, length: int
 ):
     before_kb = memory_kb(served)
@@ -94,7 +94,7 @@ def test_an_impossible_length_closes_the_connection_and_takes_no_memory(
     assert memory_kb(served) - before_kb < 20_000
 
 
-def test_half_a_frame_and_silence_ends_with_the_idle_time_out_and_disturbs_nobody(tmp_path: Path):
+def test_a_connection_with_half_a_frame_is_closed_at_the_idle_time_out(tmp_path: Path):
     with (
         ServedBroker(tmp_path / "data", options={"connections.max.idle.ms": "1500"}) as broker,
         BlockingWireClient(broker.bootstrap_servers) as silent,
@@ -118,13 +118,13 @@ def test_a_body_that_ends_too_early_closes_the_connection(broken: BlockingWireCl
     assert broken.receive() is None
 
 
-def test_an_api_that_nobody_knows_closes_the_connection(broken: BlockingWireClient):
+def test_an_unknown_api_closes_the_connection(broken: BlockingWireClient):
     body = struct.pack(">hhih", 9999, 0, 1, -1)
     broken.send_raw(struct.pack(">i", len(body)) + body)
     assert broken.receive() is None
 
 
-def test_an_unknown_version_of_api_versions_gets_the_oldest_answer(broken: BlockingWireClient):
+def test_an_unknown_version_of_api_versions_gets_a_version_0_response(broken: BlockingWireClient):
     body = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1)
     broken.send_raw(struct.pack(">i", len(body)) + body)
     frame = broken.receive()
@@ -171,7 +171,7 @@ def lie_about_count(data: bytearray) -> bytearray:
         (lie_about_length, ErrorCode.invalid_record),
     ],
 )
-def test_a_damaged_batch_is_refused_and_the_connection_lives(
+def test_a_damaged_batch_is_refused_and_the_connection_stays_open(
     servers: str, broken: BlockingWireClient, topic: str, harm: Callable[[bytearray], bytearray], refusal: ErrorCode
 ):
     create(servers, topic)
@@ -182,14 +182,14 @@ def test_a_damaged_batch_is_refused_and_the_connection_lives(
     assert answer.responses[0].partition_responses[0].base_offset == 0
 
 
-def test_a_batch_that_lies_about_its_count_is_refused(servers: str, broken: BlockingWireClient, topic: str):
+def test_a_batch_with_a_wrong_record_count_is_refused(servers: str, broken: BlockingWireClient, topic: str):
     create(servers, topic)
     answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(lie_about_count(batch()))), 9)
     code = answer.responses[0].partition_responses[0].error_code
     assert code in {ErrorCode.invalid_record, ErrorCode.corrupt_message}
 
 
-def test_an_unknown_topic_gets_its_error_code_everywhere(broken: BlockingWireClient, topic: str):
+def test_every_api_returns_an_error_code_for_an_unknown_topic(broken: BlockingWireClient, topic: str):
     unknown = ErrorCode.unknown_topic_or_partition
     answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(batch())), 9)
     assert answer.responses[0].partition_responses[0].error_code is unknown
@@ -214,7 +214,7 @@ def test_an_unknown_topic_gets_its_error_code_everywhere(broken: BlockingWireCli
     assert fetched.responses[0].partitions[0].error_code is unknown
 
 
-def test_an_unknown_partition_gets_its_error_code(servers: str, broken: BlockingWireClient, topic: str):
+def test_every_api_returns_an_error_code_for_an_unknown_partition(servers: str, broken: BlockingWireClient, topic: str):
     create(servers, topic)
     answer = broken.ask(ApiKey.PRODUCE, produce_message(topic, bytes(batch()), partition=5), 9)
     code = answer.responses[0].partition_responses[0].error_code
@@ -222,7 +222,9 @@ def test_an_unknown_partition_gets_its_error_code(servers: str, broken: Blocking
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "../../etc/passwd"])
-def test_an_invalid_name_is_refused_and_makes_nothing(served: ServedBroker, broken: BlockingWireClient, name: str):
+def test_an_invalid_topic_name_is_refused_and_creates_nothing(
+    served: ServedBroker, broken: BlockingWireClient, name: str
+):
     before = sorted(path.name for path in served.data_dir.iterdir())
     answer = metadata(broken, topics=[{"name": name}], allow_auto_topic_creation=True)
     assert answer.topics[0].error_code is ErrorCode.invalid_topic_exception
@@ -232,7 +234,7 @@ def test_an_invalid_name_is_refused_and_makes_nothing(served: ServedBroker, brok
     assert sorted(path.name for path in served.data_dir.iterdir()) == before
 
 
-def test_requests_with_bytes_changed_at_random_never_take_the_broker_down(served: ServedBroker, topic: str, seed: int):
+def test_requests_with_random_changes_never_crash_the_broker(served: ServedBroker, topic: str, seed: int):
     servers = served.bootstrap_servers
     create(servers, topic)
     chance = random.Random(seed)

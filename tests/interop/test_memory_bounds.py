@@ -231,7 +231,7 @@ def test_no_attack_takes_more_memory_than_the_configuration_allows(
     assert "Traceback" not in small.errors.read_text()
 
 
-def test_ten_thousand_idle_clients_cost_little_and_others_are_served(tmp_path: Path) -> None:
+def test_ten_thousand_idle_clients_take_little_memory_and_others_are_served(tmp_path: Path) -> None:
     """As many as the limit for open files has room for, here and in the broker; the figures are printed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -259,7 +259,7 @@ def test_ten_thousand_idle_clients_cost_little_and_others_are_served(tmp_path: P
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_client_beyond_the_open_files_is_turned_away_and_the_log_keeps_its_own(tmp_path: Path) -> None:
+def test_a_client_beyond_the_open_file_limit_is_rejected_and_logs_keep_their_files(tmp_path: Path) -> None:
     with ServedBroker(tmp_path / "data", open_files=900) as broker:
 
         def has_said(words: str) -> bool:

@@ -12,7 +12,7 @@ COUNT = 200
 IN_2020_MS = 1_577_836_800_000
 
 
-def test_records_without_timestamps_outlive_retention_checks(tmp_path: Path) -> None:
+def test_records_without_timestamps_survive_retention_checks(tmp_path: Path) -> None:
     options = {"log.retention.check.interval.ms": "100", "offsets.topic.num.partitions": "1"}
     with ServedBroker(tmp_path / "data", options=options) as broker:
         servers = broker.bootstrap_servers

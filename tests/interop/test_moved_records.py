@@ -81,7 +81,7 @@ def kept(data_dir: Path, broker_id: int, name: str) -> list[str]:
     return sorted(each for each in found if not each.endswith("-delete"))
 
 
-def test_a_partition_moves_while_it_is_written_to_and_what_it_leaves_is_deleted(three: Cluster, run: Run, tmp_path):
+def test_a_partition_moves_during_writes_and_its_old_replicas_are_deleted(three: Cluster, run: Run, tmp_path):
     """From brokers 0 and 1 to 2 alone: leader and follower change, and the number of replicas."""
     three.create_topic("t", assignment={0: [0, 1]})
     writing = Writing(three.bootstrap_servers, "t")
@@ -101,7 +101,7 @@ def test_a_partition_moves_while_it_is_written_to_and_what_it_leaves_is_deleted(
     assert kept(tmp_path, 2, "t") == ["t-0"]
 
 
-def test_a_reassignment_is_given_up_and_what_was_copied_is_deleted(three: Cluster, run: Run, tmp_path):
+def test_a_cancelled_reassignment_deletes_the_copies(three: Cluster, run: Run, tmp_path):
     three.create_topic("t", assignment={0: [0]})
     producer = Producer({"bootstrap.servers": three.bootstrap_servers})
     producer.produce("t", b"x", partition=0)
@@ -120,7 +120,7 @@ def test_a_reassignment_is_given_up_and_what_was_copied_is_deleted(three: Cluste
     assert records(three.bootstrap_servers, "t", 1) == [b"x"]
 
 
-def test_a_broker_is_drained_and_nothing_of_it_is_missed(three: Cluster, run: Run, tmp_path):
+def test_draining_a_broker_loses_no_records(three: Cluster, run: Run, tmp_path):
     """Groups' offsets too: internal topics move as well."""
     three.create_topic("t", assignment={number: [number % 3, (number + 1) % 3] for number in range(6)})
     producer = Producer({"bootstrap.servers": three.bootstrap_servers})
@@ -154,7 +154,7 @@ def test_a_broker_is_drained_and_nothing_of_it_is_missed(three: Cluster, run: Ru
     assert committed.offset == 7
 
 
-def test_a_dead_broker_is_drained_where_others_have_the_records(three: Cluster, run: Run):
+def test_a_dead_broker_is_drained_from_other_replicas(three: Cluster, run: Run):
     three.create_topic("t", assignment={0: [1, 2], 1: [2, 1]})
     three.kill(1)
     eventually(lambda: [each["is_fenced"] for each in run("brokers", "list")].count(False) == 2, within_s=DEADLINE_S)

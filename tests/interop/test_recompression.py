@@ -44,7 +44,7 @@ def some_messages(writer: Client) -> list[Message]:
 
 @pytest.mark.parametrize("writer", NAMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_client_writes_in_any_codec_is_stored_in_the_topics_and_read_by_others(
+def test_batches_of_any_codec_are_stored_in_the_topic_s_and_read_by_others(
     served: ServedBroker, topic: str, writer: Client, kind: str
 ) -> None:
     servers = served.bootstrap_servers
@@ -65,7 +65,7 @@ def test_what_a_client_writes_in_any_codec_is_stored_in_the_topics_and_read_by_o
 
 
 @pytest.mark.parametrize(("codec", "levels"), [("gzip", ("1", "9")), ("lz4", ("9", "12")), ("zstd", ("-20", "19"))])
-def test_the_level_is_the_topics_and_our_tool_names_the_codec(
+def test_the_compression_level_is_the_topic_s_and_log_dump_names_the_codec(
     served: ServedBroker, topic: str, codec: str, levels: tuple[str, str]
 ) -> None:
     sizes = []

@@ -48,7 +48,7 @@ def watermarks(servers: str, topic: str) -> list[tuple[int, int]]:
     return found
 
 
-def test_a_broker_that_is_told_to_stop_while_it_recovers_ends_well_and_goes_on_next_time(tmp_path: Path) -> None:
+def test_a_broker_stopped_during_recovery_exits_cleanly_and_continues_at_the_next_start(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         data = tmp_path / number.name
         broker = ServedBroker(data, options=BROKER_OPTIONS)

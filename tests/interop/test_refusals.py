@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from existing_clients import CLIENTS, DEADLINE_S
 
 
-def test_a_transactional_id_gets_a_fatal_error_that_says_why(servers: str):
+def test_a_transactional_id_gets_a_fatal_error_with_the_reason(servers: str):
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": "t", "log_level": 0})
     with pytest.raises(KafkaException) as caught:
         producer.init_transactions(DEADLINE_S)
@@ -61,7 +61,7 @@ def test_a_record_larger_than_the_topic_allows_is_refused_and_the_next_one_writt
     assert errors[1] is None
 
 
-def test_an_offset_beyond_the_end_is_out_of_range(servers: str, topic: str):
+def test_fetching_beyond_the_log_end_is_offset_out_of_range(servers: str, topic: str):
     CLIENTS[0].create(servers, topic, 1)
     settings = {"bootstrap.servers": servers, "group.id": "none", "auto.offset.reset": "error"}
     consumer = confluent_kafka.Consumer(settings)
@@ -72,7 +72,7 @@ def test_an_offset_beyond_the_end_is_out_of_range(servers: str, topic: str):
     assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
 
 
-def test_a_topic_that_is_produced_to_makes_itself(servers: str, topic: str):
+def test_producing_to_an_unknown_topic_creates_it(servers: str, topic: str):
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
     producer.produce(topic, b"first")
     assert producer.flush(DEADLINE_S) == 0

@@ -116,7 +116,7 @@ def test_a_zookeeper_client_reads_the_tree_of_a_broker(broker: ServedBroker, zno
     assert znodes.get("/controller_epoch")[0] == b"2"
 
 
-def test_records_flow_while_zookeeper_is_away_and_topics_are_created_when_it_is_back(
+def test_records_are_served_while_zookeeper_is_down_and_topics_created_when_it_is_back(
     broker: ServedBroker, zookeeper
 ) -> None:
     servers = broker.bootstrap_servers
@@ -139,7 +139,7 @@ def test_records_flow_while_zookeeper_is_away_and_topics_are_created_when_it_is_
     assert "expired" not in broker.errors.read_text(), "its session went on"
 
 
-def test_a_zookeeper_that_is_away_for_longer_than_a_session_stops_writes_until_it_is_back(
+def test_a_zookeeper_outage_longer_than_a_session_stops_writes_until_it_is_back(
     tmp_path: Path, url: str, zookeeper
 ) -> None:
     """What was acknowledged is kept, and nobody has to start anything again."""
@@ -174,7 +174,7 @@ def test_a_broker_that_was_killed_starts_again_when_its_session_has_ended(tmp_pa
         assert read(broker.bootstrap_servers, "kept", 1) == [b"x"]
 
 
-def test_a_broker_says_that_it_waits_for_the_session_of_its_life_before_this_one(
+def test_a_starting_broker_logs_that_it_waits_for_its_previous_session(
     broker: ServedBroker, znodes: KazooClient
 ) -> None:
     """Ours stands in for that session: its own might end before the broker has come to look."""
@@ -188,7 +188,7 @@ def test_a_broker_says_that_it_waits_for_the_session_of_its_life_before_this_one
     assert znodes.get("/brokers/ids/0")[0]
 
 
-def test_a_broker_id_that_is_taken_is_one_sentence(broker: ServedBroker, url: str, serve_in_vain) -> None:
+def test_a_broker_id_in_use_is_an_error_of_one_sentence(broker: ServedBroker, url: str, serve_in_vain) -> None:
     said = serve_in_vain(url, "--broker-id", "0")
     assert f"odradek: the broker id 0 is taken by the broker at {broker.bootstrap_servers}\n" in said
 
@@ -202,7 +202,7 @@ def test_a_tree_of_another_cluster_is_refused(tmp_path: Path, url: str, znodes: 
     assert znodes.get_children("/other/brokers/ids") == [], "it did not join"
 
 
-def test_broken_nodes_are_named_once_and_left_alone(broker: ServedBroker, znodes: KazooClient) -> None:
+def test_broken_nodes_are_logged_once_and_left_alone(broker: ServedBroker, znodes: KazooClient) -> None:
     broken = {
         "/brokers/topics/spoilt": b'{"version": 3, "partitions"',
         "/brokers/ids/7": b"\xff\xfe",
@@ -225,7 +225,7 @@ def test_broken_nodes_are_named_once_and_left_alone(broker: ServedBroker, znodes
         znodes.delete(path)
 
 
-def test_a_zookeeper_that_does_not_answer_is_said_at_once_and_an_error_in_the_end(serve_in_vain) -> None:
+def test_an_unreachable_zookeeper_is_logged_at_once_and_finally_an_error(serve_in_vain) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         said = serve_in_vain(f"zookeeper://{address}/x", "-o", "zookeeper.connection.timeout.ms=2000")
@@ -234,7 +234,7 @@ def test_a_zookeeper_that_does_not_answer_is_said_at_once_and_an_error_in_the_en
     assert error == f"odradek: no ZooKeeper server answers at {address}"
 
 
-def test_an_old_disk_that_comes_back_first_is_not_elected_by_the_controller_that_lives(
+def test_a_broker_with_an_old_disk_is_not_elected_by_a_live_controller(
     tmp_path: Path, url: str, znodes: KazooClient
 ) -> None:
     """Broker 0's disk was replaced and filled again; its old one has less than was acknowledged since."""

@@ -32,7 +32,7 @@ def admin(three: Cluster, broker_id: int) -> AdminClient:
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)
-def test_a_topic_is_created_by_whoever_is_asked_for_it_and_read_through_another(three: Cluster, broker_id: int):
+def test_a_topic_is_created_through_one_broker_and_read_through_another(three: Cluster, broker_id: int):
     topic, settings = f"written-to-{broker_id}", {"bootstrap.servers": three.address(broker_id)}
     producer = confluent_kafka.Producer({**settings, "enable.idempotence": True})
     producer.produce(topic, f"from {broker_id}")
@@ -47,7 +47,7 @@ def test_a_topic_is_created_by_whoever_is_asked_for_it_and_read_through_another(
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)
-def test_kafka_python_and_aiokafka_may_begin_anywhere(three: Cluster, broker_id: int):
+def test_kafka_python_and_aiokafka_can_bootstrap_from_any_broker(three: Cluster, broker_id: int):
     topic, servers = f"python-{broker_id}", three.address(broker_id)
     producer = kafka.KafkaProducer(bootstrap_servers=servers)
     producer.send(topic, b"one").get(DEADLINE_S)
@@ -65,7 +65,7 @@ def test_kafka_python_and_aiokafka_may_begin_anywhere(three: Cluster, broker_id:
     assert sorted(asyncio.run(write_and_read())) == [b"one", b"two"]
 
 
-def test_every_broker_tells_the_same_of_brokers_racks_the_controller_and_leaders(three: Cluster):
+def test_every_broker_returns_the_same_metadata(three: Cluster):
     three.create_topic("spread", partitions=6)
     pictures = []
     for broker_id in BROKERS:
@@ -82,7 +82,7 @@ def test_every_broker_tells_the_same_of_brokers_racks_the_controller_and_leaders
     assert sorted(leaders.values()) == [0, 0, 1, 1, 2, 2]
 
 
-def test_groups_are_coordinated_by_all_and_every_broker_says_by_whom(three: Cluster):
+def test_groups_are_coordinated_by_all_brokers_and_every_broker_finds_the_coordinator(three: Cluster):
     groups = [f"group-{number}" for number in range(12)]
     three.create_topic("grouped")
     place = confluent_kafka.TopicPartition("grouped", 0, 5)
@@ -106,7 +106,7 @@ def test_groups_are_coordinated_by_all_and_every_broker_says_by_whom(three: Clus
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)
-def test_a_topic_is_administered_whoever_the_client_asks_first(three: Cluster, broker_id: int):
+def test_a_topic_is_administered_through_any_broker(three: Cluster, broker_id: int):
     client, name = admin(three, broker_id), f"administered-{broker_id}"
     client.create_topics([NewTopic(name, 2, config={"retention.ms": "1000"})])[name].result(DEADLINE_S)
     client.create_partitions([NewPartitions(name, 5)])[name].result(DEADLINE_S)
@@ -122,7 +122,7 @@ def test_a_topic_is_administered_whoever_the_client_asks_first(three: Cluster, b
     assert name not in three.described(three.controller()).topics
 
 
-def test_no_two_brokers_give_the_same_producer_id(three: Cluster):
+def test_brokers_do_not_allocate_the_same_producer_id(three: Cluster):
     ids = []
     for broker_id in BROKERS:
         with BlockingWireClient(three.address(broker_id)) as connection:
@@ -133,7 +133,7 @@ def test_no_two_brokers_give_the_same_producer_id(three: Cluster):
     assert len(set(ids)) == 9
 
 
-def test_who_is_asked_for_a_partition_that_another_leads_says_so(three: Cluster):
+def test_a_broker_that_does_not_lead_a_partition_returns_not_leader_or_follower(three: Cluster):
     three.create_topic("elsewhere", assignment={0: [2]})
     place = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
     message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "elsewhere", "partitions": [place]}]}

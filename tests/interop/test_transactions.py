@@ -147,7 +147,7 @@ READERS: Final = (confluent, kafka_python, aiokafkas, ours, ours_in_columns, our
 
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
 @pytest.mark.parametrize("segment_bytes", ["1000000", "600"])
-def test_every_client_reads_what_is_committed_and_nothing_else(
+def test_every_client_reads_only_committed_records(
     broker: ServedBroker, topic: str, new_partition: Any, read: Any, segment_bytes: str
 ):
     """M1: aborted ones, one in another, an open one, in every codec; in one segment or in many."""
@@ -159,9 +159,7 @@ def test_every_client_reads_what_is_committed_and_nothing_else(
     assert read(broker.bootstrap_servers, topic, len(wanted)) == wanted
 
 
-def test_what_is_open_when_a_broker_is_killed_is_open_when_it_starts_again(
-    broker: ServedBroker, topic: str, new_partition: Any
-):
+def test_transactions_open_at_a_kill_are_open_after_the_restart(broker: ServedBroker, topic: str, new_partition: Any):
     """M1: and what was aborted stays so; a killed broker's index of it was never synced."""
     partition = new_partition(segment_bytes="600")
     partition.fill()

@@ -251,7 +251,7 @@ def test_several_brokers_make_the_tree_of_the_spec(tmp_path: Path, store: str, r
     assert sum(path == "/controller" for path in tree) == 1
 
 
-def test_what_tools_and_consumers_write_is_of_the_spec_too() -> None:
+def test_nodes_of_tools_and_consumers_match_the_spec_too() -> None:
     """The rows that no broker makes by itself, as our own writers encode them."""
     where = TopicPartition("t", 1)
     written = {
@@ -276,6 +276,6 @@ def test_what_tools_and_consumers_write_is_of_the_spec_too() -> None:
         ("/brokers/topics/t", b'{"version":1,"partitions":{"x":[1]}}', False),
     ],
 )
-def test_the_comparison_finds_what_is_not_of_the_spec(path: str, data: bytes, is_ephemeral) -> None:
+def test_the_comparison_finds_nodes_that_do_not_match_the_spec(path: str, data: bytes, is_ephemeral) -> None:
     with pytest.raises(AssertionError):
         check({path: (data, is_ephemeral)})

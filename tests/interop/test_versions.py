@@ -242,7 +242,7 @@ def connection(served: Any) -> Any:
         yield connection
 
 
-def test_every_advertised_version_is_answered_to_the_last_byte(connection: BlockingWireClient):
+def test_every_advertised_version_gets_a_complete_response(connection: BlockingWireClient):
     """All on one connection, which any misunderstanding would close."""
     by_name = requests(uuid.UUID(int=0))[ApiKey.METADATA]
     topic_id = connection.ask(ApiKey.METADATA, by_name, 10).topics[0].topic_id

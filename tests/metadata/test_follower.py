@@ -89,7 +89,7 @@ async def test_brokers_and_the_controller_come_and_go() -> None:
     assert (await it.changed()).brokers[3].epoch > first
 
 
-async def test_a_topic_has_what_its_nodes_say() -> None:
+async def test_a_topic_image_has_the_content_of_its_nodes() -> None:
     it = await world()
     await it.create_topic("a", topic_id=9)
     await it.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "5"}).encode())
@@ -118,7 +118,7 @@ async def test_a_change_of_a_topic_is_seen_and_others_are_left_alone(change) -> 
     assert new.topics["b"] is old.topics["b"]
 
 
-async def test_states_are_read_again_when_whoever_writes_them_says_so() -> None:
+async def test_partition_states_are_read_again_when_the_topic_node_changes() -> None:
     it = await world()
     await it.create_topic("a")
     await it.changed()
@@ -129,7 +129,7 @@ async def test_states_are_read_again_when_whoever_writes_them_says_so() -> None:
     assert (await it.changed()).topics["a"].partitions[0].leader == 4
 
 
-async def test_nothing_new_is_the_same_image() -> None:
+async def test_without_changes_the_image_is_the_same_object() -> None:
     it = await world()
     await it.create_topic("a")
     old = await it.changed()
@@ -168,7 +168,7 @@ async def test_deletions_listed_in_the_old_form_are_found() -> None:
     assert it.follower.listed_deletions == (("a",), 1)
 
 
-async def test_a_deleted_topic_is_gone_and_may_come_again() -> None:
+async def test_a_deleted_topic_is_removed_and_may_be_recreated() -> None:
     it = await world()
     await it.create_topic("a", topic_id=1)
     await it.changed()
@@ -215,7 +215,7 @@ async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
     assert (await it.changed()).topics["bad"].topic_id == UNNAMED
 
 
-async def test_what_was_known_of_a_node_stays_when_it_is_broken() -> None:
+async def test_the_last_known_state_stays_when_a_node_is_broken() -> None:
     """A topic that can't be read is not a topic that is gone: its logs would go with it."""
     it = await world()
     await it.create_topic("a", topic_id=1)
@@ -244,7 +244,7 @@ async def test_a_broken_topic_can_be_deleted() -> None:
     assert (dict(image.topics), image.deleting) == ({}, {"a"})
 
 
-async def test_a_configuration_that_was_never_read_is_known_to_be_unknown() -> None:
+async def test_a_configuration_that_was_never_read_is_marked_as_unknown() -> None:
     it = await world()
     await it.create_topic("a", topic_id=1)
     await it.store.create(paths.topic_config("a"), b"{")
@@ -253,7 +253,7 @@ async def test_a_configuration_that_was_never_read_is_known_to_be_unknown() -> N
     assert (await it.changed()).topics["a"].is_config_known
 
 
-async def test_after_an_error_nothing_is_forgotten(monkeypatch) -> None:
+async def test_after_an_error_all_changes_are_read_again(monkeypatch) -> None:
     it = await world()
     await it.create_topic("a", topic_id=1)
     await it.changed()
@@ -277,7 +277,7 @@ async def test_after_an_error_nothing_is_forgotten(monkeypatch) -> None:
     assert image.topics["a"].partitions[0].leader == 4
 
 
-async def test_a_follower_that_stopped_hears_nothing() -> None:
+async def test_a_stopped_follower_publishes_nothing() -> None:
     it = await world()
     await it.create_topic("a")
     await it.changed()
@@ -288,7 +288,7 @@ async def test_a_follower_that_stopped_hears_nothing() -> None:
     assert not it.woken.is_set()
 
 
-async def test_what_is_set_for_brokers_comes_changes_and_goes() -> None:
+async def test_broker_configurations_are_added_changed_and_removed() -> None:
     it = await world()
     await it.store.create(paths.broker_config(None), ConfigNode(config={"log.roll.ms": "1"}).encode())
     await it.store.create(paths.broker_config(3), ConfigNode(config={"log.roll.ms": "2"}).encode())

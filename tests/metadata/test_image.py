@@ -21,7 +21,7 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
     assert image.partition(TopicPartition("c", 0)) is None
 
 
-def test_only_what_changed_is_told() -> None:
+def test_image_changes_list_only_what_changed() -> None:
     old = ClusterImage().with_topics({name: topic(name, number) for number, name in enumerate("abcd", 1)})
     new = old.with_topics({"a": None, "b": topic("b", 2), "c": topic("c", 3, leader=1), "e": topic("e", 5)})
     assert sorted(new.changed_topics(old)) == ["a", "c", "e"]
@@ -30,7 +30,7 @@ def test_only_what_changed_is_told() -> None:
     assert UUID(int=1) not in new.topic_names
 
 
-def test_partitions_that_are_read_again_as_they_were_are_the_same_objects() -> None:
+def test_unchanged_partitions_are_the_same_objects() -> None:
     def read(leader: int) -> TopicImage:
         some = {number: topic("a", 1, leader=leader if number == 1 else 0).partitions[0] for number in range(3)}
         return TopicImage(name="a", topic_id=UUID(int=1), partitions=some)
@@ -43,14 +43,14 @@ def test_partitions_that_are_read_again_as_they_were_are_the_same_objects() -> N
     assert after[1].leader == 1
 
 
-def test_a_topic_made_again_under_its_name_has_only_its_new_id() -> None:
+def test_a_recreated_topic_has_only_its_new_id() -> None:
     old = ClusterImage().with_topics({"a": topic("a", 1)})
     new = old.with_topics({"a": topic("a", 2)})
     assert new.topic_names == {UUID(int=2): "a"}
     assert list(new.changed_topics(old)) == ["a"]
 
 
-def test_a_topic_without_an_id_is_not_found_by_one() -> None:
+def test_a_topic_without_an_id_is_not_found_by_id() -> None:
     image = ClusterImage().with_topics({"a": topic("a", UNNAMED.int)})
     assert image.topic_by_id(UNNAMED) is None
 
@@ -60,7 +60,7 @@ def test_internal_topics_are_known_by_name() -> None:
     assert not topic("__mine", 1).is_internal
 
 
-def test_a_broker_is_reached_by_its_listener_s_name() -> None:
+def test_a_broker_address_is_found_by_its_listener_name() -> None:
     inside = ListenerAddress("INSIDE", "10.0.0.1", 1)
     broker = BrokerImage(broker_id=1, endpoints=(ListenerAddress("PLAINTEXT", "host", 2), inside))
     assert broker.endpoint("INSIDE") == inside

@@ -69,7 +69,7 @@ def in_world(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> Callable
 
 
 @in_world
-async def test_a_change_is_not_forgotten_that_comes_while_a_topic_is_read_for_the_first_time(world: World) -> None:
+async def test_a_change_during_the_first_read_of_a_topic_is_not_lost(world: World) -> None:
     await world.configure("a", "1")
     world.store.answer.clear()
     reading = asyncio.create_task(world.follower.read_configs(["a"]))
@@ -85,7 +85,7 @@ async def test_a_change_is_not_forgotten_that_comes_while_a_topic_is_read_for_th
 
 
 @in_world
-async def test_what_is_followed_no_more_when_it_is_read_is_not_taken_for_followed(world: World) -> None:
+async def test_a_topic_no_longer_followed_when_its_read_ends_is_not_marked_as_followed(world: World) -> None:
     """Nobody would tell of its changes, and nobody would read it when it is to be followed again."""
     await world.configure("a", "1")
     world.store.answer.clear()
@@ -102,7 +102,7 @@ async def test_what_is_followed_no_more_when_it_is_read_is_not_taken_for_followe
 
 
 @in_world
-async def test_what_is_set_for_brokers_is_not_undone_by_a_look_that_began_before(world: World) -> None:
+async def test_a_read_that_began_earlier_does_not_undo_broker_configurations(world: World) -> None:
     """Commands have the tree read while it is being read."""
     path = paths.broker_config(1)
     await world.tool.create(path, ConfigNode(config={"a": "1"}).encode())

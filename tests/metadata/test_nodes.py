@@ -136,7 +136,7 @@ KINDS = [type(node) for _, _, node, _ in NODES]
 
 
 @pytest.mark.parametrize(("path", "expected", "node", "fields"), NODES, ids=[kind.__name__ for kind in KINDS])
-def test_a_node_is_where_and_what_the_specification_says(path, expected, node, fields) -> None:
+def test_nodes_have_the_paths_and_contents_of_the_specification(path, expected, node, fields) -> None:
     """M9."""
     assert path == expected
     assert json.loads(node.encode()) == fields
@@ -144,7 +144,7 @@ def test_a_node_is_where_and_what_the_specification_says(path, expected, node, f
     assert decoded.encode() == node.encode()
 
 
-def test_the_other_paths_are_where_the_specification_says() -> None:
+def test_other_paths_are_those_of_the_specification() -> None:
     """M9."""
     assert paths.consumer_owner("group", ONE) == "/consumers/group/owners/flights/1"
     assert paths.consumer_offset("group", ONE) == "/consumers/group/offsets/flights/1"
@@ -193,7 +193,7 @@ def test_nodes_of_kafka_s_first_versions_are_read() -> None:
         (ReassignPartitionsNode, b"{}", "partitions is not a list"),
     ],
 )
-def test_a_broken_node_is_named(kind, data, said) -> None:
+def test_the_error_names_a_broken_node(kind, data, said) -> None:
     with pytest.raises(BrokenNodeError, match=said) as error:
         kind.decode("/some/node", data)
     assert "/some/node" in str(error.value)
@@ -232,7 +232,7 @@ def test_integers_are_plain_decimal() -> None:
         decode_integer("/controller_epoch", b"twelve")
 
 
-def test_an_id_that_is_made_begins_with_no_dash() -> None:
+def test_a_generated_id_does_not_begin_with_a_dash() -> None:
     entropy = random.Random(1)
     assert any(encode_topic_id(uuid4(entropy)).startswith("-") for _ in range(200))
     entropy = random.Random(1)

@@ -48,7 +48,7 @@ def members(session: int) -> list[int]:
     return found
 
 
-def test_every_count_agrees_and_nothing_is_left(demo: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_the_demo_s_counts_agree_and_no_process_is_left(demo: subprocess.Popen[str], tmp_path: Path) -> None:
     printed, _ = demo.communicate(timeout=500)
     assert demo.returncode == 0, printed
     assert "counts agree with the source files" in printed
@@ -60,7 +60,7 @@ def test_every_count_agrees_and_nothing_is_left(demo: subprocess.Popen[str], tmp
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("odradek-demo")] == []
 
 
-def test_ctrl_c_stops_everything_and_cleans_up(demo: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_demo_and_removes_its_files(demo: subprocess.Popen[str], tmp_path: Path) -> None:
     assert demo.stdout is not None
     for line in demo.stdout:
         if line.startswith("publishing"):

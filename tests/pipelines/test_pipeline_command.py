@@ -25,7 +25,7 @@ def test_an_example_passes_its_check(kind: str, tmp_path: Path) -> None:
     assert text.endswith(f"a valid {kind} pipeline\n")
 
 
-def test_a_mistake_is_one_line_and_status_one(tmp_path: Path) -> None:
+def test_a_wrong_file_is_an_error_of_one_line_with_status_1(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(EXAMPLES["mirror"].replace("[target]", "[tarket]"))
     code, text = run("run", str(file))
@@ -33,7 +33,7 @@ def test_a_mistake_is_one_line_and_status_one(tmp_path: Path) -> None:
     assert text == f"odradek: {file}: target.bootstrap_servers is missing\n"
 
 
-def test_two_files_of_one_name_do_not_run_together(tmp_path: Path) -> None:
+def test_two_files_with_one_pipeline_name_are_refused(tmp_path: Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text(EXAMPLES["mirror"])
     code, text = run("check", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"))

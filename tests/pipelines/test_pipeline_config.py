@@ -65,7 +65,7 @@ def test_an_offline_pipeline_ends_and_takes_every_column_of_its_stream() -> None
     assert pipeline.sql == "SELECT * FROM flights"
 
 
-def test_dead_letters_go_where_the_file_says() -> None:
+def test_dead_letters_are_written_to_the_configured_directory() -> None:
     pipeline = parse(REAL_TIME.replace("[source]", 'dead_letters = "bad"\n[source]'))
     assert isinstance(pipeline, QueryPipeline)
     assert pipeline.dead_letters == Path("/jobs/bad")
@@ -117,7 +117,7 @@ def test_values_of_kafkas_keys_become_texts() -> None:
         ('servers = "localhost:9092"', 'servers = "l:1"\nkafka.isolation.level = "x"', "are its dots in quotes?"),
     ],
 )
-def test_a_mistake_is_named_in_one_line(old: str, new: str, sentence: str) -> None:
+def test_an_error_is_one_line_that_names_the_key(old: str, new: str, sentence: str) -> None:
     assert old in REAL_TIME
     with pytest.raises(Exception) as caught:  # noqa: PT011 - an invalid topic has an error of its own
         parse(REAL_TIME.replace(old, new))

@@ -19,14 +19,14 @@ def report(batch: int, rows_in: int, rows_out: int | None, late: tuple[int, ...]
     )
 
 
-def test_a_batch_counts_once_however_often_it_is_reported() -> None:
+def test_a_batch_that_is_reported_twice_counts_once() -> None:
     reports = [report(0, 0, None), report(1, 10, 4, (1, 2)), report(1, 10, 4, (1, 2)), report(2, 5, 0)]
     figures, last = add_reports(Figures(), reports, after_batch=-1)
     assert figures == Figures(records_in=15, records_out=4, records_late=3, batches=3)
     assert add_reports(figures, reports, after_batch=last) == (figures, 2)
 
 
-def test_what_comes_in_by_each_stream_is_counted_too() -> None:
+def test_the_input_of_each_stream_is_counted() -> None:
     one = report(0, 10, 4)
     one.observedMetrics["odradek.a"] = SimpleNamespace(dead_letters=2, tombstones=1)
     one.observedMetrics["odradek.b"] = SimpleNamespace(dead_letters=1, tombstones=0)
@@ -35,13 +35,13 @@ def test_what_comes_in_by_each_stream_is_counted_too() -> None:
     assert figures == Figures(records_in=10, records_out=4, batches=1, dead_letters=3, tombstones=1)
 
 
-def test_offsets_of_all_sources_come_together_and_the_slower_one_counts() -> None:
+def test_offsets_of_all_sources_are_merged_to_the_lowest_per_partition() -> None:
     first = '{"@": "anchor", "a": {"0": 5, "1": 7}}'
     found = offsets_of(report(1, 0, None, (), first, '{"a": {"1": 3}, "b": {"0": 1}}', None, "null"))
     assert found == {TopicPartition("a", 0): 5, TopicPartition("a", 1): 3, TopicPartition("b", 0): 1}
 
 
-def test_of_an_error_in_an_error_the_sentence_is_ours() -> None:
+def test_the_sentence_of_a_nested_error_is_the_innermost_odradek_error() -> None:
     text = """[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
   File "stream_reader.py", line 97, in partitions
 odradek.spark.planning.DataLossError: a-0 is gone; failOnDataLoss = false reads what is left

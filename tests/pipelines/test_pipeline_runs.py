@@ -140,7 +140,7 @@ def records(broker: ServedBroker, topic: str, count: int) -> list[tuple[Any, ...
     )
 
 
-def test_three_kinds_run_side_by_side_and_disturb_each_other_not(
+def test_pipelines_of_three_kinds_run_side_by_side(
     spark: Any,
     source: ServedBroker,
     target: ServedBroker,
@@ -189,7 +189,7 @@ def test_a_mirror_makes_topics_like_their_originals(
     assert len(there.list_topics(f"copy.{topic}", timeout=30).topics[f"copy.{topic}"].partitions) == 3
 
 
-def test_a_pipeline_goes_on_where_its_checkpoint_ends(
+def test_a_pipeline_continues_from_its_checkpoint(
     spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
     job = pipeline(tmp_path, OFFLINE, topic=topic, source=source.bootstrap_servers)
@@ -204,7 +204,7 @@ def test_a_pipeline_goes_on_where_its_checkpoint_ends(
     assert lag(admin, job.group, topic) == 0
 
 
-def test_values_that_do_not_fit_are_counted_and_kept_as_they_came(
+def test_values_that_do_not_fit_are_counted_and_kept_unchanged(
     spark: Any, source: ServedBroker, producer: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
     publish(topic, 0, 6)
@@ -251,7 +251,7 @@ def test_files_of_a_killed_attempt_are_removed_at_the_next_start(
     assert any("removed 2 uncommitted files" in line for line in caplog.messages)
 
 
-def test_results_may_go_to_a_topic(
+def test_a_pipeline_writes_its_results_to_a_topic(
     spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
     publish(topic, 0, 9)
@@ -294,7 +294,7 @@ def test_a_continuous_pipeline_runs_until_it_is_stopped(
         (MIRROR, '"zstd"', '"zip"', "compression.type"),
     ],
 )
-def test_what_cannot_run_says_why_in_one_line(
+def test_a_pipeline_that_cannot_run_fails_with_one_line(
     spark: Any,
     source: ServedBroker,
     target: ServedBroker,
@@ -315,7 +315,7 @@ def test_what_cannot_run_says_why_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_mirror_adds_partitions_and_never_takes_any(
+def test_a_mirror_adds_partitions_and_refuses_topics_with_more(
     spark: Any, source: ServedBroker, target: ServedBroker, topic: str, tmp_path: Path
 ) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -332,7 +332,7 @@ def test_a_mirror_adds_partitions_and_never_takes_any(
         run_pipelines(spark, [job])
 
 
-def test_the_command_runs_a_file_and_prints_what_it_did(
+def test_the_command_runs_a_file_and_prints_its_results(
     source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
     publish(topic, 0, 20)
@@ -345,7 +345,7 @@ def test_the_command_runs_a_file_and_prints_what_it_did(
     assert (printed["name"], printed["records_in"], printed["records_out"]) == (f"{topic}.archive", 20, 20)
 
 
-def test_ctrl_c_ends_the_command_in_order(
+def test_ctrl_c_stops_the_command_s_queries(
     source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
 ) -> None:
     publish(topic, 0, 9)

@@ -73,12 +73,12 @@ def test_files_that_no_batch_lists_are_removed_and_named_in_the_log(
     ]
 
 
-def test_after_an_orderly_end_nothing_is_removed_or_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_after_a_clean_stop_nothing_is_removed_or_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     assert place.start() == [data_file(1)]
     assert caplog.messages == []
 
 
-def test_files_of_a_first_batch_that_never_ended_are_removed() -> None:
+def test_files_of_an_interrupted_first_batch_are_removed() -> None:
     place = Place()
     place.start()
     place.begin(0)
@@ -103,14 +103,14 @@ def test_files_that_were_there_before_the_pipeline_are_kept(caplog: pytest.LogCa
     assert place.start() == [data_file(7)]
 
 
-def test_files_with_names_of_others_are_kept(place: Place) -> None:
+def test_files_with_other_names_are_kept(place: Place) -> None:
     others = ["part-1.parquet", "partition.txt", "part-00000-nobody.c000.parquet"]
     for name in others:
         place.write(f"out/{name}")
     assert place.start() == sorted([data_file(1), *others])
 
 
-def test_a_compacted_commit_log_lists_all_before_it(place: Place) -> None:
+def test_a_compacted_commit_log_lists_all_earlier_files(place: Place) -> None:
     place.write(f"out/{data_file(2)}", "rows")
     place.write(f"out/{data_file(3)}", "rows")
     place.commit(9, data_file(1), data_file(2), name="9.compact")
@@ -124,7 +124,7 @@ def test_a_compacted_commit_log_lists_all_before_it(place: Place) -> None:
 @pytest.mark.parametrize(
     "fault", ["no log", "end missing", "middle missing", "version", "retention", "empty", "torn", "not text"]
 )
-def test_where_the_commit_log_cannot_tell_nothing_is_removed(place: Place, fault: str) -> None:
+def test_an_incomplete_commit_log_removes_nothing(place: Place, fault: str) -> None:
     for batch in (1, 2):
         place.write(f"out/{data_file(batch + 1)}", "rows")
         place.commit(batch, data_file(batch + 1))
@@ -169,7 +169,7 @@ def test_files_of_other_jobs_are_kept(place: Place, others: str, caplog: pytest.
     assert caplog.messages == ([left + data_file(2)] if folder == "out" else [])
 
 
-def test_files_that_came_while_no_batch_was_in_progress_are_kept(place: Place) -> None:
+def test_files_written_while_no_batch_was_in_progress_are_kept(place: Place) -> None:
     place.disk.remove("state/offsets/1")
     place.write(f"out/{data_file(2)}", "rows of another job")
     assert place.start() == [data_file(1), data_file(2)]
@@ -232,7 +232,7 @@ def test_a_directory_whose_checkpoint_was_deleted_is_refused(place: Place) -> No
         place.start()
 
 
-def test_a_first_start_that_died_between_its_two_notes_is_begun_again() -> None:
+def test_a_first_start_that_died_between_id_and_claim_is_repeated() -> None:
     place = Place()
     place.start()
     place.disk.remove("out/_odradek")
@@ -242,7 +242,7 @@ def test_a_first_start_that_died_between_its_two_notes_is_begun_again() -> None:
     assert place.start() == []
 
 
-def test_a_checkpoint_is_one_processs_at_a_time() -> None:
+def test_a_checkpoint_is_locked_by_one_process() -> None:
     disk = MemoryDisk()
     lock = lock_checkpoint(disk, "state")
     with pytest.raises(StorageError, match=r"the checkpoint state is in use by .*: stop that pipeline first"):

@@ -101,7 +101,7 @@ def test_every_value_is_a_row_or_a_dead_letter(spark: Any, tmp_path: Path) -> No
     }
 
 
-def test_a_condition_of_the_query_hides_no_dead_letter(spark: Any, tmp_path: Path) -> None:
+def test_a_where_clause_of_the_query_hides_no_dead_letter(spark: Any, tmp_path: Path) -> None:
     orders = stream("n INT")
     frame = parse_values(records(spark, [b"{}", b"x", b'{"n":1}']), orders, ["offset"], tmp_path / "dead")
     assert [row.offset for row in frame.where("offset = 2 AND n = 1").select("offset").collect()] == [2]

@@ -56,27 +56,27 @@ DECODERS = {
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_compressed_comes_back(codec, case):
+def test_compressed_data_is_decompressed_unchanged(codec, case):
     data = CASES[case]
     assert bytes(decompress(codec, compress(codec, memoryview(data)))) == data
 
 
 @given(data=st.binary(max_size=2000), repeat=st.integers(1, 100), codec=st.sampled_from(COMPRESSING))
-def test_any_bytes_come_back(data, repeat, codec):
+def test_any_bytes_are_decompressed_unchanged(data, repeat, codec):
     assert bytes(decompress(codec, compress(codec, data * repeat))) == data * repeat
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("client", DECODERS)
 @pytest.mark.parametrize("case", ["one byte", "text of several blocks", "what can't be compressed"])
-def test_python_clients_read_what_is_compressed_here(codec, client, case):
+def test_python_clients_decompress_data_compressed_here(codec, client, case):
     assert bytes(DECODERS[client][codec](compress(codec, CASES[case]))) == CASES[case]
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("client", ENCODERS)
 @pytest.mark.parametrize("case", ["one byte", "text of several blocks", "what can't be compressed"])
-def test_what_python_clients_compress_is_read_here(codec, client, case):
+def test_data_compressed_by_python_clients_is_decompressed_here(codec, client, case):
     assert bytes(decompress(codec, bytes(ENCODERS[client][codec](CASES[case])))) == CASES[case]
 
 
@@ -103,7 +103,7 @@ def test_frames_of_all_settings_are_read_one_after_another(codec):
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_is_refused_without_being_unpacked(codec):
+def test_a_decompression_bomb_is_refused_without_being_decompressed(codec):
     bomb = compress(codec, bytes(64 << 20))
     assert len(bomb) < 4 << 20
     with pytest.raises(CorruptBatchError):
@@ -111,7 +111,7 @@ def test_a_bomb_is_refused_without_being_unpacked(codec):
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_exactly_the_bound_is_allowed(codec):
+def test_data_of_exactly_the_limit_is_decompressed(codec):
     assert bytes(decompress(codec, compress(codec, TEXT), max_bytes=len(TEXT))) == TEXT
     with pytest.raises(CorruptBatchError):
         decompress(codec, compress(codec, TEXT), max_bytes=len(TEXT) - 1)
@@ -119,7 +119,7 @@ def test_exactly_the_bound_is_allowed(codec):
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("cut", [1, 5, 11, 100])
-def test_cut_data_is_refused(codec, cut):
+def test_truncated_data_is_refused(codec, cut):
     with pytest.raises(CorruptBatchError):
         decompress(codec, memoryview(compress(codec, TEXT))[:-cut])
 

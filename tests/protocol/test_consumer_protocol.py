@@ -73,7 +73,7 @@ def test_assignments_are_those_of_the_schema(version):
     assert decode_assignment(memoryview(encoded)) == Assignment(partitions=OWNED, user_data=b"data")
 
 
-def test_aiokafka_and_this_understand_each_other():
+def test_aiokafka_and_this_codec_decode_each_other():
     metadata = aiokafka_protocol.ConsumerProtocolMemberMetadata
     theirs = metadata(0, ["a", "é"], b"data").encode()
     assert decode_subscription(theirs) == Subscription(topics=("a", "é"), user_data=b"data")
@@ -83,7 +83,7 @@ def test_aiokafka_and_this_understand_each_other():
     assert assignment.decode(encode_assignment(Assignment(partitions=OWNED))).assignment == GROUPED
 
 
-def test_a_later_version_is_read_as_far_as_it_is_known():
+def test_a_later_version_is_decoded_as_far_as_it_is_known():
     later = b"\x00\x09" + encode_subscription(FULL)[2:] + b"more of it"
     assert decode_subscription(later) == FULL
     assert decode_assignment(b"\x00\x09" + encode_assignment(Assignment(partitions=OWNED))[2:] + b"more") == Assignment(
@@ -91,7 +91,7 @@ def test_a_later_version_is_read_as_far_as_it_is_known():
     )
 
 
-def test_no_bytes_are_no_partitions():
+def test_empty_bytes_are_no_partitions():
     assert decode_assignment(b"") == Assignment(partitions=())
 
 
@@ -100,7 +100,7 @@ def test_partitions_are_grouped_by_topic_whatever_their_order():
 
 
 @given(data=st.binary(max_size=60), version=st.integers(-1, 4))
-def test_random_bytes_are_understood_or_malformed(data, version):
+def test_random_bytes_are_decoded_or_malformed(data, version):
     frame = version.to_bytes(2, "big", signed=True) + data
     for decode, kind in ((decode_subscription, Subscription), (decode_assignment, Assignment)):
         try:
@@ -112,6 +112,6 @@ def test_random_bytes_are_understood_or_malformed(data, version):
 
 
 @pytest.mark.parametrize("cut", range(1, len(encode_subscription(FULL))))
-def test_a_cut_subscription_is_malformed(cut):
+def test_a_truncated_subscription_is_malformed(cut):
     with pytest.raises(MalformedMessageError):
         decode_subscription(encode_subscription(FULL)[:-cut])

@@ -153,7 +153,7 @@ def test_a_response_has_these_bytes(api):
     assert type(decode_response(api, version, expected)) is controller_messages.RESPONSES[api]
 
 
-def test_what_is_read_is_what_was_meant():
+def test_decoded_messages_equal_the_encoded_ones():
     version = CONTROLLER_VERSIONS[ApiKey.UPDATE_METADATA]
     decoded = decode_request(ApiKey.UPDATE_METADATA, version, REQUESTS[ApiKey.UPDATE_METADATA][1])
     assert (decoded.type, decoded.broker_epoch, decoded.is_k_raft_controller) == (2, -1, False)

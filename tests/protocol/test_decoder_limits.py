@@ -41,7 +41,7 @@ def test_the_entries_of_nested_arrays_are_counted_together() -> None:
         decode_request(ApiKey.DELETE_RECORDS, 2, body, meter=Meter(99))
 
 
-def test_unknown_tagged_fields_are_counted_and_known_ones_are_all_that_is_kept() -> None:
+def test_unknown_tagged_fields_are_counted_and_not_kept() -> None:
     body = encode_request(
         ApiKey.HEARTBEAT, 4, {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
     )
@@ -52,7 +52,7 @@ def test_unknown_tagged_fields_are_counted_and_known_ones_are_all_that_is_kept()
         decode_request(ApiKey.HEARTBEAT, 4, tagged, meter=Meter(499))
 
 
-def test_a_refused_request_took_no_memory() -> None:
+def test_a_refused_request_allocates_nothing() -> None:
     body = encode_unsigned_varint(10_000_001) + bytes(20_000_000)
     with pytest.raises(MalformedMessageError):
         decode_request(ApiKey.METADATA, 9, body, meter=Meter(1))  # compiles

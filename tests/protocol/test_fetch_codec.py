@@ -69,7 +69,7 @@ MESSAGE = {
 }
 
 
-def test_every_version_that_has_a_schema_is_written():
+def test_every_version_with_a_schema_is_encoded():
     assert schema_versions(ApiKey.FETCH) == VERSIONS
 
 
@@ -82,7 +82,7 @@ def test_responses_are_those_of_the_schema_and_records_are_gathered(version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_responses_come_back_as_far_as_the_version_carries_them(version, kind):
+def test_responses_are_decoded_unchanged_in_the_fields_of_their_version(version, kind):
     def carried(partition):
         if version < 5:
             partition = partition._replace(log_start_offset=-1)
@@ -112,7 +112,7 @@ def test_responses_come_back_as_far_as_the_version_carries_them(version, kind):
 
 
 @given(chance=st.randoms(use_true_random=False), version=st.sampled_from(VERSIONS))
-def test_lies_are_malformed_and_reserve_nothing(chance: random.Random, version):
+def test_false_lengths_are_malformed_and_allocate_nothing(chance: random.Random, version):
     frame = b"".join(encode_fetch_response(version, TOPICS, **SETTINGS))
     lie = bytearray(frame)
     place = chance.randrange(len(lie))

@@ -62,12 +62,12 @@ def test_the_versions_are_those_of_the_schemas():
 
 @pytest.mark.parametrize("version", METADATA)
 @given(message=answers)
-def test_metadata_is_answered_as_the_schema_says(version, message):
+def test_metadata_responses_are_those_of_the_schema(version, message):
     assert encode_metadata_response(version, message) == encode_response(ApiKey.METADATA, version, message)
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_a_topic_that_is_known_by_its_id_only_has_no_name(version):
+def test_a_topic_known_only_by_id_has_no_name(version):
     topic = {
         "error_code": 100,
         "name": None,
@@ -87,7 +87,7 @@ def test_a_topic_that_is_known_by_its_id_only_has_no_name(version):
     every=st.booleans(),
     switches=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
-def test_metadata_is_asked_for_as_the_schema_says(version, names, wanted, every, switches):
+def test_metadata_requests_are_those_of_the_schema(version, names, wanted, every, switches):
     asked = [{"name": name, "topic_id": None} for name in names]
     if version >= 10:
         asked += [{"name": name, "topic_id": topic_id} for name, topic_id in wanted]
@@ -126,13 +126,13 @@ def test_a_metadata_request_of_too_many_topics_is_refused_before_they_are_read()
         decode_metadata_request(1, b"\x7f\xff\xff\xff")
 
 
-def test_a_null_list_or_a_null_name_is_malformed_where_there_is_none():
+def test_a_null_list_or_name_is_malformed_in_versions_without_it():
     for version, body in ((0, b"\xff\xff\xff\xff"), (1, b"\x00\x00\x00\x01\xff\xff"), (9, b"\x02\x00\x00\x00\x00\x00")):
         with pytest.raises(MalformedMessageError):
             decode_metadata_request(version, body)
 
 
-def test_unknown_tagged_fields_are_passed_over_and_counted():
+def test_unknown_tagged_fields_are_skipped_and_counted():
     body = encode_request(ApiKey.METADATA, 13, _metadata([]))[:-1] + UNKNOWN_TAG
     assert decode_metadata_request(13, body, meter=Meter(1)).topics == ()
     software = encode_request(ApiKey.API_VERSIONS, 4, _software("a", "1"))[:-1] + UNKNOWN_TAG
@@ -147,7 +147,7 @@ def test_unknown_tagged_fields_are_passed_over_and_counted():
 
 @pytest.mark.parametrize("version", API_VERSIONS)
 @given(api_keys=st.lists(st.tuples(int16, int16, int16), max_size=130), error_code=st.sampled_from([0, 35, 42]))
-def test_api_versions_is_answered_as_the_schema_says(version, api_keys, error_code):
+def test_api_versions_responses_are_those_of_the_schema(version, api_keys, error_code):
     names = "api_key", "min_version", "max_version"
     told = [dict(zip(names, each, strict=True)) for each in api_keys]
     expected = encode_response(ApiKey.API_VERSIONS, version, {"error_code": error_code, "api_keys": told})
@@ -155,7 +155,7 @@ def test_api_versions_is_answered_as_the_schema_says(version, api_keys, error_co
 
 
 @pytest.mark.parametrize("version", API_VERSIONS)
-def test_api_versions_is_asked_for_as_the_schema_says(version):
+def test_api_versions_requests_are_those_of_the_schema(version):
     body = encode_request(ApiKey.API_VERSIONS, version, _software("librdkafka", "2.1"))
     expected = ("librdkafka", "2.1") if version >= 3 else ("", "")
     assert decode_api_versions_request(version, b"head" + body, 4) == expected
@@ -164,7 +164,7 @@ def test_api_versions_is_asked_for_as_the_schema_says(version):
             decode_api_versions_request(version, body[:end])
 
 
-def test_a_broker_is_imported_without_what_compiles_codecs():
+def test_importing_a_broker_does_not_import_the_codec_compiler():
     code = "import sys, odradek.broker.lifecycle; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(said.stdout.split())

@@ -53,7 +53,7 @@ def test_keys_are_those_of_kafka():
 
 
 @pytest.mark.parametrize("version", [3, 8, 100, -1])
-def test_keys_of_later_kinds_of_groups_are_named_and_not_read(version):
+def test_keys_of_other_group_types_are_named_and_not_decoded(version):
     assert decode_key(version.to_bytes(2, "big", signed=True) + b"whatever") == UnknownKey(version=version)
 
 
@@ -63,7 +63,7 @@ def test_offsets_are_those_of_kafka():
     assert encode_value(OFFSET, 4) == b"\0\4\0\0\0\0\0\0\1\2\0\0\0\4\2m\0\0\0\0\0\0\0\1\0"
 
 
-def test_an_offset_with_its_own_retention_is_written_in_the_version_that_has_it():
+def test_an_offset_with_its_own_retention_is_encoded_in_the_version_that_has_it():
     expiring = OffsetCommitValue(offset=258, metadata="m", commit_timestamp=1, expire_timestamp=9)
     encoded = encode_value(expiring)
     assert encoded == b"\0\1\0\0\0\0\0\0\1\2\0\1m\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\x09"
@@ -98,13 +98,13 @@ def test_the_topic_id_of_the_flexible_version_comes_back():
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\5" + bytes(40), b"\xff\xff" + bytes(40)])
 @pytest.mark.parametrize("key", [OFFSET_KEY, GROUP_KEY])
-def test_values_of_no_known_version_are_malformed(key, data):
+def test_values_of_unknown_versions_are_malformed(key, data):
     with pytest.raises(MalformedMessageError):
         decode_value(key, data)
 
 
 @given(data=st.binary(max_size=60), version=st.integers(0, 4), key=st.sampled_from([OFFSET_KEY, GROUP_KEY]))
-def test_random_bytes_are_understood_or_malformed(data, version, key):
+def test_random_bytes_are_decoded_or_malformed(data, version, key):
     try:
         decoded = decode_value(key, version.to_bytes(2, "big") + data)
     except MalformedMessageError:
@@ -113,7 +113,7 @@ def test_random_bytes_are_understood_or_malformed(data, version, key):
 
 
 @given(data=st.binary(max_size=30), version=st.integers(0, 2))
-def test_random_keys_are_understood_or_malformed(data, version):
+def test_random_keys_are_decoded_or_malformed(data, version):
     try:
         decoded = decode_key(version.to_bytes(2, "big") + data)
     except MalformedMessageError:

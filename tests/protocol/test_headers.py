@@ -46,7 +46,7 @@ def test_tags_in_a_header_are_skipped():
     assert decode_response_header(ApiKey.HEARTBEAT, 4, b"\x00\x00\x00\x09\x01\x05\x01a") == (9, 8)
 
 
-def test_an_api_that_nobody_knows_has_a_header_all_the_same():
+def test_the_header_of_an_unknown_api_is_decoded():
     assert decode_request_header(b"\x03\xe7\x00\x01\x00\x00\x00\x02\x00\x01c") == (999, 1, 2, "c", 11)
 
 
@@ -64,18 +64,18 @@ def test_random_bytes_are_a_header_or_malformed(data, api):
     "frame",
     [b"", b"\x00\x12", b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x05abc", b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x01\xff"],
 )
-def test_a_cut_header_is_malformed(frame):
+def test_a_truncated_header_is_malformed(frame):
     with pytest.raises(MalformedMessageError):
         decode_request_header(frame)
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x00\x12\x00", b"\x00\x03\x00\x09\x00\x00\x00\x01\xff\xff\x05"])
-def test_a_header_that_ends_too_early_is_told_in_words_that_a_client_s_author_understands(frame):
+def test_the_error_of_a_truncated_header_names_the_missing_field(frame):
     with pytest.raises(MalformedMessageError, match=r"^malformed request header: it ends too early$"):
         decode_request_header(memoryview(frame))
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00", b"\x00\x00\x00\x01", b"\x00\x00\x00\x01\x01\x05\x7fab"])
-def test_a_cut_response_header_is_malformed(frame):
+def test_a_truncated_response_header_is_malformed(frame):
     with pytest.raises(MalformedMessageError):
         decode_response_header(ApiKey.HEARTBEAT, 4, frame)

@@ -72,7 +72,7 @@ def fetch(address, topic, offset):
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_what_librdkafka_writes_is_read_here(mock_cluster, codec):
+def test_batches_of_librdkafka_are_decoded_here(mock_cluster, codec):
     topic = f"from-librdkafka-{codec.name.lower()}"
     producer = Producer(
         {
@@ -99,7 +99,7 @@ def test_what_librdkafka_writes_is_read_here(mock_cluster, codec):
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_librdkafka_reads_what_is_written_here(mock_cluster, codec):
+def test_librdkafka_decodes_batches_encoded_here(mock_cluster, codec):
     topic = f"to-librdkafka-{codec.name.lower()}"
     ask(mock_cluster, ApiKey.METADATA, 4, encode_request(ApiKey.METADATA, 4, {"topics": [{"name": topic}]}))
     for start in (0, 1000):

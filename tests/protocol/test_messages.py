@@ -69,7 +69,7 @@ def test_tagged_fields_of_a_later_version_are_skipped(api, half):
 
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name.lower())
-def test_bytes_that_lie_give_a_message_or_a_kafka_error(api, half):
+def test_changed_bytes_give_a_message_or_a_kafka_error(api, half):
     load, encode, decode = HALVES[half]
     chance = random.Random(f"{api} {half} lies")
     refused = 0
@@ -113,7 +113,7 @@ def test_one_dict_serves_every_version_and_absent_fields_take_their_defaults():
     ("value", "error"),
     [({"port": 2**31}, "format requires"), ({"port": None}, "required argument"), ({}, "port")],
 )
-def test_a_value_that_does_not_fit_is_the_callers_mistake(value, error):
+def test_a_value_that_does_not_fit_raises_an_error_of_the_caller(value, error):
     broker = {"node_id": 1, "host": "a", **value}
     message = {"brokers": [broker], "topics": [], "controller_id": 1}
     with pytest.raises((KeyError, Exception), match=error):

@@ -48,7 +48,7 @@ RESPONSES = [
 ENDPOINTS = [NodeEndpoint(1, "host", 9092, "rack"), NodeEndpoint(2, "other", 9093)]
 
 
-def test_every_version_that_has_a_schema_is_written():
+def test_every_version_with_a_schema_is_encoded():
     assert schema_versions(ApiKey.PRODUCE) == VERSIONS
 
 
@@ -114,7 +114,7 @@ def test_responses_are_those_of_the_schema(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_responses_come_back_as_far_as_the_version_carries_them(version):
+def test_responses_are_decoded_unchanged_in_the_fields_of_their_version(version):
     def carried(partition):
         fields = 4 if version < 5 else 5 if version < 8 else 7 if version < 10 else 8
         return PartitionResponse(*(list(field) if type(field) is list else field for field in partition[:fields]))
@@ -133,7 +133,7 @@ def test_responses_come_back_as_far_as_the_version_carries_them(version):
 
 
 @given(chance=st.randoms(use_true_random=False), version=st.sampled_from(VERSIONS))
-def test_lies_are_malformed_and_reserve_nothing(chance: random.Random, version):
+def test_false_lengths_are_malformed_and_allocate_nothing(chance: random.Random, version):
     for frame, decode in (
         (encode_request(ApiKey.PRODUCE, version, REQUEST), decode_produce_request),
         (encode_produce_response(version, RESPONSES, node_endpoints=ENDPOINTS), decode_produce_response),

@@ -28,7 +28,7 @@ def batch(**settings):
     return encode_batch(RECORDS, **settings)
 
 
-def test_a_header_says_what_the_batch_was_made_of():
+def test_a_batch_header_describes_its_records():
     data = batch(
         codec=Codec.ZSTD,
         base_offset=100,
@@ -62,7 +62,7 @@ def test_other_readers_see_the_same_header(codec):
         assert other.is_transactional == other.is_control_batch == False  # noqa: E712
 
 
-def test_every_whole_batch_is_found_and_a_cut_last_one_is_left_out():
+def test_all_complete_batches_are_found_and_a_truncated_last_one_is_not():
     first, second = batch(base_offset=0), batch(base_offset=10, codec=Codec.LZ4)
     whole = first + second
     for cut in range(1, len(second)):
@@ -99,7 +99,7 @@ def test_an_unknown_codec_is_corrupt():
 
 
 @given(cut=st.integers(0, HEADER_SIZE - 1))
-def test_a_cut_header_is_corrupt(cut):
+def test_a_truncated_header_is_corrupt(cut):
     with pytest.raises(CorruptBatchError):
         read_header(batch()[:cut])
 

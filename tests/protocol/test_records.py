@@ -41,7 +41,7 @@ def plain(records):
 
 
 @given(records=RECORDS, codec=st.sampled_from(Codec), base_offset=st.integers(0, 2**50))
-def test_records_come_back(records, codec, base_offset):
+def test_records_are_decoded_unchanged(records, codec, base_offset):
     data = encode_batch(records, codec=codec, base_offset=base_offset)
     assert verify_crc(data, 0, read_header(data))
     assert decode_records(data) == [Record(base_offset + n, *record) for n, record in enumerate(records)]
@@ -49,7 +49,7 @@ def test_records_come_back(records, codec, base_offset):
 
 
 @given(records=RECORDS, codec=st.sampled_from(Codec))
-def test_aiokafka_reads_what_is_written_here(records, codec):
+def test_aiokafka_decodes_batches_encoded_here(records, codec):
     data = bytes(encode_batch(records, codec=codec, base_offset=3))
     other = DefaultRecordBatch(data)
     assert other.validate_crc()
@@ -57,7 +57,7 @@ def test_aiokafka_reads_what_is_written_here(records, codec):
 
 
 @given(records=RECORDS, codec=st.sampled_from(Codec))
-def test_what_aiokafka_writes_is_read_here_byte_for_byte(records, codec):
+def test_batches_of_aiokafka_are_decoded_and_encoded_identically(records, codec):
     builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 30)
     for offset, (timestamp, key, value, headers) in enumerate(records):
         builder.append(offset, timestamp, key, value, list(headers))
@@ -68,7 +68,7 @@ def test_what_aiokafka_writes_is_read_here_byte_for_byte(records, codec):
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_kafka_python_reads_what_is_written_here(codec):
+def test_kafka_python_decodes_batches_encoded_here(codec):
     data = bytes(encode_batch(EXAMPLES, codec=codec, base_offset=3))
     (other,) = list(_batches(kafka.record.MemoryRecords(data)))
     assert other.validate_crc()
@@ -76,7 +76,7 @@ def test_kafka_python_reads_what_is_written_here(codec):
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_what_kafka_python_writes_is_read_here(codec):
+def test_batches_of_kafka_python_are_decoded_here(codec):
     builder = kafka.record.MemoryRecordsBuilder(2, codec, 1 << 20, producer_id=9, producer_epoch=1, base_sequence=8)
     for timestamp, key, value, headers in EXAMPLES:
         builder.append(timestamp, key, value, list(headers))
@@ -113,7 +113,7 @@ def test_a_builder_takes_one_record_of_any_size_and_then_no_more_than_fit():
     assert len(builder.build()) == HEADER_SIZE + 30
 
 
-def test_a_batch_without_records_holds_its_place():
+def test_a_batch_without_records_keeps_its_offsets():
     data = encode_batch([], base_offset=8)
     header = read_header(data)
     assert (header.record_count, header.base_offset, header.last_offset) == (0, 8, 8)
@@ -137,7 +137,7 @@ def test_a_batch_in_the_middle_of_a_buffer_is_decoded():
     assert decode_records(buffer, len(first)) == [Record(1, *EXAMPLES[1])]
 
 
-def test_a_header_name_that_is_no_text_gets_replacement_characters():
+def test_a_header_name_that_is_not_utf_8_gets_replacement_characters():
     body = b"\x00\x00\x00\x01\x01\x02\x04\xff\xfe\x01"
     data = bytearray(HEADER_SIZE) + varint(len(body)) + body
     write_header(data, read_header(encode_batch([(0, None, None, ())])))
@@ -169,7 +169,7 @@ def test_random_records_give_records_or_a_kafka_error(section, count):
 
 
 @given(cut=st.integers(0))
-def test_a_cut_batch_is_corrupt(cut):
+def test_a_truncated_batch_is_corrupt(cut):
     data = encode_batch(EXAMPLES)
     with pytest.raises(CorruptBatchError):
         decode_records(data[: cut % len(data)])
@@ -184,7 +184,7 @@ def test_a_wrong_number_of_records_is_corrupt(count):
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_bomb_of_records_is_refused(codec):
+def test_a_batch_that_claims_too_many_records_is_refused(codec):
     bomb = encode_batch([(0, None, bytes(32 << 20), ())], codec=codec)
     with pytest.raises(CorruptBatchError):
         decode_records(bomb, max_bytes=1 << 20)
@@ -200,14 +200,14 @@ def test_a_bomb_of_records_is_refused(codec):
         b"\x00" + b"\x80" * 11 + b"\x00\x00\x01\x01\x00",  # a varint that does not end
     ],
 )
-def test_records_that_cannot_be_are_corrupt(body):
+def test_impossible_records_are_corrupt(body):
     header = read_header(encode_batch([]))._replace(record_count=1)
     with pytest.raises(CorruptBatchError):
         parse_records(header, varint(len(body)) + body)
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))
-def test_varints_come_back(value):
+def test_varints_are_decoded_unchanged(value):
     encoded = encode_varint(value)
     assert varint(value) == encoded
     assert read_varint(encoded + b"more", 0) == (value, len(encoded))

@@ -66,7 +66,7 @@ async def whole(world: World, replicas: int = 3) -> None:
 
 @pytest.mark.parametrize("byte", [65, 8, 9, 16, 17, 3], ids=["value", "length", "lower", "magic", "crc", "offset"])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_leader_whose_file_is_damaged_hands_over_and_copies_the_good_data_back(seed: int, byte: int) -> None:
+def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(seed: int, byte: int) -> None:
     async def scene(world: World) -> None:
         await create(world)
         await fill(world, 100)
@@ -86,7 +86,7 @@ def test_a_leader_whose_file_is_damaged_hands_over_and_copies_the_good_data_back
     World(seed, CONFIG, brokers=3).play(scene)
 
 
-def test_damage_behind_the_first_batch_of_an_answer_stops_nobody_who_checks() -> None:
+def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_that_verify() -> None:
     """The reader that refuses a batch asks for it again, as the first one, and that one is checked."""
 
     async def scene(world: World) -> None:
@@ -101,7 +101,7 @@ def test_damage_behind_the_first_batch_of_an_answer_stops_nobody_who_checks() ->
 
 
 @pytest.mark.parametrize("shortage", ["threads", "descriptors"])
-def test_a_check_that_a_shortage_prevents_is_made_when_the_shortage_is_over(shortage: str) -> None:
+def test_a_damage_check_that_failed_in_a_shortage_is_repeated(shortage: str) -> None:
     async def scene(world: World) -> None:
         await create(world)
         await fill(world, 100)
@@ -120,7 +120,7 @@ def test_a_check_that_a_shortage_prevents_is_made_when_the_shortage_is_over(shor
     World(1, CONFIG, brokers=3).play(scene)
 
 
-def test_a_segment_that_was_found_whole_is_checked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undamaged_segment_is_checked_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     checks: list[str] = []
     run = DamageCheck.run
 
@@ -147,7 +147,9 @@ def test_a_segment_that_was_found_whole_is_checked_again_after_a_minute(monkeypa
     World(1, CONFIG, brokers=3).play(scene)
 
 
-def test_a_leader_that_is_alone_serves_what_is_good_until_another_is_in_sync(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_leader_alone_in_the_isr_serves_undamaged_batches_until_another_joins(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scene(world: World) -> None:
         await create(world, replicas=2)
         await fill(world, 100)
@@ -178,7 +180,7 @@ def test_a_leader_that_is_alone_serves_what_is_good_until_another_is_in_sync(cap
         World(1, CONFIG, brokers=3, noticed_at_once=True).play(scene)
 
 
-def test_a_leader_does_not_hand_over_to_a_broker_that_is_dead_and_still_registered() -> None:
+def test_a_damaged_leader_is_not_replaced_by_a_dead_broker_that_is_still_registered() -> None:
     async def scene(world: World) -> None:
         await create(world, replicas=2)
         await fill(world, 20)
@@ -198,7 +200,7 @@ def test_a_leader_does_not_hand_over_to_a_broker_that_is_dead_and_still_register
     World(2, CONFIG | slow, brokers=3, noticed_at_once=False).play(scene)
 
 
-def test_a_follower_that_is_behind_takes_what_is_good_before_the_damage(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lagging_follower_copies_the_batches_before_the_damage(caplog: pytest.LogCaptureFixture) -> None:
     """Its leader, which is alone in sync, then knows of the damage without a consumer."""
 
     async def scene(world: World) -> None:
@@ -249,7 +251,7 @@ def test_a_log_that_is_damaged_again_is_offline_until_the_broker_is_restarted() 
     World(1, CONFIG, brokers=3).play(scene)
 
 
-def test_a_follower_whose_damage_compaction_meets_is_copied_anew() -> None:
+def test_a_follower_whose_damage_is_found_by_compaction_copies_its_log_again() -> None:
     async def scene(world: World) -> None:
         await create(world, cleanup_policy="compact", segment_bytes="2000", min_cleanable_dirty_ratio="0.01")
         leader, partition = leader_of(world)

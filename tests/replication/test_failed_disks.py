@@ -66,7 +66,7 @@ def notices(world: World) -> list[str]:
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["another broker's", "the controller's own"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leader_s_disk_fails_and_another_leads(seed: int, is_controller: bool) -> None:
+def test_when_a_leader_s_disk_fails_another_replica_leads(seed: int, is_controller: bool) -> None:
     """M1: producers go on, and the broker is in sync again when it has restarted over a disk that works."""
 
     async def scene(world: World) -> None:
@@ -100,7 +100,7 @@ def test_a_leader_s_disk_fails_and_another_leads(seed: int, is_controller: bool)
     World(seed, TWO, brokers=3).play(scene)
 
 
-def test_a_follower_whose_disk_fails_is_in_sync_no_longer_at_once() -> None:
+def test_a_follower_whose_disk_fails_leaves_the_isr_at_once() -> None:
     """M1: nobody waits for `replica.lag.time.max.ms`."""
 
     async def scene(world: World) -> None:
@@ -116,7 +116,7 @@ def test_a_follower_whose_disk_fails_is_in_sync_no_longer_at_once() -> None:
     World(1, {"replica.lag.time.max.ms": "60000"}, brokers=3).play(scene)
 
 
-def test_when_all_disks_have_failed_the_partition_is_offline_and_the_cluster_says_so(
+def test_a_partition_whose_disks_all_failed_is_offline_in_metadata(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """M1."""
@@ -144,7 +144,7 @@ def test_when_all_disks_have_failed_the_partition_is_offline_and_the_cluster_say
         World(2, brokers=3).play(scene)
 
 
-def test_many_logs_that_fail_together_are_few_nodes_of_the_tree() -> None:
+def test_many_failed_logs_create_few_notification_nodes() -> None:
     async def scene(world: World) -> None:
         await create(world, partitions=20)
         broken = next(number for number in world.running if number != controller(world))
@@ -165,7 +165,7 @@ def test_many_logs_that_fail_together_are_few_nodes_of_the_tree() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_controller_that_dies_leaves_the_failure_to_the_next_one(seed: int) -> None:
+def test_a_log_dir_failure_is_handled_by_the_next_controller(seed: int) -> None:
     """M1: it dies somewhere between the failure and the election."""
 
     async def scene(world: World) -> None:
@@ -189,7 +189,7 @@ def test_a_controller_that_dies_leaves_the_failure_to_the_next_one(seed: int) ->
     World(seed, brokers=3).play(scene)
 
 
-def test_a_notice_that_nobody_can_read_is_left_alone_and_hinders_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_log_dir_notification_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     """M9."""
 
     async def scene(world: World) -> None:
@@ -209,7 +209,7 @@ def test_a_notice_that_nobody_can_read_is_left_alone_and_hinders_nothing(caplog:
         World(4, brokers=3).play(scene)
 
 
-def test_what_the_tree_did_not_take_is_told_again() -> None:
+def test_a_log_dir_notification_that_could_not_be_written_is_retried() -> None:
     async def scene(world: World) -> None:
         await create(world)
         broken = next(number for number in world.running if number != controller(world))
@@ -239,7 +239,7 @@ def test_what_the_tree_did_not_take_is_told_again() -> None:
     World(5, brokers=3).play(scene)
 
 
-def test_a_disk_that_fails_while_there_is_no_controller_is_the_next_one_s_business() -> None:
+def test_a_disk_failure_without_a_controller_is_handled_by_the_next_one() -> None:
     """M1: the node waits in the tree."""
 
     async def scene(world: World) -> None:
@@ -263,7 +263,9 @@ def test_a_disk_that_fails_while_there_is_no_controller_is_the_next_one_s_busine
 
 
 @pytest.mark.parametrize("full", [0, 1, 2], ids="broker {}".format)
-def test_a_replica_for_which_there_was_no_room_is_in_sync_by_itself_when_there_is_some(seed: int, full: int) -> None:
+def test_a_replica_that_could_not_be_created_on_a_full_disk_joins_the_isr_when_there_is_room(
+    seed: int, full: int
+) -> None:
     """Whether it is to lead or to follow, and whether it is the controller: others lead meanwhile."""
 
     async def scene(world: World) -> None:
@@ -288,7 +290,7 @@ def test_a_replica_for_which_there_was_no_room_is_in_sync_by_itself_when_there_i
     World(seed, brokers=3).play(scene)
 
 
-def test_a_follower_without_room_asks_slowly_says_it_once_and_goes_on_when_there_is_some(
+def test_a_follower_on_a_full_disk_backs_off_logs_once_and_continues_when_there_is_room(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Lines of the log are the last thing that a full disk needs."""

@@ -52,7 +52,7 @@ def test_the_logs_agree_after_a_few_rounds(follower, leader, kept) -> None:
     assert agree(follower, leader) == leader[:kept]
 
 
-def test_a_leader_whose_epochs_are_all_older_cannot_tell() -> None:
+def test_a_leader_with_only_older_epochs_returns_no_end_offset() -> None:
     with pytest.raises(KafkaError, match="nothing of epoch 7"):
         divergence(end_offset_of([0, 0]), fetch_offset=2, last_fetched_epoch=7)
 
@@ -83,7 +83,7 @@ def histories(draw) -> tuple[list[int], list[int]]:
 
 
 @given(histories())
-def test_a_follower_keeps_all_that_it_has_in_common_with_its_leader_and_no_more(logs) -> None:
+def test_a_follower_truncates_exactly_what_its_leader_does_not_have(logs) -> None:
     follower, leader = logs
     common = 0
     while common < min(len(follower), len(leader)) and follower[common] == leader[common]:

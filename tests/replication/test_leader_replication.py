@@ -34,7 +34,7 @@ def fetch(machine: LeaderReplication, replica: int, offset: int, now_ms: int = 0
     return advance(machine, now_ms=now_ms)
 
 
-def test_what_every_member_has_is_committed() -> None:
+def test_records_that_every_isr_member_has_are_committed() -> None:
     machine = leader(end=110)
     assert fetch(machine, 2, 110) == 100
     assert fetch(machine, 3, 105) == 105
@@ -42,7 +42,7 @@ def test_what_every_member_has_is_committed() -> None:
 
 
 @pytest.mark.parametrize("partition_epoch", [6, 7])
-def test_a_leader_that_goes_on_in_its_epoch_knows_where_that_began(partition_epoch: int) -> None:
+def test_a_leader_that_continues_in_its_epoch_keeps_its_start_offset(partition_epoch: int) -> None:
     """What it told of the end of committed records, it tells again, though more was written since."""
     before, machine = leader(start=100, end=110), leader(start=110, end=110)
     before.partition_epoch = partition_epoch
@@ -56,13 +56,13 @@ def test_a_leader_that_goes_on_in_its_epoch_knows_where_that_began(partition_epo
     assert machine.start_offset == 90
 
 
-def test_a_follower_that_is_no_member_and_late_holds_nobody_up() -> None:
+def test_a_lagging_follower_outside_the_isr_does_not_delay_commits() -> None:
     machine = leader(isr=(1, 2), end=110)
     machine.fetched(3, 0, log_start_offset=0, now_ms=0)
     assert fetch(machine, 2, 110) == 110
 
 
-def test_a_follower_that_is_about_to_join_counts_already() -> None:
+def test_a_follower_joining_the_isr_counts_before_the_controller_answers() -> None:
     machine = leader(isr=(1, 2), end=100)
     assert fetch(machine, 3, 100) == 100
     assert machine.appended(110, now_ms=1, max_lag_ms=LAG_MS, min_isr=1) is False
@@ -70,7 +70,7 @@ def test_a_follower_that_is_about_to_join_counts_already() -> None:
     assert fetch(machine, 3, 105, now_ms=2) == 105
 
 
-def test_a_follower_that_can_not_join_holds_nobody_up() -> None:
+def test_a_follower_that_cannot_join_does_not_delay_commits() -> None:
     """It was caught up a moment ago, and is about to stop, or is dead."""
     machine = leader(isr=(1, 2), end=100)
     fetch(machine, 3, 100)
@@ -88,7 +88,7 @@ def test_a_follower_that_can_not_join_holds_nobody_up() -> None:
     assert machine.high_watermark == 120
 
 
-def test_a_follower_that_fell_behind_what_is_committed_holds_nobody_up() -> None:
+def test_a_follower_behind_the_high_watermark_does_not_delay_commits() -> None:
     machine = leader(isr=(1, 2), end=100)
     fetch(machine, 3, 100)
     machine.fetched(3, 50, log_start_offset=0, now_ms=1)
@@ -96,14 +96,14 @@ def test_a_follower_that_fell_behind_what_is_committed_holds_nobody_up() -> None
     assert fetch(machine, 2, 110, now_ms=1) == 110
 
 
-def test_the_high_watermark_never_goes_back() -> None:
+def test_the_high_watermark_never_decreases() -> None:
     machine = leader(end=110)
     fetch(machine, 2, 110)
     assert fetch(machine, 3, 110) == 110
     assert fetch(machine, 3, 90) == 110
 
 
-def test_below_the_least_number_of_members_nothing_is_committed() -> None:
+def test_below_min_insync_replicas_nothing_is_committed() -> None:
     machine = leader(isr=(1,), end=110)
     assert advance(machine, min_isr=2) == 100
     assert advance(machine, min_isr=1) == 110
@@ -124,7 +124,7 @@ def test_below_the_least_number_of_members_nothing_is_committed() -> None:
     ("fetched", "high_watermark", "joins"),
     [(100, 100, True), (99, 100, False), (105, 110, False), (110, 110, True), (120, 110, True)],
 )
-def test_a_follower_joins_when_it_has_all_that_is_committed(fetched, high_watermark, joins) -> None:
+def test_a_follower_joins_when_it_reaches_the_high_watermark(fetched, high_watermark, joins) -> None:
     machine = leader(isr=(1, 2), end=120, high_watermark=high_watermark)
     machine.fetched(3, fetched, log_start_offset=0, now_ms=0)
     change = machine.propose_join(3)
@@ -133,13 +133,13 @@ def test_a_follower_joins_when_it_has_all_that_is_committed(fetched, high_waterm
         assert (change.isr, change.leader_epoch, change.partition_epoch) == ((1, 2, 3), 5, 7)
 
 
-def test_a_follower_joins_only_with_the_beginning_of_this_leaders_epoch() -> None:
+def test_a_follower_joins_only_beyond_the_start_of_the_leader_epoch() -> None:
     machine = leader(isr=(1, 2), end=120, high_watermark=90, start=100)
     machine.fetched(3, 95, log_start_offset=0, now_ms=0)
     assert machine.propose_join(3) is None
 
 
-def test_members_that_lag_leave_and_the_leader_stays() -> None:
+def test_lagging_members_leave_the_isr_and_the_leader_stays() -> None:
     machine = leader(end=110)
     machine.fetched(2, 110, log_start_offset=0, now_ms=10)
     assert machine.propose_leave(now_ms=LAG_MS, max_lag_ms=LAG_MS) is None
@@ -148,7 +148,7 @@ def test_members_that_lag_leave_and_the_leader_stays() -> None:
     assert machine.isr == (1, 2, 3), "a wish is not a fact"
 
 
-def test_a_member_that_has_everything_does_not_lag_however_long_it_is_silent() -> None:
+def test_a_caught_up_member_does_not_lag_however_long_it_is_silent() -> None:
     machine = leader(end=100)
     fetch(machine, 2, 100)
     fetch(machine, 3, 100)
@@ -166,7 +166,7 @@ def test_a_member_that_keeps_pace_with_a_busy_leader_does_not_lag() -> None:
         machine.log_end_offset = 110 + 10 * step
 
 
-def test_while_a_wish_is_open_both_sets_must_have_a_record() -> None:
+def test_while_an_isr_change_is_pending_both_isrs_must_have_a_record() -> None:
     machine = leader(isr=(1, 2), end=110, high_watermark=100)
     machine.fetched(3, 100, log_start_offset=0, now_ms=0)
     change = machine.propose_join(3)
@@ -186,7 +186,7 @@ def test_a_member_that_may_have_left_still_counts() -> None:
     assert advance(machine, now_ms=LAG_MS + 1) == 110
 
 
-def test_an_answer_that_is_older_than_what_is_known_changes_nothing() -> None:
+def test_an_alter_partition_response_older_than_the_known_state_is_ignored() -> None:
     machine = leader()
     machine.fetched(2, 100, log_start_offset=0, now_ms=0)
     machine.log_end_offset = 110
@@ -197,14 +197,14 @@ def test_an_answer_that_is_older_than_what_is_known_changes_nothing() -> None:
     assert (machine.isr, machine.partition_epoch) == ((1, 2, 3), 9)
 
 
-def test_what_is_known_already_does_not_end_a_wish() -> None:
+def test_a_known_partition_state_does_not_end_a_pending_isr_change() -> None:
     machine = leader(end=110)
     change = machine.propose_leave(now_ms=LAG_MS + 1, max_lag_ms=LAG_MS)
     assert not machine.updated(replicas=(1, 2, 3), isr=(1, 2, 3), partition_epoch=7, now_ms=0)
     assert machine.pending is change
 
 
-def test_replicas_come_and_go_without_what_is_known_of_the_others() -> None:
+def test_adding_and_removing_replicas_keeps_the_state_of_the_others() -> None:
     machine = leader(end=110)
     machine.fetched(2, 110, log_start_offset=0, now_ms=0)
     assert machine.updated(replicas=(1, 2, 4), isr=(1, 2), partition_epoch=8, now_ms=0)
@@ -228,7 +228,7 @@ def test_replicas_come_and_go_without_what_is_known_of_the_others() -> None:
         max_size=60,
     )
 )
-def test_whatever_is_committed_is_on_every_member_that_any_controller_may_know_of(steps) -> None:
+def test_committed_records_are_on_every_member_of_any_isr_that_may_have_been_written(steps) -> None:
     """M1: the safety of an election: whoever is in a set that may have been written has all that is committed."""
     machine = leader(end=0, high_watermark=0, start=0)
     has = {1: 0, 2: 0, 3: 0}

@@ -14,7 +14,7 @@ from odradek.model import KafkaError, StorageError, TopicPartition
 from odradek.testing.world import World, until
 
 
-def test_an_empty_mount_point_is_no_new_beginning(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_empty_mount_point_does_not_recreate_logs(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)
         (here,), (there,) = keys_in(world, 0, "/a"), keys_in(world, 0, "/b")
@@ -46,7 +46,7 @@ def test_an_empty_mount_point_is_no_new_beginning(seed: int, caplog: pytest.LogC
         World(seed, TWO).play(scene)
 
 
-def test_what_is_new_is_not_made_where_a_disk_is_waited_for(seed: int) -> None:
+def test_new_logs_are_not_created_where_a_missing_disk_is_expected(seed: int) -> None:
     """It would be hidden when that is mounted again."""
 
     async def scene(world: World) -> None:
@@ -60,7 +60,7 @@ def test_what_is_new_is_not_made_where_a_disk_is_waited_for(seed: int) -> None:
     World(seed, TWO).play(scene)
 
 
-def test_what_was_written_meanwhile_is_missed_when_the_disk_is_back(seed: int) -> None:
+def test_records_written_to_the_replacement_are_missing_when_the_old_disk_returns(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await fill(world, "t", 0, b"1")
@@ -79,7 +79,7 @@ def test_what_was_written_meanwhile_is_missed_when_the_disk_is_back(seed: int) -
     World(seed).play(scene)
 
 
-def test_the_only_directory_is_missed_too_until_it_is_said_to_be_gone(seed: int) -> None:
+def test_a_missing_only_directory_is_reported_until_it_is_forgotten(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)
         await fill(world, "t", 0, b"0")
@@ -108,7 +108,7 @@ def test_the_only_directory_is_missed_too_until_it_is_said_to_be_gone(seed: int)
     World(seed).play(scene)
 
 
-def test_a_topic_that_is_deleted_and_made_again_begins_anew(seed: int) -> None:
+def test_a_recreated_topic_begins_at_offset_0(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await fill(world, "t", 0, b"0")
@@ -127,7 +127,7 @@ def test_a_topic_that_is_deleted_and_made_again_begins_anew(seed: int) -> None:
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["another broker's", "the controller's own"])
 @pytest.mark.parametrize("ends_cleanly", [False, True], ids=["killed", "stopped"])
-def test_a_new_disk_is_filled_from_the_leaders_by_itself(seed: int, is_controller: bool, ends_cleanly: bool) -> None:
+def test_a_new_disk_is_filled_by_replication(seed: int, is_controller: bool, ends_cleanly: bool) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=4, replicas=3)
         one = next(
@@ -153,7 +153,7 @@ def test_a_new_disk_is_filled_from_the_leaders_by_itself(seed: int, is_controlle
     World(seed, TWO, brokers=3).play(scene)
 
 
-def test_an_emptied_broker_that_is_first_to_come_back_does_not_lead(seed: int) -> None:
+def test_an_emptied_broker_that_starts_first_does_not_lead(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=3)
         for number in range(2):
@@ -177,7 +177,7 @@ def test_an_emptied_broker_that_is_first_to_come_back_does_not_lead(seed: int) -
 
 
 @pytest.mark.parametrize("is_settled", [False, True], ids=["before the copies count", "after that"])
-def test_an_old_disk_that_comes_back_leads_nothing_with_what_it_had(seed: int, is_settled: bool) -> None:
+def test_a_broker_with_a_returned_old_disk_does_not_lead_its_old_logs(seed: int, is_settled: bool) -> None:
     """Its logs were copied anew in its place, and went on there: without others that have it all they are not used."""
 
     async def scene(world: World) -> None:
@@ -215,7 +215,7 @@ def test_an_old_disk_that_comes_back_leads_nothing_with_what_it_had(seed: int, i
 
 
 @pytest.mark.parametrize("brokers", [2, 3])
-def test_all_whole_logs_survive_a_start_of_everybody_before_the_disks_are_mounted(seed: int, brokers: int) -> None:
+def test_logs_survive_a_start_of_all_brokers_before_their_disks_are_mounted(seed: int, brokers: int) -> None:
     """After a power cut of all: nobody has anything to copy, and what is back is neither replaced nor put aside."""
 
     async def scene(world: World) -> None:
@@ -251,7 +251,7 @@ def test_all_whole_logs_survive_a_start_of_everybody_before_the_disks_are_mounte
     World(seed, brokers=brokers).play(scene)
 
 
-def test_a_topic_made_again_while_the_disk_was_gone_is_missed_when_that_is_back(seed: int) -> None:
+def test_a_topic_recreated_while_the_disk_was_missing_has_no_log_on_the_returned_disk(seed: int) -> None:
     """On the disk is a log of the same name, but it is of the topic before."""
 
     async def scene(world: World) -> None:
@@ -279,7 +279,7 @@ def test_a_topic_made_again_while_the_disk_was_gone_is_missed_when_that_is_back(
     World(seed).play(scene)
 
 
-def test_a_directory_that_is_added_expects_nothing(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_added_directory_has_no_missing_logs(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await fill(world, "t", 0, b"0")
@@ -296,7 +296,7 @@ def test_a_directory_that_is_added_expects_nothing(seed: int, caplog: pytest.Log
     assert "is missing" not in caplog.text
 
 
-def test_one_that_is_left_out_is_missed(seed: int) -> None:
+def test_a_directory_removed_from_the_configuration_is_missing(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)
         (there,) = keys_in(world, 0, "/b")
@@ -315,7 +315,7 @@ def test_one_that_is_left_out_is_missed(seed: int) -> None:
     World(seed, TWO).play(scene)
 
 
-def test_a_tree_without_a_word_of_directories_is_one_of_an_earlier_release(seed: int) -> None:
+def test_a_tree_without_directories_is_that_of_an_earlier_release(seed: int) -> None:
     """What the broker has counts then; a directory with nothing in it was not there when that release ran."""
 
     async def scene(world: World) -> None:

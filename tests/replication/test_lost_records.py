@@ -52,9 +52,7 @@ async def until_refused(world: World, number: int) -> None:
 
 @both_losses
 @pytest.mark.parametrize("ends_cleanly", [True, False], ids=["stopped", "killed"])
-def test_the_last_in_sync_replica_does_not_lead_without_the_records_that_it_had(
-    seed: int, lose: Loss, ends_cleanly: bool
-) -> None:
+def test_the_last_in_sync_replica_does_not_lead_after_losing_records(seed: int, lose: Loss, ends_cleanly: bool) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=3)
         await fill(world, "t", 0, *VALUES)
@@ -91,7 +89,7 @@ def test_the_last_in_sync_replica_does_not_lead_without_the_records_that_it_had(
 
 
 @both_losses
-def test_a_replica_that_others_are_in_sync_with_follows_them_though_it_is_the_first_to_be_back(
+def test_a_replica_that_lost_records_follows_other_in_sync_replicas_even_if_it_starts_first(
     seed: int, lose: Loss
 ) -> None:
     async def scene(world: World) -> None:
@@ -115,7 +113,9 @@ def test_a_replica_that_others_are_in_sync_with_follows_them_though_it_is_the_fi
 
 @both_losses
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_it_leads_with_what_is_left_when_an_operator_accepts_the_loss(seed: int, lose: Loss, replicas: int) -> None:
+def test_a_replica_that_lost_records_leads_when_an_operator_accepts_the_loss(
+    seed: int, lose: Loss, replicas: int
+) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=replicas)
         await fill(world, "t", 0, *VALUES)
@@ -146,7 +146,7 @@ def test_it_leads_with_what_is_left_when_an_operator_accepts_the_loss(seed: int,
     World(seed, brokers=replicas).play(scene)
 
 
-def test_a_topic_that_was_deleted_and_made_again_is_not_missed(seed: int) -> None:
+def test_a_recreated_topic_has_no_lost_records(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await fill(world, "t", 0, *VALUES)

@@ -36,7 +36,7 @@ def image(world: World, key: TopicPartition) -> PartitionImage:
     return found
 
 
-def test_one_broker_serves_what_it_has_and_takes_new_topics(seed: int) -> None:
+def test_a_broker_with_an_offline_directory_serves_the_other_and_accepts_new_topics(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)
         await fill(world, "t", 0, b"0")
@@ -78,7 +78,7 @@ def test_one_broker_serves_what_it_has_and_takes_new_topics(seed: int) -> None:
 
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["another broker's", "the controller's own"])
-def test_others_lead_what_is_in_a_directory_that_is_offline(seed: int, is_controller: bool) -> None:
+def test_other_brokers_lead_the_partitions_of_an_offline_directory(seed: int, is_controller: bool) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=4, replicas=3)
         await until(lambda: all(len(broker.logs.logs) == 4 for broker in world.running.values()))
@@ -113,7 +113,7 @@ def test_others_lead_what_is_in_a_directory_that_is_offline(seed: int, is_contro
     World(seed, DIRECTORIES, brokers=3).play(scene)
 
 
-def test_who_comes_back_first_without_the_records_does_not_lead_an_empty_log(seed: int) -> None:
+def test_a_broker_that_starts_first_without_the_records_does_not_lead_an_empty_log(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=4, replicas=3)
         await until(lambda: all(len(broker.logs.logs) == 4 for broker in world.running.values()))

@@ -128,7 +128,7 @@ def test_an_uncommitted_batch_sent_again_waits_for_its_commit(seed: int) -> None
 
 @pytest.mark.parametrize("by_id", [False, True])
 @pytest.mark.parametrize("written", [0, 2])
-def test_batches_behind_one_that_a_broker_refused_before_it_led_are_refused_like_it(written: int, by_id: bool) -> None:
+def test_batches_after_one_refused_before_the_broker_led_get_the_same_error(written: int, by_id: bool) -> None:
     """librdkafka would take a new epoch for OUT_OF_ORDER_SEQUENCE_NUMBER, and send what is in doubt twice."""
 
     async def scene(world: World) -> None:
@@ -149,7 +149,7 @@ def test_batches_behind_one_that_a_broker_refused_before_it_led_are_refused_like
     World(1, brokers=3).play(scene)
 
 
-def test_batches_for_a_topic_id_that_a_broker_does_not_know_yet_are_remembered_too() -> None:
+def test_refused_batches_of_an_unknown_topic_id_are_remembered_too() -> None:
     async def scene(world: World) -> None:
         leader, _ = await create(world)
         broker, unknown = world.running[leader], UUID(int=99)
@@ -162,7 +162,7 @@ def test_batches_for_a_topic_id_that_a_broker_does_not_know_yet_are_remembered_t
     World(1, brokers=3).play(scene)
 
 
-def test_refused_batches_of_few_partitions_and_producers_are_remembered() -> None:
+def test_a_limited_number_of_refused_batches_is_remembered() -> None:
     """Clients may ask the wrong broker for ever, for topics and with ids that they make up."""
     refused, error = RefusedAppends(), KafkaError(ErrorCode.not_leader_or_follower)
     for number in range(1_200):
@@ -180,7 +180,7 @@ def test_refused_batches_of_few_partitions_and_producers_are_remembered() -> Non
     assert counts[1_199] == 32
 
 
-def test_a_batch_that_damage_makes_look_like_a_known_one_is_not_acknowledged() -> None:
+def test_a_damaged_batch_that_looks_like_a_duplicate_is_not_acknowledged() -> None:
     async def scene(world: World) -> None:
         leader, partition = await create(world)
         async with connected(world, leader) as connection:

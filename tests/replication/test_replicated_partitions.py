@@ -73,7 +73,7 @@ def end_offsets(world: World, key: TopicPartition = T0) -> dict[int, int]:
     return {number: broker.logs.logs[key].written_offset for number, broker in world.running.items()}
 
 
-def test_what_is_acknowledged_is_on_every_replica() -> None:
+def test_acknowledged_records_are_on_every_replica() -> None:
     async def scene(world: World) -> None:
         await create(world)
         await fill(world, 100)
@@ -87,7 +87,7 @@ def test_what_is_acknowledged_is_on_every_replica() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_acknowledged_outlives_its_leader(seed: int) -> None:
+def test_acknowledged_records_survive_the_leader(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world)
         await fill(world, 100)
@@ -126,7 +126,7 @@ def test_a_follower_that_lags_leaves_the_in_sync_set_and_returns() -> None:
     World(3, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)
 
 
-def test_too_few_in_sync_replicas_refuse_what_all_are_to_have_and_take_the_rest() -> None:
+def test_below_min_insync_replicas_acks_all_is_refused_and_acks_1_accepted() -> None:
     async def scene(world: World) -> None:
         await create(world, min_insync_replicas="2")
         await fill(world, 10)
@@ -146,7 +146,7 @@ def test_too_few_in_sync_replicas_refuse_what_all_are_to_have_and_take_the_rest(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_only_the_dead_leader_has_is_cut_when_it_returns(seed: int) -> None:
+def test_a_returning_leader_truncates_records_that_only_it_has(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world)
         await fill(world, 10)
@@ -169,7 +169,7 @@ def test_what_only_the_dead_leader_has_is_cut_when_it_returns(seed: int) -> None
     World(seed, brokers=3).play(scene)
 
 
-def test_a_broker_knows_what_was_committed_when_it_starts_again() -> None:
+def test_a_restarted_broker_knows_its_high_watermark() -> None:
     async def scene(world: World) -> None:
         await create(world)
         await fill(world, 10)
@@ -186,7 +186,7 @@ def test_a_broker_knows_what_was_committed_when_it_starts_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_unclean_leader_s_log_is_what_counts(seed: int) -> None:
+def test_followers_truncate_to_an_unclean_leader_s_log(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, replicas=2, unclean_leader_election_enable="true")
         await fill(world, 10)
@@ -209,7 +209,7 @@ def test_an_unclean_leader_s_log_is_what_counts(seed: int) -> None:
     World(seed, brokers=3).play(scene)
 
 
-def test_a_follower_begins_anew_where_its_leader_s_log_begins() -> None:
+def test_a_follower_below_its_leader_s_log_start_restarts_there() -> None:
     async def scene(world: World) -> None:
         await create(world, replicas=2)
         await fill(world, 10)
@@ -239,7 +239,7 @@ def test_records_deleted_at_the_leader_are_deleted_at_its_followers() -> None:
     World(9, brokers=3).play(scene)
 
 
-def test_a_follower_s_disk_fails_and_the_others_go_on() -> None:
+def test_when_a_follower_s_disk_fails_the_others_continue() -> None:
     async def scene(world: World) -> None:
         await create(world, partitions=2)
         await fill(world, 10)
@@ -268,7 +268,7 @@ async def produce(connection: ClientConnection, value: bytes, timeout_ms: int = 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_who_waits_for_a_replica_that_is_cut_off_is_told_in_time(seed: int) -> None:
+def test_a_producer_waiting_for_a_disconnected_replica_gets_an_error_in_time(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world)
         leader, partition = leader_of(world)
@@ -312,7 +312,7 @@ def test_a_partition_that_is_new_to_a_follower_does_not_wait_for_records_of_othe
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_was_about_to_join_when_the_fence_closed_may_have_joined(seed: int) -> None:
+def test_a_follower_joining_the_isr_when_the_fence_closed_may_have_joined(seed: int) -> None:
     """The controller may have written it, and elect who joined; its answer and its command are not here yet."""
 
     async def scene(world: World) -> None:
@@ -350,7 +350,7 @@ def test_who_was_about_to_join_when_the_fence_closed_may_have_joined(seed: int) 
     World(seed, brokers=3).play(scene)
 
 
-def test_who_waits_when_a_death_leaves_too_few_in_sync_is_told_at_once() -> None:
+def test_waiting_producers_get_an_error_at_once_when_a_death_leaves_too_few_in_sync() -> None:
     """The controller takes the dead out of the in-sync set, in another leader epoch."""
 
     async def scene(world: World) -> None:
@@ -381,7 +381,7 @@ def test_who_waits_when_a_death_leaves_too_few_in_sync_is_told_at_once() -> None
     World(5, brokers=3).play(scene)
 
 
-def test_partitions_that_come_one_after_the_other_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_partitions_of_a_fetcher_are_fetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are many: each fetch costs a look at all of the session's, and creating thousands took minutes."""
     sizes: list[int] = []
     request = FetcherSession.request
@@ -407,7 +407,7 @@ def test_partitions_that_come_one_after_the_other_are_asked_for_together(monkeyp
     World(1, brokers=2).play(scene)
 
 
-def test_an_in_sync_set_grows_although_its_request_could_not_be_imported_at_first(
+def test_an_isr_expands_although_its_request_could_not_be_imported_at_first(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The codec of a request is imported when the first one is sent: the process may have no descriptor left then."""

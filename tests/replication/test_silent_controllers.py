@@ -65,7 +65,7 @@ async def recover(world: World, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leader_that_waits_for_a_silent_controller_asks_the_next_one(seed: int) -> None:
+def test_a_leader_that_waits_for_a_silent_controller_retries_with_the_next_one(seed: int) -> None:
     async def scene(world: World) -> None:
         silent = await controller_of(world)
         places = await create_led_by_each(silent, world)
@@ -86,7 +86,7 @@ def test_a_leader_that_waits_for_a_silent_controller_asks_the_next_one(seed: int
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whoever_waits_for_a_silent_controller_to_create_a_topic_may_ask_the_next_one(seed: int) -> None:
+def test_a_client_waiting_for_a_silent_controller_to_create_a_topic_can_retry(seed: int) -> None:
     async def scene(world: World) -> None:
         silent = await controller_of(world)
         asking = world.running[(silent.broker_id + 1) % BROKERS]
@@ -104,7 +104,7 @@ def test_whoever_waits_for_a_silent_controller_to_create_a_topic_may_ask_the_nex
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_broker_that_stops_does_not_wait_for_what_was_the_controller(seed: int) -> None:
+def test_a_stopping_broker_does_not_wait_for_the_former_controller(seed: int) -> None:
     async def scene(world: World) -> None:
         silent = await controller_of(world)
         stopping = (silent.broker_id + 1) % BROKERS
@@ -117,7 +117,7 @@ def test_a_broker_that_stops_does_not_wait_for_what_was_the_controller(seed: int
     World(seed, CONFIG, brokers=BROKERS).play(scene)
 
 
-def test_whoever_waits_for_a_connection_that_is_given_up_is_told_so(seed: int) -> None:
+def test_waiters_for_an_abandoned_connection_get_an_error(seed: int) -> None:
     """And not cancelled with it: what it waited for may be asked of somebody else."""
     simulation = Simulation(seed)
     runtime = simulation.runtime("one")
@@ -136,7 +136,7 @@ def test_whoever_waits_for_a_connection_that_is_given_up_is_told_so(seed: int) -
     simulation.run(main())
 
 
-def test_whoever_pauses_before_asking_again_goes_on_when_the_controller_is_another(seed: int) -> None:
+def test_a_backoff_before_a_retry_ends_when_the_controller_changes(seed: int) -> None:
     simulation = Simulation(seed)
 
     async def main() -> None:

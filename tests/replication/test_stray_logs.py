@@ -53,7 +53,7 @@ async def begin(world: World) -> None:
     await world.stop(2)
 
 
-def test_the_log_of_a_topic_that_was_deleted_while_its_broker_was_down_goes_after_a_delay(seed: int) -> None:
+def test_the_log_of_a_topic_deleted_while_its_broker_was_down_is_deleted_after_a_delay(seed: int) -> None:
     async def scene(world: World) -> None:
         await begin(world)
         await delete(world)
@@ -80,7 +80,7 @@ def test_the_log_of_a_topic_that_was_deleted_while_its_broker_was_down_goes_afte
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_without_a_note_the_log_of_another_topic_of_the_name_is_put_aside_for_good(seed: int, replicas: int) -> None:
+def test_without_a_note_the_log_of_another_topic_of_the_name_is_renamed_and_kept(seed: int, replicas: int) -> None:
     """The topic that has the name now may have a replica on the broker, too."""
 
     async def scene(world: World) -> None:
@@ -103,7 +103,7 @@ def test_without_a_note_the_log_of_another_topic_of_the_name_is_put_aside_for_go
     World(seed, brokers=3).play(scene)
 
 
-def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes(seed: int) -> None:
+def test_a_replica_moved_away_while_its_broker_was_down_is_deleted(seed: int) -> None:
     async def scene(world: World) -> None:
         await begin(world)
         await move_away(world)
@@ -117,7 +117,7 @@ def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes(seed: int)
     World(seed, brokers=3).play(scene)
 
 
-def test_a_replica_that_was_moved_away_stays_until_one_that_is_in_sync_is_alive(seed: int) -> None:
+def test_a_moved_replica_stays_until_an_in_sync_replica_is_alive(seed: int) -> None:
     async def scene(world: World) -> None:
         await begin(world)
         await move_away(world)
@@ -133,7 +133,7 @@ def test_a_replica_that_was_moved_away_stays_until_one_that_is_in_sync_is_alive(
     World(seed, brokers=3).play(scene)
 
 
-def test_a_replica_that_was_moved_away_stays_if_its_log_is_of_a_newer_leader_than_the_tree_has(
+def test_a_moved_replica_stays_if_its_log_has_a_newer_leader_epoch_than_the_tree(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene(world: World) -> None:
@@ -162,7 +162,9 @@ def test_a_replica_that_was_moved_away_stays_if_its_log_is_of_a_newer_leader_tha
     assert caplog.text.count("1 logs are left alone") == 1
 
 
-def test_a_replica_stays_that_an_older_tree_has_on_another_broker(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replica_stays_that_an_old_backup_of_the_tree_assigns_elsewhere(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """The only log: the other broker deleted its own when the replica was moved."""
 
     async def scene(world: World) -> None:
@@ -192,7 +194,7 @@ def test_a_replica_stays_that_an_older_tree_has_on_another_broker(seed: int, cap
     assert "restore the newer metadata" in caplog.text
 
 
-def test_a_replica_that_was_moved_away_and_whose_topic_was_then_deleted_goes(seed: int) -> None:
+def test_a_moved_replica_whose_topic_was_then_deleted_is_deleted(seed: int) -> None:
     async def scene(world: World) -> None:
         await begin(world)
         await move_away(world)
@@ -205,7 +207,7 @@ def test_a_replica_that_was_moved_away_and_whose_topic_was_then_deleted_goes(see
     World(seed, brokers=3).play(scene)
 
 
-def test_the_notes_for_a_broker_go_with_its_registration(seed: int) -> None:
+def test_unregistering_a_broker_removes_its_notes(seed: int) -> None:
     async def scene(world: World) -> None:
         await begin(world)
         await move_away(world)
@@ -220,9 +222,7 @@ def test_the_notes_for_a_broker_go_with_its_registration(seed: int) -> None:
 
 
 @pytest.mark.parametrize("why", ["no id", "no node", "a broken node", "no topics", "of another cluster's topic"])
-def test_a_log_is_left_alone_of_which_the_tree_says_nothing(
-    seed: int, why: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_that_the_tree_does_not_know_is_left_alone(seed: int, why: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await fill(world, "t", 0, b"1")

@@ -25,9 +25,7 @@ KEY = TopicPartition("t", 0)
 
 @pytest.mark.parametrize("brokers", [2, 3])
 @pytest.mark.parametrize("ends_cleanly", [False, True], ids=["killed", "stopped"])
-def test_one_that_is_first_to_come_back_with_an_old_disk_does_not_lead(
-    seed: int, brokers: int, ends_cleanly: bool
-) -> None:
+def test_a_broker_that_starts_first_with_an_old_disk_does_not_lead(seed: int, brokers: int, ends_cleanly: bool) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=4, replicas=brokers)
         lost = keys_in(world, 0, "/b")
@@ -56,7 +54,7 @@ def test_one_that_is_first_to_come_back_with_an_old_disk_does_not_lead(
     World(seed, TWO, brokers=brokers, noticed_at_once=False).play(scene)
 
 
-def test_one_that_is_back_while_the_newer_one_is_offline_does_not_lead_either(seed: int) -> None:
+def test_a_broker_with_an_old_disk_does_not_lead_while_the_newer_one_is_offline(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)
         (key,) = keys_in(world, 0, "/b")
@@ -78,7 +76,7 @@ def test_one_that_is_back_while_the_newer_one_is_offline_does_not_lead_either(se
     World(seed, TWO).play(scene)
 
 
-def test_what_is_made_while_there_are_doubts_about_others_is_not_doubted(seed: int) -> None:
+def test_logs_created_beside_superseded_ones_are_not_superseded(seed: int) -> None:
     """Neither in a directory that is new, nor in the old one itself."""
 
     async def scene(world: World) -> None:
@@ -107,7 +105,7 @@ def test_what_is_made_while_there_are_doubts_about_others_is_not_doubted(seed: i
 
 
 @pytest.mark.parametrize("operations", range(10, 17))
-def test_a_first_start_after_an_upgrade_that_ends_anywhere_begins_nothing_anew(seed: int, operations: int) -> None:
+def test_an_interrupted_first_start_after_an_upgrade_recreates_no_logs(seed: int, operations: int) -> None:
     """The tree had no word of directories; the power goes while the broker makes a new one its own."""
 
     async def scene(world: World) -> None:
@@ -154,7 +152,7 @@ class ForgetfulStore(MemoryStore):
         return written
 
 
-def test_a_session_that_expires_does_not_make_other_directories_those_that_were_here(seed: int) -> None:
+def test_an_expiring_session_does_not_accept_other_directories(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await world.stop()
@@ -169,7 +167,7 @@ def test_a_session_that_expires_does_not_make_other_directories_those_that_were_
     World(seed).play(scene)
 
 
-def test_a_broker_whose_id_is_taken_changes_nothing_that_is_known_of_the_other_one(seed: int) -> None:
+def test_a_broker_whose_id_is_taken_does_not_change_the_stored_directories(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         before = await known(world, 0)
@@ -182,7 +180,7 @@ def test_a_broker_whose_id_is_taken_changes_nothing_that_is_known_of_the_other_o
     World(seed).play(scene)
 
 
-def test_a_state_that_can_not_be_read_says_not_that_nothing_was_written(seed: int) -> None:
+def test_an_unreadable_partition_state_does_not_mean_an_empty_partition(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await fill(world, "t", 0, b"1")
@@ -210,9 +208,7 @@ def test_a_state_that_can_not_be_read_says_not_that_nothing_was_written(seed: in
     World(seed).play(scene)
 
 
-def test_a_controller_that_is_busy_meanwhile_lets_nobody_lead_by_what_it_knew(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All who were in sync are back before it looks who lives, so that nothing seems to have changed."""
     can_look, read_brokers = asyncio.Event(), follower.read_brokers
 
@@ -253,9 +249,7 @@ def test_a_controller_that_is_busy_meanwhile_lets_nobody_lead_by_what_it_knew(
     World(seed, brokers=3, noticed_at_once=False).play(scene)
 
 
-def test_a_log_that_is_doubted_and_can_not_be_opened_is_doubted_afterwards(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_superseded_log_that_cannot_be_opened_stays_superseded(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_nothing(pool: FilePool, found: FoundLog, *arguments: Any) -> OpenedLog:
         return OpenedLog(found=found, log=None, topic_id=None, error=StorageError("too many open files"))
 
@@ -277,7 +271,7 @@ def test_a_log_that_is_doubted_and_can_not_be_opened_is_doubted_afterwards(
     World(seed).play(scene)
 
 
-def test_a_state_that_can_not_be_read_keeps_no_broker_from_starting_after_a_crash(seed: int) -> None:
+def test_an_unreadable_partition_state_does_not_prevent_a_start_after_a_crash(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=2)
         number = next(number for number, broker in world.running.items() if not broker.metadata_loop.is_controller)

@@ -13,7 +13,7 @@ from odradek.testing.world import World, until
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_a_topic_whose_id_an_old_tool_wiped_gets_it_back_and_keeps_its_records(seed: int, brokers: int) -> None:
+def test_a_topic_whose_id_an_old_tool_removed_gets_it_back_and_keeps_its_records(seed: int, brokers: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=3, replicas=brokers)
         for number in range(3):

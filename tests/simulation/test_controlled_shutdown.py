@@ -26,7 +26,7 @@ async def create(world: World, controller: Broker, assignment: dict[int, tuple[i
     await until(lambda: all("t" in broker.image.topics for broker in world.running.values()))
 
 
-def test_leaders_move_before_a_broker_stops(seed: int) -> None:
+def test_partitions_change_leaders_before_a_broker_stops(seed: int) -> None:
     """M9."""
 
     async def scenario(world: World) -> None:
@@ -49,7 +49,7 @@ def test_leaders_move_before_a_broker_stops(seed: int) -> None:
     World(seed, brokers=3).play(scenario)
 
 
-def test_a_topic_that_is_created_while_a_broker_is_about_to_stop_does_not_count_on_it(seed: int) -> None:
+def test_a_topic_created_during_a_controlled_shutdown_is_placed_on_other_brokers(seed: int) -> None:
     """M9. As KRaft does, which places on it nevertheless where the others are too few."""
 
     async def scenario(world: World) -> None:
@@ -69,7 +69,7 @@ def test_a_topic_that_is_created_while_a_broker_is_about_to_stop_does_not_count_
     World(seed, brokers=3).play(scenario)
 
 
-def test_the_controller_that_is_stopped_hands_over_its_partitions_and_its_office(seed: int) -> None:
+def test_a_stopping_controller_hands_over_its_partitions_and_resigns(seed: int) -> None:
     """M9."""
 
     async def scenario(world: World) -> None:
@@ -87,7 +87,7 @@ def test_the_controller_that_is_stopped_hands_over_its_partitions_and_its_office
     World(seed, brokers=3).play(scenario)
 
 
-def test_all_brokers_may_be_stopped_one_after_the_other_without_waiting(seed: int) -> None:
+def test_all_brokers_can_be_stopped_one_after_the_other_without_waiting(seed: int) -> None:
     async def scenario(world: World) -> None:
         await create(world, await controller_of(world), EVERYWHERE)
         began = world.now_s
@@ -107,7 +107,7 @@ def test_all_brokers_may_be_stopped_one_after_the_other_without_waiting(seed: in
         ({"controlled.shutdown.enable": "false"}, 0, 1),
     ],
 )
-def test_what_nobody_else_can_lead_is_waited_for_as_configured(
+def test_a_controlled_shutdown_retries_as_configured_for_partitions_without_another_leader(
     seed: int, config: dict[str, str], least_s: float, most_s: float
 ) -> None:
     async def scenario(world: World) -> None:

@@ -65,17 +65,17 @@ async def kills(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_acknowledged_outlives_kills_and_is_there_once_and_in_order(seed: int):
+def test_acknowledged_records_survive_kills_once_and_in_order(seed: int):
     """M1, M2."""
     assert World(seed, config()).play(kills)
 
 
-def test_this_run_s_own_seed_is_tried_too(seed: int):
+def test_the_seed_of_this_run_is_played_too(seed: int):
     assert World(seed, config()).play(kills)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_with_group_flush_what_is_acknowledged_outlives_power_cuts(seed: int):
+def test_with_group_flush_acknowledged_records_survive_power_cuts(seed: int):
     """M1. `log.flush.mode=group`: an acknowledgement means that the disk has it, whatever it does to the rest."""
 
     async def scenario(world: World) -> None:
@@ -96,7 +96,7 @@ def test_with_group_flush_what_is_acknowledged_outlives_power_cuts(seed: int):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_without_it_a_power_cut_may_cost_the_end_of_a_log_and_nothing_else(seed: int):
+def test_without_group_flush_a_power_cut_loses_at_most_the_end_of_a_log(seed: int):
     """M1. What is read afterwards is a beginning of what was written: no hole, nothing torn, nothing foreign."""
 
     async def scenario(world: World) -> None:
@@ -114,7 +114,7 @@ def test_without_it_a_power_cut_may_cost_the_end_of_a_log_and_nothing_else(seed:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_partition_of_the_network_loses_nothing_and_doubles_nothing(seed: int):
+def test_a_network_partition_neither_loses_nor_duplicates_records(seed: int):
     """M2. Requests whose answers are lost are sent again; the broker drops the second."""
 
     async def scenario(world: World) -> None:
@@ -135,7 +135,7 @@ def test_a_partition_of_the_network_loses_nothing_and_doubles_nothing(seed: int)
     World(seed, config()).play(scenario)
 
 
-def test_a_fetch_that_waits_is_woken_by_the_append():
+def test_an_append_completes_a_waiting_fetch():
     """M1. A long poll of a minute answers within the network's latency."""
 
     async def scenario(world: World) -> None:

@@ -28,18 +28,18 @@ EVERYTHING: Final = {"kill", "cut_power", "stop", "part", "deafen", "isolate", "
 
 
 @pytest.mark.parametrize("number", seeds(80))
-def test_nothing_acknowledged_is_lost_doubled_or_reordered_whatever_faults_there_are(number: int):
+def test_acknowledged_records_are_not_lost_duplicated_or_reordered_under_faults(number: int):
     """M1, M9."""
     assert play_faults(number)
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_with_group_flush_all_of_them_may_lose_power(number: int):
+def test_with_group_flush_all_brokers_may_lose_power(number: int):
     """M1. `log.flush.mode=group`: what is acknowledged is on the disk of every replica in sync."""
     assert play_faults(number, flushes_by_group=True)
 
 
-def test_this_run_s_own_seed_is_tried_with_longer_schedules(seed: int):
+def test_the_seed_of_this_run_is_played_with_longer_schedules(seed: int):
     """M1, M9."""
     assert play_faults(seed, episodes=12)
 
@@ -71,6 +71,6 @@ def test_one_seed_has_one_trace():
     assert play_faults(3) == play_faults(3) != play_faults(5)
 
 
-def test_every_kind_of_fault_is_there():
+def test_the_schedules_contain_every_kind_of_fault():
     others = {"cut_off_tree", "blink", "expire", "depose", "unregister", "flip_bit", "create"}
     assert DEEDS.keys() == EVERYTHING | others

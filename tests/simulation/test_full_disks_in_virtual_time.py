@@ -127,7 +127,7 @@ def end_shortage(disk: MemoryDisk) -> None:
 @pytest.mark.parametrize("end", ["goes on", "stopped", "killed", "power cut"])
 @pytest.mark.parametrize("brokers", [1, 3])
 @pytest.mark.parametrize("room", [0, 150, 2500])
-def test_everything_that_a_full_disk_hindered_is_done_when_there_is_room(
+def test_all_operations_that_failed_on_a_full_disk_succeed_when_there_is_room(
     seed: int, room: int, brokers: int, end: str
 ) -> None:
     play_shortage(seed, f"room {room}", brokers, end)
@@ -137,7 +137,9 @@ def test_everything_that_a_full_disk_hindered_is_done_when_there_is_room(
 @pytest.mark.parametrize(
     "shortage", ["descriptors -9999", "descriptors -3", "descriptors 0", "descriptors 2", "threads"]
 )
-def test_everything_that_a_shortage_hindered_is_done_when_it_is_over(seed: int, shortage: str, brokers: int) -> None:
+def test_all_operations_that_failed_in_a_shortage_succeed_when_it_is_over(
+    seed: int, shortage: str, brokers: int
+) -> None:
     play_shortage(seed, shortage, brokers, "goes on")
 
 

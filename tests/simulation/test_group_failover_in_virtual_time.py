@@ -201,7 +201,7 @@ def play(seed: int, scenario: Any) -> None:
     World(seed, CONFIG, brokers=3).play(main)
 
 
-def test_a_group_that_nothing_happened_to_goes_on_in_its_generation(seed: int) -> None:
+def test_a_stable_group_keeps_its_generation_after_a_failover(seed: int) -> None:
     """And no commit that was acknowledged is lost."""
 
     async def scenario(world: World) -> None:
@@ -229,7 +229,7 @@ def in_sync(world: World) -> bool:
     return all(image is not None and len(image.isr) == 3 for image in images)
 
 
-def test_phase_1_what_changed_before_the_death_makes_the_next_one_start_a_round(seed: int) -> None:
+def test_phase_1_a_change_before_the_failover_starts_a_rebalance_at_the_new_coordinator(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
         controller = await controller_of(world)
@@ -243,7 +243,7 @@ def test_phase_1_what_changed_before_the_death_makes_the_next_one_start_a_round(
     play(seed, scenario)
 
 
-def test_phase_1_a_member_that_does_not_come_back_is_out_after_its_session(seed: int) -> None:
+def test_phase_1_a_member_that_does_not_return_is_removed_after_its_session_timeout(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
         await fail_over(world, one)
@@ -262,7 +262,7 @@ def test_phase_1_a_member_that_does_not_come_back_is_out_after_its_session(seed:
     play(seed, scenario)
 
 
-def test_phase_2_one_who_was_told_and_comes_back_causes_no_round_and_one_who_is_new_does(seed: int) -> None:
+def test_phase_2_a_known_member_that_rejoins_starts_no_rebalance_and_a_new_member_does(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
         late = Actor(world, "late")
@@ -287,7 +287,7 @@ def test_phase_2_one_who_was_told_and_comes_back_causes_no_round_and_one_who_is_
     play(seed, scenario)
 
 
-def test_phase_3_with_part_of_the_joins_in_heartbeats_and_joins_arrive_mixed(seed: int) -> None:
+def test_phase_3_a_failover_during_joins_ends_in_one_generation(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
         late = Actor(world, "late")
@@ -325,7 +325,7 @@ async def lost(actors: Sequence[Actor], waiting: "Sequence[asyncio.Future[Any]]"
     assert all(isinstance(each.exception(), ConnectionResetError) for each in waiting)
 
 
-def test_phase_4_a_generation_that_was_written_and_not_answered_is_followed_by_another(seed: int) -> None:
+def test_phase_4_an_unanswered_generation_is_followed_by_another(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
         number = await coordinator(world)
@@ -347,7 +347,7 @@ def test_phase_4_a_generation_that_was_written_and_not_answered_is_followed_by_a
 
 
 @pytest.mark.parametrize("answered", [(), ("one",), ("two",)], ids=["4: nobody", "5: one", "5: the other"])
-def test_phases_4_and_5_an_assignment_that_was_written_is_given_to_who_asks_again(
+def test_phases_4_and_5_a_written_assignment_is_returned_to_members_that_sync_again(
     seed: int, answered: tuple[str, ...]
 ) -> None:
     async def scenario(world: World) -> None:
@@ -389,7 +389,7 @@ def _state(world: World) -> str:
     return "" if found is None or GROUP not in found[1].groups else found[1].groups[GROUP].state.name
 
 
-def test_a_coordinator_that_stops_sends_those_who_wait_to_the_next_one(seed: int) -> None:
+def test_a_stopping_coordinator_answers_waiting_members_with_not_coordinator(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
         waiting = one.join()
@@ -417,7 +417,7 @@ def test_a_group_is_coordinated_while_a_known_broker_is_away(seed: int) -> None:
     play(seed, scenario)
 
 
-def test_a_group_waits_until_there_are_brokers_for_as_many_replicas_as_its_log_shall_have(seed: int) -> None:
+def test_a_coordinator_is_not_available_before_enough_brokers_are_registered(seed: int) -> None:
     """COORDINATOR_NOT_AVAILABLE until then, from any broker."""
 
     async def scenario(world: World) -> None:
@@ -445,7 +445,7 @@ def test_a_group_waits_until_there_are_brokers_for_as_many_replicas_as_its_log_s
 
 
 @pytest.mark.parametrize("number", SEEDS)
-def test_members_come_and_go_while_coordinators_die(number: int) -> None:
+def test_members_join_and_leave_while_coordinators_die(number: int) -> None:
     """Whenever that is: the seed says how long each lives."""
 
     async def scenario(world: World) -> None:

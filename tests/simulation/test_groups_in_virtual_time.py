@@ -73,18 +73,18 @@ async def members_come_and_go(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_members_come_and_go_and_each_partition_has_one_owner(seed: int):
+def test_members_join_and_leave_and_each_partition_has_one_owner(seed: int):
     """M6, under orders of tasks, timers and packets that a seed draws."""
     digest = World(seed, CONFIG).play(members_come_and_go)
     assert digest == World(seed, CONFIG).play(members_come_and_go)
 
 
-def test_this_run_s_own_seed_is_tried_too(seed: int):
+def test_the_seed_of_this_run_is_played_too(seed: int):
     assert World(seed, CONFIG).play(members_come_and_go)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_member_that_is_cut_off_loses_its_partitions_after_its_session_and_not_before(seed: int):
+def test_a_disconnected_member_loses_its_partitions_at_its_session_timeout(seed: int):
     """M6. Failure detection by `session.timeout.ms`; back on the network, it joins as a new member."""
 
     async def scenario(world: World) -> None:
@@ -102,7 +102,7 @@ def test_a_member_that_is_cut_off_loses_its_partitions_after_its_session_and_not
     World(seed, CONFIG).play(scenario)
 
 
-def test_a_member_that_does_not_poll_is_out_after_its_poll_interval():
+def test_a_member_that_does_not_poll_is_removed_after_max_poll_interval():
     """M6. Heartbeats go on without the application; `max.poll.interval.ms` finds that it hangs."""
 
     async def scenario(world: World) -> None:
@@ -121,7 +121,7 @@ def test_a_member_that_does_not_poll_is_out_after_its_poll_interval():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_group_outlives_its_coordinator_and_no_generation_comes_twice(seed: int):
+def test_a_group_survives_its_coordinator_and_generations_are_not_reused(seed: int):
     """M6. The coordinator dies in the middle of rounds; its log is all that the next one has."""
 
     async def scenario(world: World) -> None:
@@ -190,12 +190,12 @@ async def subscriptions_change_fast(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds())
-def test_no_round_stands_still_while_subscriptions_change_fast_and_member_ids_are_dropped(seed: int):
+def test_no_rebalance_stalls_when_subscriptions_change_fast_and_member_ids_are_dropped(seed: int):
     """M6. What nobody hears of again costs a few seconds, and not a session timeout."""
     assert World(seed, CONFIG).play(subscriptions_change_fast)
 
 
-def test_a_committed_offset_is_where_the_next_member_begins():
+def test_the_next_member_begins_at_the_committed_offset():
     """M8."""
 
     async def scenario(world: World) -> None:

@@ -285,5 +285,7 @@ def play(seed: int, *, brokers: int, directories: int, partitions: int, rounds: 
 
 
 @pytest.mark.parametrize(("brokers", "directories"), [(1, 2), (2, 1), (3, 2)], ids=lambda number: str(number))
-def test_what_was_acknowledged_outlives_disks_that_come_and_go(seed: int, brokers: int, directories: int) -> None:
+def test_acknowledged_records_survive_disks_that_fail_are_replaced_and_return(
+    seed: int, brokers: int, directories: int
+) -> None:
     play(seed, brokers=brokers, directories=directories, partitions=2, rounds=ROUNDS)

@@ -175,9 +175,9 @@ def play(seed: int, *, rounds: int = 2) -> int:
 
 
 @pytest.mark.parametrize("number", seeds())
-def test_what_was_acknowledged_outlives_a_log_that_loses_its_end_while_all_are_down(number: int) -> None:
+def test_acknowledged_records_survive_a_log_that_loses_its_end_while_all_brokers_are_down(number: int) -> None:
     play(number)
 
 
-def test_this_run_s_own_seed_is_tried_too(seed: int) -> None:
+def test_the_seed_of_this_run_is_played_too(seed: int) -> None:
     play(seed)

@@ -89,7 +89,7 @@ async def move(world: World, writes: int) -> bool:
     return stands.is_set()
 
 
-def test_no_record_is_lost_and_the_next_controller_finishes(seed):
+def test_the_next_controller_finishes_a_reassignment_without_losing_records(seed):
     deaths = 0
     for writes in range(MOST_WRITES):
         died = False

@@ -170,5 +170,5 @@ def test_an_acknowledged_batch_sent_again_gets_its_offset_or_waits(number: int) 
     assert play_repetitions(number).repeated > 0
 
 
-def test_the_schedules_leave_leaders_alone_in_sync() -> None:
+def test_some_schedules_leave_a_leader_as_the_only_in_sync_replica() -> None:
     assert sum(play_repetitions(number).repeated_below_min for number in range(5)) > 0

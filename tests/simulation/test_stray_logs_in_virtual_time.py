@@ -150,9 +150,9 @@ def play(seed: int, deeds: int) -> None:
 
 
 @pytest.mark.parametrize("number", seeds())
-def test_brokers_have_the_folders_of_their_replicas_and_no_others(number: int) -> None:
+def test_brokers_have_only_the_folders_of_their_replicas(number: int) -> None:
     play(number, deeds=25)
 
 
-def test_this_run_s_own_seed_is_tried_with_more_deeds(seed: int) -> None:
+def test_the_seed_of_this_run_is_played_with_more_actions(seed: int) -> None:
     play(seed, deeds=60)

@@ -26,19 +26,19 @@ def run(before: str = "") -> tuple[str, set[str]]:
     return found, set(imported.split())
 
 
-def test_it_has_the_data_source_and_imports_next_to_nothing() -> None:
+def test_importing_pyspark_odradek_registers_the_data_source_and_imports_little_else() -> None:
     found, imported = run()
     assert found == "True"
     assert not imported & {"numba", "pyarrow", "pandas", "uvloop", "numpy"}
 
 
 @pytest.mark.parametrize("missing", ["odradek.spark.source", "odradek.model", "re2"])
-def test_a_broken_installation_hides_the_format_and_breaks_nothing(missing: str) -> None:
+def test_a_broken_installation_hides_the_format_and_does_not_fail_pyspark(missing: str) -> None:
     found, _ = run(f"sys.modules[{missing!r}] = None")
     assert found == "False"
 
 
-def test_its_name_is_the_format() -> None:
+def test_the_data_source_has_the_name_of_the_format() -> None:
     from pyspark_odradek import DefaultSource
 
     assert DefaultSource.name() == "odradek"

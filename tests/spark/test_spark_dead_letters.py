@@ -43,7 +43,7 @@ def test_without_a_dead_letter_there_is_no_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "dead").exists()
 
 
-def test_rows_of_a_task_that_leave_the_query_are_in_one_file(tmp_path: Path) -> None:
+def test_the_dead_letters_of_a_task_are_in_one_file(tmp_path: Path) -> None:
     assert split(tmp_path, [None, letter(1)], [letter(2), None]) == [[True, False], [False, True]]
     assert names(tmp_path) == ["dead-s-t-0-00000000000000000001.parquet"]
     assert offsets(tmp_path) == [(0, 1), (0, 2)]
@@ -66,13 +66,13 @@ def test_a_task_that_runs_again_replaces_its_files(tmp_path: Path) -> None:
     assert offsets(tmp_path) == [(0, offset) for offset in range(len(given))]
 
 
-def test_large_values_are_written_before_memory_is_short(tmp_path: Path, monkeypatch: Any) -> None:
+def test_large_values_are_written_before_the_byte_limit(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(dead_letters, "MOST_BYTES", 1_000)
     split(tmp_path, [letter(0, value=b"x" * 2_000)], [letter(1, value=b"x" * 2_000)])
     assert len(names(tmp_path)) == 2
 
 
-def test_a_task_that_died_leaves_nothing_that_readers_take(tmp_path: Path) -> None:
+def test_readers_skip_the_file_of_a_task_that_died(tmp_path: Path) -> None:
     unfinished = tmp_path / ".dead-s-t-0-00000000000000000005.parquet.0"
     unfinished.write_bytes(b"")
     assert offsets(tmp_path) == []

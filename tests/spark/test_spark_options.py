@@ -26,7 +26,7 @@ def read(*, streaming: bool = False, **options: str) -> ReadOptions:
     return parse_read_options({key: value for key, value in given.items() if value != "-"}, streaming=streaming)
 
 
-def test_a_batch_reads_everything_and_a_stream_only_what_is_new_unless_told() -> None:
+def test_a_batch_starts_at_earliest_and_a_stream_at_latest_by_default() -> None:
     batch, stream = read(), read(streaming=True)
     assert (batch.starting, batch.ending) == (Edge.EARLIEST, Edge.LATEST)
     assert stream.starting is Edge.LATEST
@@ -79,7 +79,7 @@ def test_options_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-def test_keys_of_spark_and_of_other_sources_are_no_errors() -> None:
+def test_options_of_spark_and_other_sources_are_ignored() -> None:
     assert read(checkpointLocation="/c", path="/p", queryName="q", pollTimeoutMs="5").strategy == Subscribe(
         topics=("t",)
     )
@@ -118,7 +118,7 @@ def test_keys_of_spark_and_of_other_sources_are_no_errors() -> None:
         ({"minOffsetsPerTrigger": "5"}, "use a longer trigger interval"),
     ],
 )
-def test_a_slip_is_refused_in_one_sentence(options: dict[str, str], sentence: str) -> None:
+def test_a_wrong_read_option_is_refused_in_one_sentence(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(OdradekError) as caught:
         read(**options)
     assert sentence in str(caught.value)
@@ -126,17 +126,17 @@ def test_a_slip_is_refused_in_one_sentence(options: dict[str, str], sentence: st
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
+def test_ending_options_are_refused_for_a_stream(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is for batch reads"):
         read(streaming=True, **{name: "5"})
 
 
-def test_a_sink_needs_servers_and_may_fix_the_topic() -> None:
+def test_a_sink_requires_servers_and_accepts_a_topic() -> None:
     options = parse_write_options({"kafka.bootstrap.servers": "h:1", "TOPIC": "t", "kafka.linger.ms": "5"})
     assert (options.topic, options.client) == ("t", {"linger.ms": "5"})
     assert parse_write_options({"kafka.bootstrap.servers": "h:1,g:2"}).topic is None
 
 
-def test_a_sink_refuses_a_slip() -> None:
+def test_a_wrong_write_option_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="did you mean topic"):
         parse_write_options({"kafka.bootstrap.servers": "h:1", "topics": "t"})

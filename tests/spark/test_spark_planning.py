@@ -70,17 +70,17 @@ def test_the_end_of_the_first_batch_keeps_its_start() -> None:
     assert advance(initial, {A0: 100}) == StreamOffset(offsets={A0: 100}, start={A0: 3})
 
 
-def test_there_is_a_first_batch_even_if_there_is_nothing_to_read() -> None:
+def test_batch_0_exists_even_without_records() -> None:
     initial = StreamOffset(offsets={A0: 3}, is_initial=True)
     assert advance(initial, {A0: 3}) == StreamOffset(offsets={A0: 3}, start={A0: 3})
 
 
-def test_later_batches_begin_where_the_batch_before_them_ends() -> None:
+def test_later_batches_begin_at_the_end_of_the_previous_one() -> None:
     first = StreamOffset(offsets={A0: 3}, start={A0: 0})
     assert advance(first, {A0: 100}) == StreamOffset(offsets={A0: 100})
 
 
-def test_nothing_new_gives_the_same_offset_start_and_all() -> None:
+def test_without_new_records_the_offset_is_the_same_object() -> None:
     first = StreamOffset(offsets={A0: 3}, start={A0: 0})
     assert advance(first, {A0: 3}) is first
 
@@ -94,13 +94,13 @@ def test_a_batch_reads_from_start_to_end_and_leaves_out_empty_partitions() -> No
     assert plan.losses == ()
 
 
-def test_a_batch_says_what_retention_took() -> None:
+def test_records_deleted_by_retention_are_a_loss() -> None:
     plan = plan_batch({A0: 2}, {A0: 9}, {A0: 4}, {A0: 9})
     assert plan.ranges == (piece(A0, 4, 9),)
     assert plan.losses == ("offsets 2 to 3 of a-0 were deleted before they were read",)
 
 
-def test_a_batch_does_not_wait_for_offsets_that_a_user_made_up() -> None:
+def test_given_offsets_beyond_the_log_end_are_a_loss() -> None:
     plan = plan_batch({A0: 2, A1: 70}, {A0: 90, A1: 80}, {A0: 0, A1: 0}, {A0: 9, A1: 50})
     assert plan.ranges == (piece(A0, 2, 9),)
     assert plan.losses == (
@@ -110,7 +110,7 @@ def test_a_batch_does_not_wait_for_offsets_that_a_user_made_up() -> None:
     )
 
 
-def test_a_range_that_is_gone_altogether_leaves_nothing_to_read() -> None:
+def test_a_range_that_was_deleted_completely_is_empty() -> None:
     plan = plan_micro_batch({A0: 2}, {A0: 9}, {A0: 50})
     assert plan.ranges == ()
     assert plan.losses == ("offsets 2 to 8 of a-0 were deleted before they were read",)
@@ -122,7 +122,7 @@ def test_a_new_partition_is_read_from_its_beginning() -> None:
     assert plan.losses == ()
 
 
-def test_a_new_partition_whose_beginning_is_gone_is_a_loss() -> None:
+def test_a_new_partition_whose_first_records_were_deleted_is_a_loss() -> None:
     plan = plan_micro_batch({}, {A1: 4}, {A1: 3})
     assert plan.ranges == (piece(A1, 3, 4),)
     assert plan.losses == ("a-1 was added and begins at offset 3, not at 0",)
@@ -146,7 +146,7 @@ def test_a_topic_created_again_is_a_loss() -> None:
     assert "a-0 ends at offset 5, before 20" in plan.losses[0]
 
 
-def test_many_names_are_cut_short() -> None:
+def test_error_texts_name_only_the_first_partitions() -> None:
     start = {TopicPartition("a", number): 1 for number in range(9)}
     assert plan_micro_batch(start, {}, {}).losses[0].startswith("a-0, a-1, a-2, a-3, a-4 and 4 more are gone")
 
@@ -154,13 +154,13 @@ def test_many_names_are_cut_short() -> None:
 # Splitting
 
 
-def test_without_a_wish_there_is_a_task_per_partition() -> None:
+def test_by_default_there_is_a_task_per_partition() -> None:
     ranges = [piece(A0, 0, 1000), piece(A1, 0, 1)]
     assert split_ranges(ranges, min_partitions=None, max_records_per_partition=None) == ranges
     assert split_ranges(ranges, min_partitions=2, max_records_per_partition=None) == ranges
 
 
-def test_one_partition_is_cut_evenly() -> None:
+def test_one_partition_is_split_evenly() -> None:
     assert split_ranges([piece(A0, 0, 10)], min_partitions=3, max_records_per_partition=None) == [
         piece(A0, 0, 3),
         piece(A0, 3, 6),
@@ -168,7 +168,7 @@ def test_one_partition_is_cut_evenly() -> None:
     ]
 
 
-def test_large_partitions_are_cut_and_small_ones_are_not() -> None:
+def test_large_partitions_are_split_and_small_ones_are_not() -> None:
     ranges = [piece(A0, 0, 1), piece(A1, 0, 900), piece(A2, 0, 1100)]
     sizes = [part.size for part in split_ranges(ranges, min_partitions=5, max_records_per_partition=None)]
     assert sizes == [1, 450, 450, 550, 550]
@@ -219,7 +219,7 @@ def test_a_limit_above_the_backlog_takes_all() -> None:
     assert limit_offsets({A0: 0, A1: 5}, {A0: 3, A1: 5}, 100) == {A0: 3, A1: 5}
 
 
-def test_a_partition_that_went_back_is_left_to_the_plan() -> None:
+def test_a_partition_with_a_lower_end_is_not_limited() -> None:
     assert limit_offsets({A0: 50, A1: 0}, {A0: 3, A1: 100}, 10) == {A0: 3, A1: 10}
 
 
@@ -232,18 +232,18 @@ def test_a_limit_is_kept_and_every_partition_advances(ranges: list[OffsetRange],
     assert sum(limited[partition] - start[partition] for partition in end) <= limit + len(ranges)
 
 
-def test_what_comes_after_the_target_waits_for_the_next_run() -> None:
+def test_records_after_the_target_are_left_to_the_next_run() -> None:
     assert cap_offsets({A0: 9, A1: 2, B0: 4}, {A0: 5, A1: 3}) == {A0: 5, A1: 2}
 
 
-def test_a_target_that_was_noted_before_the_start_is_raised_to_it() -> None:
+def test_a_target_below_the_start_is_raised_to_it() -> None:
     assert raise_target({A0: 5, A1: 9}, {A0: 7, A1: 2, B0: 1}) == {A0: 7, A1: 9, B0: 1}
 
 
 # Offsets that a user gave
 
 
-def test_given_offsets_must_name_every_partition_and_no_other() -> None:
+def test_given_offsets_must_have_exactly_the_partitions_that_are_read() -> None:
     assert missing_partitions({A0: 1, A1: 2}, [A0, A1]) is None
     assert missing_partitions({A0: 1}, [A0, A1, A2]) == "every partition needs an entry, and a-1, a-2 have none"
     assert missing_partitions({A0: 1, B0: 1}, [A0]) == "b-0 is not among the partitions that are read"

@@ -72,26 +72,26 @@ def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> 
 # Batches
 
 
-def test_a_batch_reads_all_there_is_and_gives_its_connections_back() -> None:
+def test_a_batch_reads_everything_and_closes_its_connections() -> None:
     lookup = FakeLookup({A0: (2, 9), A1: (0, 0), B0: (0, 5)})
     assert batch(lookup) == [(A0, 2, 9)]
     assert lookup.closed == 1
 
 
-def test_a_batch_between_two_moments() -> None:
+def test_a_batch_reads_between_two_timestamps() -> None:
     lookup = FakeLookup({A0: (0, 9), A1: (0, 4)})
     found = batch(lookup, startingTimestamp="25", endingTimestamp="55")
     assert found == [(A0, 3, 6), (A1, 3, 4)]
 
 
-def test_a_moment_after_the_last_record_is_refused_or_the_end() -> None:
+def test_a_timestamp_after_the_last_record_is_refused_or_means_the_end() -> None:
     lookup = FakeLookup({A0: (0, 9), A1: (0, 4)})
     with pytest.raises(ConfigurationError, match="a-1 has no record at or after the starting timestamp"):
         batch(lookup, startingTimestamp="45")
     assert batch(lookup, startingTimestamp="45", startingOffsetsByTimestampStrategy="latest") == [(A0, 5, 9)]
 
 
-def test_offsets_and_moments_by_partition_must_name_each() -> None:
+def test_offsets_and_timestamps_must_name_every_partition() -> None:
     lookup = FakeLookup({A0: (0, 9), A1: (0, 4)})
     with pytest.raises(ConfigurationError, match="startingOffsets: every partition needs an entry, and a-1 has none"):
         batch(lookup, startingOffsets='{"a":{"0":3}}')
@@ -101,7 +101,7 @@ def test_offsets_and_moments_by_partition_must_name_each() -> None:
     assert found == [(A0, 3, 9), (A1, 1, 4)]
 
 
-def test_a_topic_or_partition_that_is_named_must_be_there() -> None:
+def test_a_named_topic_or_partition_must_exist() -> None:
     lookup = FakeLookup({A0: (0, 9)})
     with pytest.raises(ConfigurationError, match="there is no topic 'x' and no topic 'y'"):
         batch(lookup, subscribe="a,x,y")
@@ -129,14 +129,14 @@ def test_a_partition_without_a_value_reads_nothing() -> None:
 # Streams
 
 
-def test_the_first_batch_reads_what_there_is() -> None:
+def test_the_first_batch_reads_all_existing_records() -> None:
     reader = stream(FakeLookup({A0: (2, 9), A1: (0, 4)}), startingOffsets="earliest")
     initial = reader.initialOffset()
     assert ranges(reader, initial, reader.latestOffset(initial, ReadAllAvailable())) == [(A0, 2, 9), (A1, 0, 4)]
     assert ranges(reader, initial, reader.latestOffset(initial, ReadMaxRows(5))) == [(A0, 2, 5), (A1, 0, 1)]
 
 
-def test_the_first_batch_keeps_its_start_when_it_is_done_again() -> None:
+def test_a_repeated_first_batch_keeps_its_start() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     reader = stream(lookup)
     initial = reader.initialOffset()
@@ -151,7 +151,7 @@ def test_the_first_batch_keeps_its_start_when_it_is_done_again() -> None:
     assert ranges(restarted, end, following) == [(A0, 8, 12)]
 
 
-def test_an_empty_first_batch_pins_the_start() -> None:
+def test_an_empty_first_batch_stores_the_start() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     reader = stream(lookup)
     initial = reader.initialOffset()
@@ -162,7 +162,7 @@ def test_an_empty_first_batch_pins_the_start() -> None:
     assert ranges(reader, end, reader.latestOffset(end, ReadAllAvailable())) == [(A0, 5, 8)]
 
 
-def test_records_that_come_between_the_target_and_the_start_are_no_loss() -> None:
+def test_records_between_the_target_and_the_start_are_not_a_loss() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     reader = stream(lookup)
     reader.prepareForTriggerAvailableNow()
@@ -173,14 +173,14 @@ def test_records_that_come_between_the_target_and_the_start_are_no_loss() -> Non
     assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_without_news_the_offset_is_the_same_text() -> None:
+def test_without_new_records_latest_offset_returns_its_argument() -> None:
     """Spark compares texts, and this one may have been written by another version."""
     reader = stream(FakeLookup({A0: (0, 5), A1: (0, 5)}))
     start = json.loads('{"a": {"1": 5, "0": 5}}')
     assert reader.latestOffset(start, ReadAllAvailable()) is start
 
 
-def test_a_limit_is_shared_among_partitions_old_and_new() -> None:
+def test_a_limit_is_shared_among_old_and_new_partitions() -> None:
     reader = stream(FakeLookup({A0: (0, 40), A1: (30, 60)}), maxOffsetsPerTrigger="10")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(10)
@@ -190,7 +190,7 @@ def test_a_limit_is_shared_among_partitions_old_and_new() -> None:
     assert isinstance(stream(FakeLookup({})).getDefaultReadLimit(), ReadAllAvailable)
 
 
-def test_available_now_ends_at_what_was_there_at_its_start() -> None:
+def test_available_now_ends_at_the_log_end_of_its_start() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     reader = stream(lookup)
     reader.prepareForTriggerAvailableNow()
@@ -200,7 +200,7 @@ def test_available_now_ends_at_what_was_there_at_its_start() -> None:
     assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_a_new_partition_joins_at_its_beginning() -> None:
+def test_a_stream_reads_a_new_partition_from_its_beginning() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     reader = stream(lookup)
     lookup.logs[A1] = (0, 2)
@@ -217,7 +217,7 @@ def test_a_deleted_topic_ends_the_query_unless_losses_are_allowed() -> None:
     assert ranges(stream(lookup, subscribe="a,b", failOnDataLoss="false"), start, end) == []
 
 
-def test_a_batch_of_a_topic_that_vanished_before_the_restart_is_a_loss() -> None:
+def test_a_topic_deleted_before_a_batch_is_repeated_is_a_loss() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     start, end = {"a": {"0": 5}, "b": {"0": 3}}, {"a": {"0": 5}, "b": {"0": 9}}
     with pytest.raises(DataLossError, match="b-0 was deleted before offsets up to 9 were read"):
@@ -232,11 +232,11 @@ def test_retention_that_is_faster_than_the_query_is_a_loss() -> None:
     assert ranges(lossy, {"a": {"0": 2}}, {"a": {"0": 9}}) == [(A0, 4, 9)]
 
 
-def test_the_report_says_how_far_the_log_goes() -> None:
+def test_the_progress_report_has_the_log_end_offsets() -> None:
     assert stream(FakeLookup({A0: (0, 5), A1: (0, 7)})).reportLatestOffset() == {"a": {"0": 5, "1": 7}}
 
 
-def test_a_reader_opens_no_connection_before_it_is_asked_and_travels_without() -> None:
+def test_a_reader_connects_when_first_used_and_is_pickled_without_its_connection() -> None:
     opened: list[FakeLookup] = []
 
     def open_lookup() -> FakeLookup:

@@ -19,7 +19,9 @@ def partition(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[Partit
     partition.close()
 
 
-def test_a_batch_and_a_stream_have_what_is_committed(spark: Any, bootstrap: str, partition: Partition, tmp_path: Path):
+def test_batches_and_streams_read_only_committed_records(
+    spark: Any, bootstrap: str, partition: Partition, tmp_path: Path
+):
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "kafka.isolation.level": "read_committed",

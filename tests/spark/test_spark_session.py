@@ -11,7 +11,7 @@ from odradek.spark.session import deferred_interrupts, run_interruptible
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_until_it_is_asked_for(number: signal.Signals) -> None:
+def test_an_interrupt_is_deferred_until_the_check(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     steps = []
     with pytest.raises(KeyboardInterrupt), deferred_interrupts() as check:
@@ -51,7 +51,7 @@ def test_an_interrupt_ends_a_wait_on_an_event_loop_at_once(number: signal.Signal
     assert steps == ["cancelled"]
 
 
-def test_other_threads_are_not_asked() -> None:
+def test_interrupts_are_not_deferred_in_other_threads() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen = []
 

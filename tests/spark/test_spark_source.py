@@ -49,7 +49,7 @@ def test_a_batch_has_the_columns_of_the_jvm_connector(spark: Any, bootstrap: str
     assert "headers" not in read(spark, bootstrap, topic).columns
 
 
-def test_a_user_may_ask_for_some_columns_only(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
+def test_a_user_given_schema_selects_columns(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
     produce(topic, numbers(0, 3))
     frame = (
         spark.read.format("odradek")
@@ -74,7 +74,7 @@ def test_offsets_bound_what_is_read(spark: Any, bootstrap: str, topic: str, prod
     assert rows(frame) == [(0, 3, "3"), (0, 4, "4"), (0, 5, "5"), (1, 0, "0"), (1, 1, "1")]
 
 
-def test_min_partitions_cuts_a_partition_and_loses_nothing(
+def test_min_partitions_splits_a_partition_without_losing_records(
     spark: Any, bootstrap: str, topic: str, produce: Produce
 ) -> None:
     produce(topic, numbers(0, 1000))
@@ -103,7 +103,7 @@ def test_a_pattern_finds_topics(spark: Any, bootstrap: str, topic: str, produce:
         ({"subscribe": "nothing.here,"}, "there is no topic 'nothing.here'"),
     ],
 )
-def test_a_bad_option_ends_in_its_sentence(
+def test_a_wrong_option_fails_with_its_error_text(
     spark: Any, bootstrap: str, topic: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
@@ -111,7 +111,7 @@ def test_a_bad_option_ends_in_its_sentence(
     assert sentence in str(caught.value)
 
 
-def test_made_up_offsets_are_a_loss_unless_that_is_allowed(
+def test_offsets_outside_of_the_log_are_a_loss_unless_allowed(
     spark: Any, bootstrap: str, topic: str, produce: Produce
 ) -> None:
     produce(topic, numbers(0, 3))
@@ -149,7 +149,7 @@ def written(spark: Any, out: Path) -> list[tuple[int, int, str]]:
     return sorted((row.partition, row.offset, row.value) for row in frame.collect())
 
 
-def test_a_stream_goes_on_where_its_checkpoint_ends(
+def test_a_stream_continues_from_its_checkpoint(
     spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
     produce(topic, numbers(0, 5))
@@ -159,7 +159,7 @@ def test_a_stream_goes_on_where_its_checkpoint_ends(
     assert written(spark, tmp_path) == [(0, number, str(number)) for number in range(10)] + [(3, 0, "0")]
 
 
-def test_a_query_that_runs_once_reads_all_there_is(
+def test_an_available_now_query_reads_everything(
     spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
     once = {"once": True}
@@ -171,7 +171,7 @@ def test_a_query_that_runs_once_reads_all_there_is(
     assert written(spark, tmp_path) == [(0, number, str(number)) for number in range(10)]
 
 
-def test_a_limit_cuts_a_stream_into_batches(
+def test_max_offsets_per_trigger_splits_a_stream_into_batches(
     spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
     produce(topic, numbers(0, 30) + numbers(1, 10))
@@ -181,7 +181,7 @@ def test_a_limit_cuts_a_stream_into_batches(
     assert len(written(spark, tmp_path)) == 40
 
 
-def test_a_first_batch_that_never_ended_does_not_move_the_start(
+def test_an_interrupted_first_batch_keeps_its_start(
     spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
     """Spark asks for the initial offset again after a restart, and `latest` has moved meanwhile."""
@@ -199,7 +199,7 @@ def test_a_first_batch_that_never_ended_does_not_move_the_start(
 # Writing
 
 
-def test_what_is_written_is_read_back(spark: Any, bootstrap: str, topic: str) -> None:
+def test_written_rows_are_read_back(spark: Any, bootstrap: str, topic: str) -> None:
     frame = spark.createDataFrame(
         [("a", "1", 3), (None, None, 0), ("c", "3", 1)], "key STRING, value STRING, partition INT"
     ).selectExpr(
@@ -221,7 +221,7 @@ def test_what_is_written_is_read_back(spark: Any, bootstrap: str, topic: str) ->
     ]
 
 
-def test_a_key_goes_where_every_kafka_client_sends_it(spark: Any, bootstrap: str, topic: str) -> None:
+def test_a_key_is_written_to_the_partition_that_all_kafka_clients_use(spark: Any, bootstrap: str, topic: str) -> None:
     keys = [f"key-{number}" for number in range(50)]
     spark.createDataFrame([(key, "ours") for key in keys], "key STRING, value STRING").write.format("odradek").mode(
         "append"
@@ -262,14 +262,14 @@ def test_a_stream_is_written_to_the_topic_that_a_row_names(
         ("'v' AS value, 't' AS topic, 7 AS other", "a column 'other' can't be written"),
     ],
 )
-def test_a_row_that_is_no_record_is_refused(spark: Any, bootstrap: str, columns: str, sentence: str) -> None:
+def test_an_invalid_row_is_refused(spark: Any, bootstrap: str, columns: str, sentence: str) -> None:
     with pytest.raises(Exception, match=sentence):
         spark.sql(f"SELECT {columns}").write.format("odradek").mode("append").option(
             "kafka.bootstrap.servers", bootstrap
         ).save()
 
 
-def test_any_kafka_cluster_will_do(spark: Any) -> None:
+def test_the_data_source_works_with_another_kafka_cluster(spark: Any) -> None:
     """librdkafka's mock: two brokers, and not a line of ours in them."""
     from confluent_kafka import Producer
 

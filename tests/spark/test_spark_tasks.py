@@ -46,14 +46,12 @@ def delete_before(admin: Any, topic: str, offset: int) -> None:
     admin.delete_records([partition])[partition].result(30)
 
 
-def test_a_range_is_read_to_the_offset(bootstrap: str, topic: str, produce: Produce) -> None:
+def test_a_task_reads_exactly_its_range(bootstrap: str, topic: str, produce: Produce) -> None:
     fill(produce, topic, 100)
     assert offsets(scan(task(bootstrap, topic, 37, 61))) == list(range(37, 61))
 
 
-def test_columns_come_in_the_order_that_was_asked_for_and_as_spark_wants_them(
-    bootstrap: str, topic: str, produce: Produce
-) -> None:
+def test_columns_have_the_requested_order_and_spark_s_types(bootstrap: str, topic: str, produce: Produce) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from odradek.spark.schema import source_schema
@@ -66,14 +64,14 @@ def test_columns_come_in_the_order_that_was_asked_for_and_as_spark_wants_them(
     assert swapped.to_pylist() == [{"timestampType": 0, "topic": topic}] * 3
 
 
-def test_a_large_range_comes_in_batches_that_the_jvm_can_take(bootstrap: str, topic: str, produce: Produce) -> None:
+def test_a_large_range_is_returned_in_batches_of_limited_rows(bootstrap: str, topic: str, produce: Produce) -> None:
     produce(topic, [(0, None, b"x")] * 120_000)
     batches = list(scan(task(bootstrap, topic, 0, 120_000, columns="offset")))
     assert max(batch.num_rows for batch in batches) <= 50_000
     assert offsets(iter(batches)) == list(range(120_000))
 
 
-def test_a_reader_that_stops_in_the_middle_leaves_nothing_running(bootstrap: str, topic: str, produce: Produce) -> None:
+def test_a_scan_that_is_closed_early_leaves_nothing_running(bootstrap: str, topic: str, produce: Produce) -> None:
     fill(produce, topic, 1000)
     batches = scan(task(bootstrap, topic, 0, 1000, kafka__max__partition__fetch__bytes="1000"))
     assert next(batches).num_rows > 0
@@ -81,7 +79,7 @@ def test_a_reader_that_stops_in_the_middle_leaves_nothing_running(bootstrap: str
     assert list(batches) == []
 
 
-def test_records_that_are_gone_end_the_task_unless_losses_are_allowed(
+def test_deleted_records_fail_the_task_unless_losses_are_allowed(
     bootstrap: str, topic: str, produce: Produce, admin: Any
 ) -> None:
     fill(produce, topic, 100)
@@ -123,7 +121,7 @@ def absent_broker(tmp_path: Path) -> Iterator[tuple[str, str]]:
                 broker.start()
 
 
-def test_a_driver_that_plans_waits_for_a_broker_that_is_away(absent_broker: tuple[str, str]) -> None:
+def test_planning_waits_for_a_broker_that_is_down(absent_broker: tuple[str, str]) -> None:
     bootstrap, topic = absent_broker
     lookup = ClusterLookup(client_settings(ScanSettings, bootstrap, {}))
     try:
@@ -132,12 +130,12 @@ def test_a_driver_that_plans_waits_for_a_broker_that_is_away(absent_broker: tupl
         lookup.close()
 
 
-def test_a_task_that_reads_waits_for_a_broker_that_is_away(absent_broker: tuple[str, str]) -> None:
+def test_a_reading_task_waits_for_a_broker_that_is_down(absent_broker: tuple[str, str]) -> None:
     bootstrap, topic = absent_broker
     assert offsets(scan(task(bootstrap, topic, 0, 10, kafka__default__api__timeout__ms="60000"))) == list(range(10))
 
 
-def test_a_task_that_writes_waits_for_a_broker_that_is_away(absent_broker: tuple[str, str]) -> None:
+def test_a_writing_task_waits_for_a_broker_that_is_down(absent_broker: tuple[str, str]) -> None:
     bootstrap, topic = absent_broker
     batches = [rows(value=[b"v"])]
     assert sink(bootstrap, batches, topic=topic, kafka__delivery__timeout__ms="60000").records == 1
@@ -150,7 +148,7 @@ def test_a_wrong_port_ends_a_task_after_its_time_out() -> None:
         sink("127.0.0.1:1", [rows(value=[b"v"])], topic="t", kafka__delivery__timeout__ms="300")
 
 
-def test_an_offset_that_never_was_is_not_waited_for_for_ever(bootstrap: str, topic: str, produce: Produce) -> None:
+def test_a_task_does_not_wait_for_an_offset_beyond_the_log_end(bootstrap: str, topic: str, produce: Produce) -> None:
     fill(produce, topic, 10)
     with pytest.raises(OdradekError, match="offset 10"):
         list(scan(task(bootstrap, topic, 5, 20)))
@@ -166,7 +164,7 @@ def sink(bootstrap: str, batches: list[pa.RecordBatch], **more: str) -> WriteRes
     return write(iter(batches), parse_write_options({key.replace("__", "."): each for key, each in given.items()}))
 
 
-def test_order_is_kept_across_many_small_record_batches(bootstrap: str, topic: str) -> None:
+def test_the_order_of_rows_is_kept_across_small_record_batches(bootstrap: str, topic: str) -> None:
     values = [b"%05d" % number for number in range(5000)]
     pieces = [values[start : start + 700] for start in range(0, 5000, 700)]
     batches = [rows(value=piece, partition=[0] * len(piece)) for piece in pieces]
@@ -176,7 +174,7 @@ def test_order_is_kept_across_many_small_record_batches(bootstrap: str, topic: s
     assert back == values
 
 
-def test_rows_without_a_key_or_a_partition_go_together(bootstrap: str, topic: str) -> None:
+def test_rows_without_key_and_partition_of_one_batch_share_a_partition(bootstrap: str, topic: str) -> None:
     """As a sticky partitioner would have it: one batch, not one per row."""
     sink(bootstrap, [rows(value=[b"x"] * 50)], topic=topic)
     lookup = ClusterLookup(client_settings(ScanSettings, bootstrap, {}))
@@ -202,7 +200,7 @@ def test_nothing_to_write_opens_no_connection() -> None:
         (rows(value=[b"x"], partition=[-5]), "a row names partition -5"),
     ],
 )
-def test_a_partition_that_is_not_there_is_refused(
+def test_a_partition_that_does_not_exist_is_refused(
     bootstrap: str, topic: str, batch: pa.RecordBatch, sentence: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
@@ -214,7 +212,7 @@ def test_a_row_without_a_topic_is_refused(bootstrap: str, topic: str) -> None:
         sink(bootstrap, [rows(value=[b"x", b"y"], topic=[topic, None])])
 
 
-def test_a_topic_that_may_not_be_made_is_an_error_in_time(bootstrap: str) -> None:
+def test_a_topic_that_may_not_be_created_is_an_error_after_the_time_out(bootstrap: str) -> None:
     with pytest.raises(KafkaError, match=r"there is no topic 'never\.made'"):
         sink(bootstrap, [rows(value=[b"x"])], topic="never.made", kafka__allow__auto__create__topics="false")
 

@@ -51,7 +51,7 @@ async def test_a_node_is_read_by_every_session_as_it_was_written(sessions) -> No
     assert await two.get_many(["/b", "/a", "/b"]) == [None, node, None]
 
 
-async def test_versions_count_sets_and_stop_whoever_read_an_older_one(sessions) -> None:
+async def test_a_version_counts_sets_and_a_set_with_an_older_version_fails(sessions) -> None:
     one, two = sessions(), sessions()
     await one.create("/a")
     assert await one.set("/a", b"1") == 1
@@ -65,7 +65,7 @@ async def test_versions_count_sets_and_stop_whoever_read_an_older_one(sessions) 
     assert await two.get("/a") is None
 
 
-async def test_what_is_not_there_cannot_be_changed(sessions) -> None:
+async def test_a_node_that_does_not_exist_cannot_be_changed(sessions) -> None:
     store = sessions()
     with pytest.raises(NoNode):
         await store.set("/a", b"")
@@ -78,7 +78,7 @@ async def test_what_is_not_there_cannot_be_changed(sessions) -> None:
     assert error.value.path == "/a"
 
 
-async def test_what_is_there_is_not_created_again(sessions) -> None:
+async def test_an_existing_node_cannot_be_created(sessions) -> None:
     store = sessions()
     await store.create("/a", b"first")
     with pytest.raises(NodeExists):
@@ -108,7 +108,7 @@ async def test_a_node_with_children_is_not_deleted(sessions) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/.", "/a/..", "/a\0b"])
-async def test_a_path_that_is_none_is_refused(sessions, path) -> None:
+async def test_an_invalid_path_is_refused(sessions, path) -> None:
     store = sessions()
     with pytest.raises(StoreError, match="no path"):
         await store.create(path)
@@ -127,7 +127,7 @@ async def test_sequence_numbers_rise_and_are_never_used_twice(sessions) -> None:
     assert await one.create("/queue/n_", sequence=True) > second
 
 
-async def test_created_rises_when_a_node_is_made_again(sessions) -> None:
+async def test_a_recreated_node_has_a_higher_creation_id(sessions) -> None:
     store = sessions()
     await store.create("/a")
     before = (await store.get("/a")).created
@@ -160,7 +160,7 @@ async def test_an_ephemeral_node_may_be_deleted_and_taken_by_another_session(ses
     assert (await two.get("/a")).owner == two.session_id
 
 
-async def test_operations_are_done_together(sessions) -> None:
+async def test_operations_of_a_transaction_are_applied_together(sessions) -> None:
     store = sessions()
     results = await store.multi(
         [
@@ -188,7 +188,7 @@ async def test_operations_are_done_together(sessions) -> None:
         (SetData(path="/old", data=b"", version=3), BadVersion),
     ],
 )
-async def test_operations_are_undone_together(sessions, failing, error) -> None:
+async def test_a_failed_transaction_applies_nothing(sessions, failing, error) -> None:
     one, two = sessions(), sessions()
     await one.create("/old", b"old")
     await one.create("/old/child", ephemeral=True)
@@ -214,7 +214,7 @@ async def test_operations_are_undone_together(sessions, failing, error) -> None:
     assert calls.count == 1
 
 
-async def test_a_data_watch_hears_of_creation_change_and_deletion_by_others(sessions) -> None:
+async def test_a_data_watch_fires_for_creation_change_and_deletion_by_other_sessions(sessions) -> None:
     one, two = sessions(), sessions()
     calls = Calls(two)
     two.watch_data("/a", calls)
@@ -228,7 +228,7 @@ async def test_a_data_watch_hears_of_creation_change_and_deletion_by_others(sess
     assert calls.count == 3
 
 
-async def test_a_session_hears_of_its_own_changes_too(sessions) -> None:
+async def test_a_watch_fires_for_changes_of_its_own_session(sessions) -> None:
     store = sessions()
     calls = Calls()
     store.watch_data("/a", calls)
@@ -237,7 +237,7 @@ async def test_a_session_hears_of_its_own_changes_too(sessions) -> None:
     assert calls.count == 1
 
 
-async def test_a_children_watch_hears_of_children_only(sessions) -> None:
+async def test_a_children_watch_fires_for_children_only(sessions) -> None:
     one, two = sessions(), sessions()
     await one.create("/a")
     children, data = Calls(two), Calls(two)
@@ -256,7 +256,7 @@ async def test_a_children_watch_hears_of_children_only(sessions) -> None:
     assert (children.count, data.count) == (2, 3)
 
 
-async def test_many_changes_may_be_one_call(sessions) -> None:
+async def test_many_changes_may_fire_a_watch_once(sessions) -> None:
     one, two = sessions(), sessions()
     await one.create("/a")
     calls = Calls()
@@ -268,7 +268,7 @@ async def test_many_changes_may_be_one_call(sessions) -> None:
     assert (await two.get("/a")).data == b"99"
 
 
-async def test_a_cancelled_watch_is_silent_even_for_what_happened_before(sessions) -> None:
+async def test_a_cancelled_watch_does_not_fire_for_earlier_changes(sessions) -> None:
     store = sessions()
     calls, other = Calls(), Calls()
     watch = store.watch_data("/a", calls)
@@ -286,7 +286,7 @@ async def test_a_cancelled_watch_is_silent_even_for_what_happened_before(session
     assert calls.count == count
 
 
-async def test_a_watch_hears_that_a_session_took_its_nodes_along(sessions) -> None:
+async def test_a_watch_fires_when_a_session_ends_with_its_ephemeral_nodes(sessions) -> None:
     one, two = sessions(), sessions()
     await one.create("/a", ephemeral=True)
     data, children = Calls(), Calls()
@@ -299,7 +299,7 @@ async def test_a_watch_hears_that_a_session_took_its_nodes_along(sessions) -> No
     assert await two.get("/a") is None
 
 
-async def test_only_one_of_many_racers_wins(sessions) -> None:
+async def test_only_one_of_many_concurrent_creations_succeeds(sessions) -> None:
     stores = [sessions() for _ in range(5)]
     results = await asyncio.gather(
         *(store.create("/controller", ephemeral=True) for store in stores), return_exceptions=True
@@ -309,7 +309,7 @@ async def test_only_one_of_many_racers_wins(sessions) -> None:
     assert sum(isinstance(result, NodeExists) for result in results) == 4
 
 
-async def test_a_counter_raised_by_many_sessions_loses_nothing(sessions) -> None:
+async def test_concurrent_increments_by_many_sessions_are_all_counted(sessions) -> None:
     stores = [sessions() for _ in range(4)]
     await stores[0].create("/counter", b"0")
 
@@ -327,7 +327,7 @@ async def test_a_counter_raised_by_many_sessions_loses_nothing(sessions) -> None
     assert (await stores[0].get("/counter"))[:2] == (b"40", 40)
 
 
-async def test_a_session_in_touch_with_the_tree_is_surely_alive_for_a_while(sessions) -> None:
+async def test_a_connected_session_is_certainly_alive_for_a_while(sessions) -> None:
     store = sessions()
     clock = system_runtime().clock
     before = clock.monotonic()
@@ -336,7 +336,7 @@ async def test_a_session_in_touch_with_the_tree_is_surely_alive_for_a_while(sess
     assert before < first <= clock.monotonic() + 60, "a session time-out of some seconds after an operation"
 
 
-async def test_a_session_that_was_ended_gives_way_to_another_that_is_alive(sessions) -> None:
+async def test_a_new_live_session_follows_one_that_was_ended(sessions) -> None:
     store, lost = sessions(), Calls()
     await store.create("/a", ephemeral=True)
     store.on_session_lost(lost)

@@ -10,7 +10,7 @@ from odradek.stores import MemoryStore, MemoryTree
 pytestmark = pytest.mark.asyncio
 
 
-async def test_an_expired_session_loses_its_nodes_and_begins_anew() -> None:
+async def test_an_expired_session_loses_its_nodes_and_is_replaced() -> None:
     tree = MemoryTree()
     one, two = MemoryStore(tree), MemoryStore(tree)
     lost, watched = asyncio.Event(), asyncio.Event()

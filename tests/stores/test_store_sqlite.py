@@ -74,7 +74,7 @@ async def test_a_store_that_opens_waits_for_a_process_that_is_writing(path) -> N
     await store.close()
 
 
-async def test_changes_are_looked_for_often_enough() -> None:
+async def test_changes_of_other_processes_are_noticed_soon() -> None:
     assert sqlite_reader.POLL_INTERVAL_S <= 0.05
 
 
@@ -88,7 +88,7 @@ async def test_a_killed_process_loses_its_ephemeral_nodes_at_once(path) -> None:
     assert locks(path) == []
 
 
-async def test_a_process_killed_while_nobody_looked_is_buried_when_the_next_one_begins(path) -> None:
+async def test_the_session_of_a_killed_process_is_expired_by_the_next_process_that_starts(path) -> None:
     async with session_process(path, "/a"):
         pass
     store = SqliteStore(str(path), system_runtime())
@@ -97,7 +97,7 @@ async def test_a_process_killed_while_nobody_looked_is_buried_when_the_next_one_
     await store.close()
 
 
-async def test_a_stopped_process_loses_its_nodes_with_its_lease_and_notices_when_it_goes_on(path) -> None:
+async def test_a_stopped_process_loses_its_nodes_with_its_lease_and_notices_when_resumed(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     async with session_process(path, "/a", session_timeout_ms=300) as process:
         os.kill(process.pid, signal.SIGSTOP)
@@ -108,7 +108,7 @@ async def test_a_stopped_process_loses_its_nodes_with_its_lease_and_notices_when
     await store.close()
 
 
-async def test_a_living_session_is_not_buried_however_short_its_lease(path) -> None:
+async def test_a_live_session_is_not_expired_however_short_its_lease(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     async with session_process(path, "/a", session_timeout_ms=300):
         other = (await store.get("/a")).owner
@@ -123,7 +123,7 @@ async def test_a_living_session_is_not_buried_however_short_its_lease(path) -> N
     await store.close()
 
 
-async def test_a_session_is_surely_alive_until_its_lease_ends_which_moves_on(path) -> None:
+async def test_a_session_is_certainly_alive_until_its_lease_ends(path) -> None:
     store = SqliteStore(str(path), system_runtime(), session_timeout_ms=3_000)
     await store.create("/a", ephemeral=True)
     first = store.alive_until
@@ -134,7 +134,7 @@ async def test_a_session_is_surely_alive_until_its_lease_ends_which_moves_on(pat
     await store.close()
 
 
-async def test_a_change_by_another_process_reaches_a_watch(path) -> None:
+async def test_a_watch_fires_for_a_change_by_another_process(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     changed = asyncio.Event()
     store.watch_children("/", changed.set)
@@ -152,7 +152,7 @@ def bury(path: Path, session_id: int) -> None:
     rows.close()
 
 
-async def test_a_buried_session_writes_nothing_more_and_begins_anew(path) -> None:
+async def test_an_expired_session_writes_nothing_and_is_replaced(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     lost, watched = asyncio.Event(), asyncio.Event()
     store.on_session_lost(lost.set)
@@ -172,7 +172,7 @@ async def test_a_buried_session_writes_nothing_more_and_begins_anew(path) -> Non
     await store.close()
 
 
-async def test_an_idle_session_notices_by_itself_that_it_was_buried(path) -> None:
+async def test_an_idle_session_notices_that_it_was_expired(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     lost = asyncio.Event()
     store.on_session_lost(lost.set)
@@ -183,7 +183,7 @@ async def test_an_idle_session_notices_by_itself_that_it_was_buried(path) -> Non
     await store.close()
 
 
-async def test_another_process_in_the_way_is_waited_for_without_blocking_the_loop(path) -> None:
+async def test_waiting_for_another_process_does_not_block_the_loop(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -211,7 +211,7 @@ class SkippingClock:
         return self.seconds
 
 
-async def test_a_process_that_stays_in_the_way_is_an_error_that_says_so(path) -> None:
+async def test_a_process_that_holds_the_database_for_long_is_an_error_that_names_it(path) -> None:
     real = system_runtime()
     runtime = Runtime(clock=SkippingClock(), entropy=real.entropy, disk=real.disk, network=real.network)
     store = SqliteStore(str(path), runtime)
@@ -224,7 +224,7 @@ async def test_a_process_that_stays_in_the_way_is_an_error_that_says_so(path) ->
     await store.close()
 
 
-async def test_whoever_missed_more_changes_than_are_kept_is_told_of_everything(path, monkeypatch) -> None:
+async def test_a_watcher_that_missed_more_changes_than_are_kept_is_notified_of_all_paths(path, monkeypatch) -> None:
     monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 10)
     monkeypatch.setattr(sqlite_tree, "_PRUNE_EVERY", 5)
     one, two = (SqliteStore(str(path), system_runtime()) for _ in range(2))
@@ -242,7 +242,7 @@ async def test_whoever_missed_more_changes_than_are_kept_is_told_of_everything(p
     await two.close()
 
 
-async def test_an_abandoned_session_is_buried_by_the_others(path) -> None:
+async def test_an_abandoned_session_is_expired_by_other_processes(path) -> None:
     one, two = (SqliteStore(str(path), system_runtime()) for _ in range(2))
     await one.create("/a", ephemeral=True)
     one.abandon()
@@ -251,7 +251,7 @@ async def test_an_abandoned_session_is_buried_by_the_others(path) -> None:
     await two.close()
 
 
-async def test_what_was_committed_is_there_when_the_file_is_opened_again(path) -> None:
+async def test_committed_nodes_exist_when_the_file_is_reopened(path) -> None:
     one = SqliteStore(str(path), system_runtime())
     await one.create("/a", b"1")
     one.abandon()
@@ -260,7 +260,7 @@ async def test_what_was_committed_is_there_when_the_file_is_opened_again(path) -
     await two.close()
 
 
-async def test_locks_without_a_session_are_swept(path) -> None:
+async def test_lock_files_without_a_session_are_removed(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     orphan = f"{1:016x}"
     (directory(path) / orphan).touch()
@@ -294,7 +294,7 @@ class InterruptedDisk(SystemDisk):
         return super().lock(path, note)
 
 
-async def test_a_session_whose_new_lock_is_swept_away_lives(path, monkeypatch) -> None:
+async def test_a_session_survives_the_removal_of_its_new_lock_file(path, monkeypatch) -> None:
     """What `odradek up` met: a broker was buried alive while it started, by the next one that did."""
     first = SqliteStore(str(path), system_runtime())
     await first.create("/a")
@@ -318,7 +318,7 @@ async def test_a_session_whose_new_lock_is_swept_away_lives(path, monkeypatch) -
     assert locks(path) == []
 
 
-async def test_a_session_begins_with_another_number_while_its_lock_is_being_swept_away(path, monkeypatch) -> None:
+async def test_a_session_takes_another_number_while_its_lock_file_is_being_removed(path, monkeypatch) -> None:
     holders: list[DiskLock] = []
     real = system_runtime()
 
@@ -335,7 +335,7 @@ async def test_a_session_begins_with_another_number_while_its_lock_is_being_swep
     await store.close()
 
 
-async def test_a_file_that_is_no_database_is_left_alone(tmp_path) -> None:
+async def test_a_file_that_is_not_a_database_is_left_alone(tmp_path) -> None:
     file = tmp_path / "text"
     file.write_text("these are my notes, and they are long enough to be taken for a header of something " * 20)
     before = file.read_bytes()
@@ -344,7 +344,7 @@ async def test_a_file_that_is_no_database_is_left_alone(tmp_path) -> None:
     assert file.read_bytes() == before
 
 
-async def test_a_database_of_something_else_is_left_alone(tmp_path) -> None:
+async def test_a_database_of_another_program_is_left_alone(tmp_path) -> None:
     file = tmp_path / "other.sqlite"
     rows = sqlite3.connect(file)
     rows.execute("CREATE TABLE theirs (x)")
@@ -364,7 +364,7 @@ async def test_a_tree_of_a_later_release_is_refused(path) -> None:
         SqliteStore(str(path), system_runtime())
 
 
-async def test_a_place_where_nothing_can_be_written_is_one_sentence(tmp_path) -> None:
+async def test_an_unwritable_place_is_an_error_of_one_sentence(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"can't create a directory .*/file is not a directory$"):
         open_store(f"sqlite:///{tmp_path}/file/metadata.sqlite", system_runtime())
@@ -373,7 +373,7 @@ async def test_a_place_where_nothing_can_be_written_is_one_sentence(tmp_path) ->
         open_store(f"sqlite:///{tmp_path}/directory", system_runtime())
 
 
-async def test_a_folder_that_is_another_users_is_named(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_names_a_folder_of_another_user(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_options: object) -> None:
         raise sqlite3.OperationalError("unable to open database file")
 
@@ -383,14 +383,16 @@ async def test_a_folder_that_is_another_users_is_named(tmp_path, monkeypatch: py
         sqlite_tree.SqliteTree(str(tmp_path / "m.sqlite"))
 
 
-async def test_a_database_that_another_user_made_is_no_read_only_one(path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_of_another_user_is_not_taken_for_a_read_only_one(
+    path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await SqliteStore(str(path), system_runtime()).close()
     monkeypatch.setattr("os.access", lambda asked, mode: asked != str(path))
     with pytest.raises(StorageError, match=rf"can't open .*: this user may not write {path}$"):
         SqliteStore(str(path), system_runtime())
 
 
-async def test_a_url_says_which_store(tmp_path, monkeypatch) -> None:
+async def test_the_url_selects_the_store(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert isinstance(open_store("memory:", system_runtime()), MemoryStore)
     relative = open_store("sqlite:///here.sqlite", system_runtime())
@@ -402,9 +404,7 @@ async def test_a_url_says_which_store(tmp_path, monkeypatch) -> None:
             open_store(url, system_runtime())
 
 
-async def test_a_database_without_room_says_so_once_and_once_that_it_works_again(
-    path: Path, caplog: pytest.LogCaptureFixture
-):
+async def test_a_full_disk_is_logged_once_and_its_end_once(path: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", "odradek")
     store = SqliteStore(str(path), system_runtime(), session_timeout_ms=3)
     store.watch_data("/a", lambda: None)  # it looks from now on

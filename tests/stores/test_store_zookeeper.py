@@ -88,12 +88,12 @@ async def test_an_address_has_servers_and_a_chroot(url, hosts, chroot) -> None:
     "url",
     ["zookeeper://", "zookeeper:///x", "zookeeper://a:b", "zookeeper://a:0", "zookeeper://a,,b", "zookeeper://a/x//y"],
 )
-async def test_an_address_that_is_none_is_refused(url) -> None:
+async def test_an_invalid_address_is_refused(url) -> None:
     with pytest.raises(ConfigurationError, match="zookeeper://"):
         open_store(url, system_runtime())
 
 
-async def test_no_server_is_one_sentence() -> None:
+async def test_an_unreachable_ensemble_is_an_error_of_one_sentence() -> None:
     with nobodys_port() as port:
         store = ZookeeperStore(
             f"127.0.0.1:{port}", "", system_runtime(), session_timeout_ms=1000, connection_timeout_ms=200
@@ -105,7 +105,7 @@ async def test_no_server_is_one_sentence() -> None:
         await store.get("/")
 
 
-async def test_a_server_that_takes_connections_and_says_nothing_holds_up_no_end() -> None:
+async def test_closing_does_not_wait_for_a_server_that_does_not_respond() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         patience = {"session_timeout_ms": 250_000, "connection_timeout_ms": 200}
@@ -116,7 +116,7 @@ async def test_a_server_that_takes_connections_and_says_nothing_holds_up_no_end(
             await store.close()
 
 
-async def test_a_server_that_takes_a_connection_and_says_nothing_is_asked_again(monkeypatch) -> None:
+async def test_a_server_that_does_not_respond_is_connected_to_again(monkeypatch) -> None:
     monkeypatch.setattr(zookeeper_connecting, "_MAX_CONNECT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = ZookeeperStore(
@@ -133,7 +133,7 @@ async def test_a_server_that_takes_a_connection_and_says_nothing_is_asked_again(
 
 
 @needs_zookeeper
-async def test_a_connection_that_is_made_while_the_store_closes_holds_up_no_end(begin) -> None:
+async def test_closing_does_not_wait_for_a_connection_that_is_being_made(begin) -> None:
     store = begin(connection_timeout_ms=100)
     handler, may_connect = store._client.handler, threading.Event()
     create = handler.create_connection
@@ -177,7 +177,7 @@ async def test_one_server_of_several_is_enough(begin, zookeeper) -> None:
 
 
 @needs_zookeeper
-async def test_after_a_lost_session_another_begins_and_everybody_hears_of_it(begin, zookeeper) -> None:
+async def test_an_expired_session_is_replaced_and_all_watches_fire(begin, zookeeper) -> None:
     store, other = begin(), begin()
     lost, data = Heard(), Heard()
     await store.create("/a", ephemeral=True)
@@ -195,7 +195,7 @@ async def test_after_a_lost_session_another_begins_and_everybody_hears_of_it(beg
 
 
 @needs_zookeeper
-async def test_an_operation_of_a_lost_session_is_not_done_in_the_next(begin, zookeeper) -> None:
+async def test_an_operation_of_an_expired_session_is_not_executed_in_the_next(begin, zookeeper) -> None:
     store = begin()
     await store.create("/a")
     await asyncio.to_thread(_end_session_of, store, zookeeper.address)
@@ -207,7 +207,7 @@ async def test_an_operation_of_a_lost_session_is_not_done_in_the_next(begin, zoo
 
 
 @needs_zookeeper
-async def test_a_server_that_comes_back_finds_session_watches_and_readers(begin, zookeeper) -> None:
+async def test_session_watches_and_reads_continue_when_a_server_returns(begin, zookeeper) -> None:
     patience = {"session_timeout_ms": 60_000, "connection_timeout_ms": 60_000}
     store, other = begin(**patience), begin(**patience)
     lost, children = Heard(), Heard()
@@ -229,7 +229,7 @@ async def test_a_server_that_comes_back_finds_session_watches_and_readers(begin,
 
 
 @needs_zookeeper
-async def test_a_watch_on_children_of_a_node_that_is_created_while_it_is_set_is_not_lost(begin, zookeeper, monkeypatch):
+async def test_a_children_watch_fires_for_a_node_created_while_it_is_set(begin, zookeeper, monkeypatch):
     """Between the answer that there is no such node and the question that watches for its creation."""
     store, other = begin(), begin()
     await store.get("/")
@@ -252,7 +252,7 @@ async def test_a_watch_on_children_of_a_node_that_is_created_while_it_is_set_is_
 
 
 @needs_zookeeper
-async def test_what_kazoo_did_not_foresee_is_a_lost_connection(begin, zookeeper, monkeypatch) -> None:
+async def test_an_unexpected_error_in_kazoo_is_a_lost_connection(begin, zookeeper, monkeypatch) -> None:
     """Its thread ended at it, and nobody looked for a server any more."""
     store = begin(session_timeout_ms=60_000, connection_timeout_ms=60_000)
     await store.create("/a", b"1")
@@ -271,7 +271,7 @@ async def test_what_kazoo_did_not_foresee_is_a_lost_connection(begin, zookeeper,
 
 
 @needs_zookeeper
-async def test_a_session_that_is_abandoned_ends_when_its_time_is_up(begin) -> None:
+async def test_an_abandoned_session_ends_after_its_timeout(begin) -> None:
     store, other = begin(session_timeout_ms=400), begin()
     heard = Heard()
     await store.create("/a", ephemeral=True)
@@ -283,7 +283,7 @@ async def test_a_session_that_is_abandoned_ends_when_its_time_is_up(begin) -> No
 
 
 @needs_zookeeper
-async def test_an_idle_session_proves_that_it_lives_and_what_is_only_read_proves_nothing(begin, zookeeper) -> None:
+async def test_an_idle_session_proves_its_liveness_by_transactions_and_not_by_reads(begin, zookeeper) -> None:
     store = begin(session_timeout_ms=4_000, connection_timeout_ms=60_000)
     await store.create("/a", ephemeral=True)
     first = store.alive_until
@@ -300,7 +300,7 @@ async def test_an_idle_session_proves_that_it_lives_and_what_is_only_read_proves
 
 
 @needs_zookeeper
-async def test_what_the_ensemble_granted_counts_and_not_what_was_asked_for(begin) -> None:
+async def test_the_granted_session_timeout_counts_and_not_the_requested_one(begin) -> None:
     store = begin(session_timeout_ms=3_600_000)
     await store.create("/a")
     assert store.alive_until < system_runtime().clock.monotonic() + 600, "it grants twenty ticks"

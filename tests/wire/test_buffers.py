@@ -5,14 +5,14 @@ from collections.abc import Callable
 from odradek.wire.buffers import LARGEST_POOLED_BYTES, SMALLEST_BUFFER_BYTES, BufferPool, ResponseBuffers
 
 
-def test_a_free_buffer_is_lent_again() -> None:
+def test_a_free_buffer_is_reused() -> None:
     pool = BufferPool()
     buffer = pool.take()
     pool.give(buffer)
     assert pool.take() is buffer
 
 
-def test_a_buffer_with_a_living_view_is_not_lent_again_until_the_view_dies() -> None:
+def test_a_buffer_with_a_live_view_is_not_reused() -> None:
     pool = BufferPool()
     buffer = pool.take()
     buffer[:5] = b"hello"
@@ -25,7 +25,7 @@ def test_a_buffer_with_a_living_view_is_not_lent_again_until_the_view_dies() -> 
     assert pool.take() is buffer
 
 
-def test_looking_for_a_free_buffer_changes_nothing_in_it() -> None:
+def test_searching_for_a_free_buffer_does_not_change_its_content() -> None:
     pool = BufferPool()
     buffer = pool.take()
     buffer[-1] = 7
@@ -55,7 +55,7 @@ def test_very_large_buffers_are_not_kept() -> None:
     assert pool.waiting_bytes == 0
 
 
-def test_who_waits_is_called_a_turn_later_the_longest_first_and_only_while_there_is_memory() -> None:
+def test_waiters_are_called_an_iteration_later_oldest_first_while_there_is_memory() -> None:
     class Waiter:
         def has_memory(self) -> None:
             called.append(self)
@@ -80,7 +80,7 @@ def test_who_waits_is_called_a_turn_later_the_longest_first_and_only_while_there
     assert (turns, pool.first_waiter) == ([], waiters[3])
 
 
-def test_who_waits_goes_on_waiting_if_others_were_faster() -> None:
+def test_a_waiter_keeps_waiting_if_others_took_the_memory() -> None:
     class Waiter:
         def has_memory(self) -> None:
             raise AssertionError("there is none")
@@ -97,7 +97,7 @@ def test_who_waits_goes_on_waiting_if_others_were_faster() -> None:
     assert len(turns) == 1
 
 
-def test_memory_of_an_answer_is_lent_again_when_nobody_looks_at_it() -> None:
+def test_response_memory_is_reused_when_no_view_of_it_lives() -> None:
     buffers = ResponseBuffers()
     first = buffers.lend(1 << 20)
     address = id(first.obj)
@@ -112,7 +112,7 @@ def test_memory_of_an_answer_is_lent_again_when_nobody_looks_at_it() -> None:
     assert buffers.kept_bytes == 3 << 20
 
 
-def test_memory_of_answers_that_nobody_reads_is_not_kept_beyond_the_limit() -> None:
+def test_memory_of_unread_responses_is_not_kept_beyond_the_limit() -> None:
     buffers = ResponseBuffers(most_bytes=4 << 20)
     unread = [buffers.lend(1 << 20) for _ in range(10)]
     for number, view in enumerate(unread):
@@ -124,7 +124,7 @@ def test_memory_of_answers_that_nobody_reads_is_not_kept_beyond_the_limit() -> N
     assert buffers.kept_bytes == 4 << 20, "what was free was lent again"
 
 
-def test_an_answer_larger_than_all_that_is_kept_has_memory_of_its_own() -> None:
+def test_a_response_larger_than_the_limit_gets_memory_of_its_own() -> None:
     buffers = ResponseBuffers(most_bytes=1 << 20)
     assert len(buffers.lend((1 << 20) + 1)) == (1 << 20) + 1
     assert buffers.kept_bytes == 0

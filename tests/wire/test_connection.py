@@ -135,7 +135,7 @@ async def test_a_request_is_answered() -> None:
     assert connection.peer_host == "10.0.0.7"
 
 
-async def test_replies_leave_in_the_order_of_requests() -> None:
+async def test_replies_are_sent_in_the_order_of_requests() -> None:
     service, transport, connection = connect()
     send(connection, b"h1", b"h2", b"e3")
     assert service.served == [b"h1", b"h2", b"e3"]
@@ -145,7 +145,7 @@ async def test_replies_leave_in_the_order_of_requests() -> None:
     assert transport.sent == [b"first", b"second", b"e3"]
 
 
-async def test_an_exclusive_request_waits_for_those_before_and_holds_those_after() -> None:
+async def test_an_exclusive_request_waits_for_earlier_ones_and_delays_later_ones() -> None:
     service, transport, connection = connect()
     send(connection, b"h1", b"c2", b"e3")
     assert service.served == [b"h1"]
@@ -198,7 +198,7 @@ async def test_the_bytes_of_all_connections_together_are_limited() -> None:
     assert budget.used_bytes == 0
 
 
-async def test_a_request_counts_with_what_it_takes_beside_its_bytes() -> None:
+async def test_the_memory_of_a_decoded_request_counts_beside_its_bytes() -> None:
     service, budget = Service(), RequestBudget(1000)
     group = ConnectionGroup(budget=budget)
     first, second = Connection(service, group), Connection(service, group)
@@ -214,7 +214,7 @@ async def test_a_request_counts_with_what_it_takes_beside_its_bytes() -> None:
     assert budget.used_bytes == 0
 
 
-async def test_what_is_kept_of_a_request_that_waits_alone_counts_until_it_is_answered() -> None:
+async def test_the_kept_part_of_a_waiting_exclusive_request_counts_until_it_is_answered() -> None:
     service, budget = Service(), RequestBudget(1000)
     group = ConnectionGroup(budget=budget)
     first, second = Connection(service, group), Connection(service, group)
@@ -235,7 +235,7 @@ async def test_what_is_kept_of_a_request_that_waits_alone_counts_until_it_is_ans
     assert budget.used_bytes == 0
 
 
-async def test_what_is_answered_behind_the_cork_leaves_in_one_write() -> None:
+async def test_replies_held_back_by_the_cork_are_sent_in_one_write() -> None:
     service, group, transport = Service(), ConnectionGroup(), Transport()
     connection = Connection(service, group)
     connection.connection_made(transport)
@@ -253,7 +253,7 @@ async def test_what_is_answered_behind_the_cork_leaves_in_one_write() -> None:
     assert transport.sent[4:] == [b"5e6"]
 
 
-async def test_it_is_told_when_requests_came_and_when_their_answers_leave() -> None:
+async def test_the_service_gets_the_times_of_requests_and_replies() -> None:
     times, left = iter([1.0, 2.0, 3.0]), list[str]()
     service, group = Service(), ConnectionGroup(clock=lambda: next(times))
     connection = Connection(service, group)
@@ -299,7 +299,7 @@ async def test_many_small_requests_share_the_loop_with_others() -> None:
     assert not transport.paused
 
 
-async def test_a_fast_sender_pauses_when_its_turn_is_used_up() -> None:
+async def test_reading_from_a_fast_sender_pauses_when_its_turn_is_used_up() -> None:
     service, transport, connection = connect(limits=ConnectionLimits(turn_bytes=1))
     space = connection.get_buffer(-1)
     size = len(space) - 4
@@ -313,7 +313,7 @@ async def test_a_fast_sender_pauses_when_its_turn_is_used_up() -> None:
     assert len(service.served) == 1
 
 
-async def test_an_impossible_size_costs_the_connection_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_frame_size_closes_the_connection_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     _, transport, connection = connect()
     with caplog.at_level(logging.INFO):
         space = connection.get_buffer(-1)
@@ -324,7 +324,7 @@ async def test_an_impossible_size_costs_the_connection_and_one_line(caplog: pyte
     assert "10.0.0.7:4711" in caplog.text
 
 
-async def test_a_refused_request_costs_the_connection_and_later_ones_are_not_served() -> None:
+async def test_a_refused_request_closes_the_connection_and_later_ones_are_not_served() -> None:
     service, transport, connection = connect()
     send(connection, b"h1", b"h2")
     service.pending[b"h1"].refuse("because")
@@ -333,7 +333,7 @@ async def test_a_refused_request_costs_the_connection_and_later_ones_are_not_ser
     assert transport.sent == []
 
 
-async def test_a_client_that_is_turned_away_is_closed() -> None:
+async def test_a_connection_that_the_service_rejects_is_closed() -> None:
     service = Service()
     service.admit = False
     _, transport, connection = connect(service)
@@ -342,7 +342,7 @@ async def test_a_client_that_is_turned_away_is_closed() -> None:
     assert service.gone == 0
 
 
-async def test_a_lost_connection_abandons_what_is_pending() -> None:
+async def test_a_lost_connection_abandons_pending_requests() -> None:
     service, transport, connection = connect()
     send(connection, b"h1", b"h2")
     service.pending[b"h1"].complete([b"1"])
@@ -353,7 +353,7 @@ async def test_a_lost_connection_abandons_what_is_pending() -> None:
     assert transport.sent == [b"1"]
 
 
-async def test_what_was_sent_before_the_end_is_served() -> None:
+async def test_requests_sent_before_the_end_of_the_stream_are_served() -> None:
     service, transport, connection = connect(limits=ConnectionLimits(turn_requests=2))
     send(connection, b"n1", b"n2", b"n3")
     assert connection.eof_received() is True
@@ -362,7 +362,7 @@ async def test_what_was_sent_before_the_end_is_served() -> None:
     assert transport.closed
 
 
-async def test_the_end_waits_for_answers_but_not_for_a_long_poll() -> None:
+async def test_closing_waits_for_replies_but_not_for_a_long_poll() -> None:
     service, transport, connection = connect()
     send(connection, b"c1")
     assert connection.eof_received() is True

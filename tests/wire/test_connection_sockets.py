@@ -134,12 +134,12 @@ def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_forgetful")
-def test_a_client_that_does_not_read_stops_being_served_where_asyncio_forgets_to_say_so() -> None:
+def test_a_client_that_does_not_read_stops_being_served_despite_cve_2024_12254() -> None:
     test_a_client_that_does_not_read_stops_being_served(asyncio.new_event_loop)
 
 
 @pytest.mark.usefixtures("_forgetful")
-def test_a_client_hears_that_its_server_does_not_read_where_asyncio_forgets_to_say_so() -> None:
+def test_a_client_notices_that_its_server_does_not_read_despite_cve_2024_12254() -> None:
     async def scenario() -> None:
         accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
         server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), "127.0.0.1", 0)
@@ -165,7 +165,7 @@ def test_a_client_hears_that_its_server_does_not_read_where_asyncio_forgets_to_s
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_answers_that_slow_clients_have_not_read_stay_what_they_are_while_others_get_theirs(
+def test_unread_responses_of_slow_clients_do_not_change_while_others_are_sent(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     def numbers(first: int, count: int) -> list[bytes]:
@@ -200,7 +200,7 @@ def test_answers_that_slow_clients_have_not_read_stay_what_they_are_while_others
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_half_a_frame_and_silence_is_closed_when_it_has_been_idle(
+def test_a_connection_with_half_a_frame_is_closed_when_idle(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def scenario() -> None:
@@ -217,7 +217,7 @@ def test_half_a_frame_and_silence_is_closed_when_it_has_been_idle(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_length_of_two_gigabytes_costs_that_connection_alone(
+def test_a_frame_size_of_two_gigabytes_closes_only_that_connection(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def scenario() -> None:
@@ -237,7 +237,7 @@ def test_a_length_of_two_gigabytes_costs_that_connection_alone(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_the_kernel_s_buffers_are_as_large_as_is_asked_for(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_socket_buffers_have_the_configured_size(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def scenario() -> None:
         sizes: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
 

@@ -45,7 +45,7 @@ def feed(frames: FrameBuffer, data: bytes, most: int = 1 << 30) -> list[bytes]:
     ),
     most=st.one_of(st.integers(1, 9), st.integers(1000, 300_000)),
 )
-def test_any_cut_gives_the_same_frames(payloads: list[bytes], most: int) -> None:
+def test_frames_do_not_depend_on_how_the_bytes_arrive(payloads: list[bytes], most: int) -> None:
     if most < 10:
         payloads = [payload[:200] for payload in payloads]
     frames = FrameBuffer(BufferPool(), LARGEST)
@@ -64,7 +64,7 @@ def test_a_frame_is_a_view_of_the_bytes_that_were_read() -> None:
     assert first.obj is space.obj
 
 
-def test_a_frame_that_is_kept_survives_all_that_come_after_it() -> None:
+def test_a_kept_frame_is_not_changed_by_later_frames() -> None:
     frames = FrameBuffer(BufferPool(), LARGEST)
     kept = []
     for number in range(50):
@@ -86,19 +86,19 @@ def test_a_frame_that_is_kept_survives_all_that_come_after_it() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LARGEST + 1, 2**31 - 1])
-def test_a_size_that_cannot_be_is_an_error(size: int) -> None:
+def test_an_invalid_size_is_an_error(size: int) -> None:
     frames = FrameBuffer(BufferPool(), LARGEST)
     with pytest.raises(FrameSizeError, match="the limit is"):
         feed(frames, struct.pack(">i", size))
 
 
-def test_a_claimed_size_alone_does_not_cost_its_memory() -> None:
+def test_an_announced_size_alone_allocates_nothing() -> None:
     frames = FrameBuffer(BufferPool(), 1 << 30)
     feed(frames, struct.pack(">i", 1 << 30) + b"x")
     assert len(frames.space()) <= 2 * 1024 * 1024
 
 
-def test_when_much_is_lent_a_claim_gets_nothing_and_bytes_get_what_they_need() -> None:
+def test_when_much_is_lent_only_bytes_that_arrived_get_memory() -> None:
     frames = FrameBuffer(BufferPool(limit_bytes=2), LARGEST)
     payload = bytes(1_000_000)
     feed(frames, framed(payload)[:10])
@@ -113,7 +113,7 @@ def test_a_large_frame_gets_a_buffer_that_grows_with_its_bytes() -> None:
     assert feed(frames, framed(payload, b"next"), 100_000) == [payload, b"next"]
 
 
-def test_a_frame_taken_back_is_given_again() -> None:
+def test_a_frame_that_was_pushed_back_is_returned_again() -> None:
     frames = FrameBuffer(BufferPool(), LARGEST)
     data = framed(b"one", b"two")
     frames.space()[: len(data)] = data
@@ -129,7 +129,7 @@ def test_a_frame_taken_back_is_given_again() -> None:
     assert bytes(second) == b"two"
 
 
-def test_nothing_unread_means_no_buffer() -> None:
+def test_without_unread_bytes_no_buffer_is_held() -> None:
     pool = BufferPool()
     frames = FrameBuffer(pool, LARGEST)
     feed(frames, framed(b"a request"))
@@ -137,7 +137,7 @@ def test_nothing_unread_means_no_buffer() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0\0"])
-def test_who_was_asked_for_space_and_got_no_bytes_holds_no_buffer_when_the_next_one_is_asked(begun: bytes) -> None:
+def test_a_reader_without_bytes_gives_its_buffer_back_when_the_next_one_takes_one(begun: bytes) -> None:
     pool = BufferPool()
     ending = [FrameBuffer(pool, LARGEST) for _ in range(1000)]
     for frames in ending:
@@ -167,7 +167,7 @@ def receive(frames: FrameBuffer, data: bytes) -> bytes:
     return data[count:]
 
 
-def test_who_gives_a_buffer_back_may_be_who_waits_for_it() -> None:
+def test_a_reader_may_give_back_the_buffer_it_waits_for() -> None:
     async def scene() -> None:
         pool = BufferPool(limit_bytes=SMALLEST_BUFFER_BYTES)
         frames = FrameBuffer(pool, LARGEST)
@@ -188,7 +188,7 @@ def test_who_gives_a_buffer_back_may_be_who_waits_for_it() -> None:
     Simulation(1).run(scene())
 
 
-def test_who_begins_keeps_its_buffer_when_others_are_called_who_wait_for_one() -> None:
+def test_a_new_reader_keeps_its_buffer_when_waiters_are_called() -> None:
     async def scene() -> None:
         pool = BufferPool(limit_bytes=SMALLEST_BUFFER_BYTES)
         holder, waiter, ending, beginner = (FrameBuffer(pool, LARGEST) for _ in range(4))

@@ -96,7 +96,7 @@ def play(scene: Any) -> None:
     Simulation(1).run(scene())
 
 
-def test_the_beginning_of_a_frame_is_kept_without_its_buffer() -> None:
+def test_the_start_of_a_frame_is_kept_without_its_buffer() -> None:
     async def scene() -> None:
         it = Scene()
         for _ in range(1000):
@@ -110,7 +110,7 @@ def test_the_beginning_of_a_frame_is_kept_without_its_buffer() -> None:
     play(scene)
 
 
-def test_half_frames_never_hold_more_than_the_limit_and_small_requests_are_still_served() -> None:
+def test_incomplete_frames_hold_at_most_the_limit_and_small_requests_are_served() -> None:
     async def scene() -> None:
         it = Scene()
         half = frame(3 * SMALLEST_BUFFER_BYTES)[:-1]
@@ -124,7 +124,7 @@ def test_half_frames_never_hold_more_than_the_limit_and_small_requests_are_still
     play(scene)
 
 
-def test_who_waits_for_memory_goes_on_when_others_are_gone() -> None:
+def test_a_connection_waiting_for_memory_continues_when_others_close() -> None:
     async def scene() -> None:
         it = Scene()
         holders = [it.connect() for _ in range(2)]
@@ -146,7 +146,7 @@ def test_who_waits_for_memory_goes_on_when_others_are_gone() -> None:
     play(scene)
 
 
-def test_who_is_silent_while_memory_is_short_goes_and_who_sends_stays() -> None:
+def test_silent_connections_are_closed_while_memory_is_short_and_sending_ones_stay() -> None:
     async def scene() -> None:
         it = Scene()
         silent = [it.connect() for _ in range(4)]
@@ -168,7 +168,7 @@ def test_who_is_silent_while_memory_is_short_goes_and_who_sends_stays() -> None:
     play(scene)
 
 
-def test_when_nobody_is_at_fault_the_one_that_waited_longest_goes_and_one_at_a_time() -> None:
+def test_if_no_connection_is_stuck_the_longest_waiter_is_closed_one_at_a_time() -> None:
     async def scene() -> None:
         it = Scene()
         busy = it.pool.take(LIMIT)
@@ -188,7 +188,7 @@ def test_when_nobody_is_at_fault_the_one_that_waited_longest_goes_and_one_at_a_t
     play(scene)
 
 
-def test_who_waits_does_not_go_when_memory_came_in_the_turn_of_the_look() -> None:
+def test_a_waiter_is_not_closed_if_memory_was_freed_in_the_iteration_of_the_check() -> None:
     async def scene() -> None:
         it = Scene()
         busy = it.pool.take(LIMIT)
@@ -203,7 +203,7 @@ def test_who_waits_does_not_go_when_memory_came_in_the_turn_of_the_look() -> Non
     play(scene)
 
 
-def test_who_waits_for_memory_and_is_served_meanwhile_has_every_request_served_once_and_in_order() -> None:
+def test_requests_of_a_connection_waiting_for_memory_are_served_once_and_in_order() -> None:
     async def scene() -> None:
         it = Scene(limit_bytes=SMALLEST_BUFFER_BYTES)
         connection, transport = it.connect()
@@ -223,7 +223,7 @@ def test_who_waits_for_memory_and_is_served_meanwhile_has_every_request_served_o
     play(scene)
 
 
-def test_without_pressure_nobody_is_hurried() -> None:
+def test_without_memory_pressure_no_connection_is_closed() -> None:
     async def scene() -> None:
         it = Scene()
         connection, transport = it.connect()
@@ -234,7 +234,7 @@ def test_without_pressure_nobody_is_hurried() -> None:
     play(scene)
 
 
-def test_answers_that_nobody_reads_leave_no_room_until_their_readers_go() -> None:
+def test_unread_responses_leave_no_room_until_their_connections_close() -> None:
     async def scene() -> None:
         it = Scene(response_bytes=1_000_000)
         pressure = it.group.memory_pressure
@@ -258,7 +258,7 @@ def test_answers_that_nobody_reads_leave_no_room_until_their_readers_go() -> Non
     play(scene)
 
 
-def test_a_large_answer_counts_as_a_whole_until_its_last_byte_is_sent_and_its_reader_goes() -> None:
+def test_a_large_response_counts_as_a_whole_until_its_last_byte_is_sent() -> None:
     async def scene() -> None:
         it = Scene(response_bytes=1_000_000)
         pressure = it.group.memory_pressure
@@ -283,7 +283,7 @@ def test_a_large_answer_counts_as_a_whole_until_its_last_byte_is_sent_and_its_re
     play(scene)
 
 
-def test_only_the_large_answers_count_of_which_something_is_unsent() -> None:
+def test_only_large_responses_with_unsent_bytes_count() -> None:
     async def scene() -> None:
         it = Scene()
         connection, transport = it.connect()
@@ -301,7 +301,7 @@ def test_only_the_large_answers_count_of_which_something_is_unsent() -> None:
     play(scene)
 
 
-def test_what_was_read_meanwhile_is_found_out_when_there_seems_to_be_no_room() -> None:
+def test_responses_read_meanwhile_are_counted_when_there_seems_to_be_no_room() -> None:
     async def scene() -> None:
         it = Scene(response_bytes=1_000_000)
         for _ in range(100):
@@ -320,7 +320,7 @@ def test_what_was_read_meanwhile_is_found_out_when_there_seems_to_be_no_room() -
         (b"SSH-2.0-x", "SSH"),
     ],
 )
-def test_another_protocol_is_closed_with_a_line_that_names_it(
+def test_a_client_of_another_protocol_is_closed_with_a_log_line_that_names_it(
     first: bytes, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:

@@ -89,7 +89,7 @@ async def test_a_request_waits_for_one_turn_however_much_others_have_pipelined()
         assert served_before - served_then <= 2 * REQUESTS_IN_A_TURN
 
 
-async def test_requests_that_came_when_the_turn_was_over_go_before_a_backlog() -> None:
+async def test_requests_that_arrived_after_the_turn_are_served_before_a_backlog() -> None:
     server = Server()
     for number in range(500):
         connection, _ = server.connect()
@@ -105,7 +105,7 @@ async def test_requests_that_came_when_the_turn_was_over_go_before_a_backlog() -
     assert server.served.count(b"good") == 2
 
 
-async def test_connections_with_a_backlog_have_a_turn_one_after_the_other() -> None:
+async def test_connections_with_a_backlog_take_turns() -> None:
     server = Server()
     for name in (b"a", b"b", b"c"):
         send(server.connect()[0], name, 256)
@@ -116,7 +116,7 @@ async def test_connections_with_a_backlog_have_a_turn_one_after_the_other() -> N
     assert Counter(server.served[begun:]) == dict.fromkeys((b"a", b"b", b"c"), 3 * REQUESTS_IN_A_TURN)
 
 
-async def test_a_connection_alone_goes_on_in_each_turn_and_reads_again() -> None:
+async def test_a_single_connection_continues_in_each_turn_and_reads_again() -> None:
     server = Server()
     connection, transport = server.connect()
     send(connection, b"x", 25)
@@ -135,7 +135,7 @@ async def test_a_connection_has_few_requests_in_a_row_while_others_wait() -> Non
     assert (server.served.count(b"first"), server.served.count(b"second")) == (40, SHARED_REQUESTS)
 
 
-async def test_a_connection_that_is_lost_in_the_queue_is_passed_over() -> None:
+async def test_a_connection_that_closed_while_queued_is_skipped() -> None:
     server = Server()
     (gone, _), (waiting, _) = server.connect(), server.connect()
     send(gone, b"gone", 30)

@@ -58,7 +58,7 @@ async def looked(store: SqliteStore, times: int = 2) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_file_that_is_removed_under_its_processes_ends_their_sessions_in_time(path, caplog) -> None:
+async def test_removing_the_database_file_ends_all_sessions_in_time(path, caplog) -> None:
     store, clock = patient_store(path)
     await store.create("/a", ephemeral=True)
     store.watch_data("/a", lambda: None)
@@ -78,7 +78,7 @@ async def test_a_file_that_is_removed_under_its_processes_ends_their_sessions_in
     await store.close()
 
 
-async def test_a_file_that_was_replaced_is_told_from_the_one_that_was_opened(path) -> None:
+async def test_a_replaced_database_file_is_detected(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     path.rename(path.with_name("aside"))
     other = SqliteStore(str(path), system_runtime())
@@ -89,7 +89,7 @@ async def test_a_file_that_was_replaced_is_told_from_the_one_that_was_opened(pat
     store.abandon()
 
 
-async def test_a_database_that_can_only_be_read_is_read_and_its_session_ends_in_time(path, caplog) -> None:
+async def test_a_read_only_database_is_read_and_its_session_ends_in_time(path, caplog) -> None:
     store, clock = patient_store(path)
     await store.create("/a", b"1")
     end = store.alive_until
@@ -108,7 +108,7 @@ async def test_a_database_that_can_only_be_read_is_read_and_its_session_ends_in_
     await store.close()
 
 
-async def test_a_program_that_holds_the_database_for_long_is_named_as_the_reason(path, caplog) -> None:
+async def test_the_error_names_the_program_that_holds_the_database(path, caplog) -> None:
     store, clock = patient_store(path)
     await store.create("/a", b"1")
     end = store.alive_until
@@ -128,7 +128,7 @@ async def test_a_program_that_holds_the_database_for_long_is_named_as_the_reason
     await store.close()
 
 
-async def test_a_renewal_does_not_wait_for_the_disk_and_a_change_does(path) -> None:
+async def test_a_session_renewal_does_not_wait_for_the_disk_and_a_change_does(path) -> None:
     store, clock = patient_store(path)
     modes: list[int] = []
     write = store._tree.write

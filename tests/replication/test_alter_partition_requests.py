@@ -32,7 +32,7 @@ class Led:
 
 
 @pytest.mark.parametrize("turns", range(12))
-def test_a_wish_is_asked_for_though_it_comes_just_as_the_one_before_is_done(seed, turns):
+def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, turns):
     """Whatever the turn of the loop in which it comes."""
     simulation = Simulation(seed)
     asked = []

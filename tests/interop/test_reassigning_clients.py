@@ -35,7 +35,7 @@ def fresh() -> str:
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)
-def test_kafka_python_reassigns_and_elects_whoever_it_asks_first(three: Cluster, broker_id: int):
+def test_kafka_python_reassigns_and_elects_through_any_broker(three: Cluster, broker_id: int):
     topic = fresh()
     three.create_topic(topic, assignment={0: [0]})
     place, gone = kafka.TopicPartition(topic, 0), kafka.TopicPartition(f"{topic}-gone", 0)
@@ -54,7 +54,7 @@ def test_kafka_python_reassigns_and_elects_whoever_it_asks_first(three: Cluster,
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)
-def test_librdkafka_elects_whoever_it_asks_first(three: Cluster, broker_id: int):
+def test_librdkafka_elects_through_any_broker(three: Cluster, broker_id: int):
     topic, client = fresh(), AdminClient({"bootstrap.servers": three.address(broker_id)})
     three.create_topic(topic, assignment={0: [1]})
     places = [confluent_kafka.TopicPartition(topic, 0), confluent_kafka.TopicPartition(topic, 9)]
@@ -65,7 +65,7 @@ def test_librdkafka_elects_whoever_it_asks_first(three: Cluster, broker_id: int)
 
 
 @pytest.mark.parametrize("broker_id", BROKERS)
-def test_our_admin_finds_the_controller_whoever_it_asks_first(three: Cluster, broker_id: int):
+def test_odradek_s_admin_finds_the_controller_through_any_broker(three: Cluster, broker_id: int):
     key = TopicPartition(fresh(), 0)
 
     async def administer() -> dict[TopicPartition, Any]:
@@ -121,7 +121,7 @@ def codes(answer: Any) -> list[ErrorCode]:
 
 
 @pytest.mark.parametrize("api", ASKED)
-def test_who_is_not_the_controller_says_so(three: Cluster, api: ApiKey):
+def test_a_broker_that_is_not_the_controller_returns_not_controller(three: Cluster, api: ApiKey):
     other = next(each for each in BROKERS if each != three.controller())
     with BlockingWireClient(three.address(other)) as connection:
         for version in versions(connection, api):
@@ -135,14 +135,14 @@ def versions(connection: BlockingWireClient, api: ApiKey) -> range:
     return range(entry.min_version, entry.max_version + 1)
 
 
-def test_an_election_of_a_type_that_is_none_is_an_error_in_every_version_that_has_types(three: Cluster):
+def test_an_unknown_election_type_is_an_error_in_every_version_with_types(three: Cluster):
     with BlockingWireClient(three.address(three.controller())) as connection:
         for version in versions(connection, ApiKey.ELECT_LEADERS)[1:]:
             answer = connection.ask(ApiKey.ELECT_LEADERS, ASKED[ApiKey.ELECT_LEADERS] | {"election_type": 7}, version)
             assert codes(answer) == [ErrorCode.invalid_request] * 2
 
 
-def test_a_partition_that_is_named_twice_is_refused(three: Cluster):
+def test_a_partition_named_twice_is_refused(three: Cluster):
     topic = fresh()
     three.create_topic(topic, assignment={0: [0]})
     places = [{"partition_index": 0, "replicas": [1]}, {"partition_index": 0, "replicas": [2]}]

@@ -80,7 +80,7 @@ def test_a_topic_is_created_on_a_broker_that_is_down_and_copied_when_it_is_back(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_topics_that_are_created_on_demand_do_not_wait_for_a_broker_that_is_down(seed: int) -> None:
+def test_auto_created_topics_do_not_wait_for_a_broker_that_is_down(seed: int) -> None:
     """M6. `__consumer_offsets` has three replicas, and a group is coordinated with two brokers alive."""
 
     async def scenario(world: World) -> None:
@@ -98,7 +98,7 @@ def test_topics_that_are_created_on_demand_do_not_wait_for_a_broker_that_is_down
     play(seed, scenario)
 
 
-def test_a_broker_that_is_unregistered_is_placed_on_no_more_and_more_than_there_are_is_refused() -> None:
+def test_an_unregistered_broker_gets_no_replicas_and_a_larger_replication_factor_is_refused() -> None:
     """M10."""
 
     async def scenario(world: World) -> None:
@@ -131,7 +131,7 @@ def test_a_broker_that_is_unregistered_is_placed_on_no_more_and_more_than_there_
     play(0, scenario)
 
 
-def test_every_broker_lists_those_that_are_fenced_when_it_is_asked_for_them(seed: int) -> None:
+def test_every_broker_lists_fenced_brokers_on_request(seed: int) -> None:
     """M10. KIP-1073: from version 2 of DescribeCluster on."""
 
     async def scenario(world: World) -> None:

@@ -16,7 +16,7 @@ async def fill(world: World, count: int) -> None:
             await producer.send("t", b"%d" % value, partition=0)
 
 
-def test_a_follower_whose_log_start_moves_while_it_waits_takes_the_answer() -> None:
+def test_a_follower_whose_log_start_moves_during_a_fetch_accepts_the_response() -> None:
     async def scene(world: World) -> None:
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.create_topic("t", partitions=1, replication_factor=2)
@@ -32,7 +32,7 @@ def test_a_follower_whose_log_start_moves_while_it_waits_takes_the_answer() -> N
     World(1, brokers=2).play(scene)
 
 
-def test_what_is_committed_is_heard_though_the_records_came_with_an_earlier_answer() -> None:
+def test_a_high_watermark_is_taken_from_a_response_with_known_records() -> None:
     """A fetch that overtakes another one may be answered with the same records, and with more of them committed."""
 
     async def scene(world: World) -> None:
@@ -56,7 +56,7 @@ def test_what_is_committed_is_heard_though_the_records_came_with_an_earlier_answ
     World(1, brokers=2).play(scene)
 
 
-def test_who_asks_a_new_leader_for_the_end_is_told_when_it_knows_it() -> None:
+def test_list_offsets_waits_until_a_new_leader_knows_the_high_watermark() -> None:
     """It leads alone, and two members are to have what is committed: what the last one told may be more (KIP-207)."""
 
     async def scene(world: World) -> None:

@@ -43,7 +43,7 @@ async def elect(world: World, *topics: tuple[str, int]) -> dict[tuple[str, int],
     }
 
 
-def test_an_election_without_time_to_wait_is_answered_for_each_partition() -> None:
+def test_an_election_with_a_timeout_of_zero_returns_a_result_per_partition() -> None:
     async def scene(world: World) -> None:
         await create(world, 3)
         preferred = world.running[0].image.topics["t"].partitions[0].replicas[0]
@@ -61,7 +61,7 @@ def test_an_election_without_time_to_wait_is_answered_for_each_partition() -> No
     World(3, brokers=3).play(scene)
 
 
-def test_every_replica_tells_of_the_producers_in_its_log() -> None:
+def test_every_replica_describes_the_producers_of_its_log() -> None:
     async def scene(world: World) -> None:
         await create(world, 2)
         async with world.producer("writer", enable_idempotence=True) as producer:

@@ -18,7 +18,7 @@ def with_smaller_isr(topic: TopicImage, number: int) -> TopicImage:
     return replace(topic, partitions={**topic.partitions, number: after})
 
 
-def test_a_change_of_one_partition_is_a_look_at_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_one_partition_updates_only_that_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     for kind in (Partition, Follower):
         usual = kind.update
@@ -50,7 +50,7 @@ def test_a_change_of_one_partition_is_a_look_at_one_partition(monkeypatch: pytes
     World(1, brokers=2).play(scene)
 
 
-def test_what_is_offline_is_looked_at_with_each_change_of_its_topic() -> None:
+def test_offline_partitions_are_updated_with_each_change_of_their_topic() -> None:
     async def scene(world: World) -> None:
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.create_topic("t", partitions=6, replication_factor=2)

@@ -12,7 +12,7 @@ MAX_LAG_S = 2
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_followers_that_have_nothing_to_fetch_stay_in_sync(seed: int) -> None:
+def test_idle_followers_stay_in_sync(seed: int) -> None:
     """A leader hears of the others by the controller's commands, or by the tree if it is the controller."""
 
     async def scene(world: World) -> None:
@@ -28,7 +28,7 @@ def test_followers_that_have_nothing_to_fetch_stay_in_sync(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_who_comes_back_is_in_sync_again_with_every_leader(seed: int) -> None:
+def test_a_returning_broker_rejoins_the_isr_of_every_leader(seed: int) -> None:
     async def scene(world: World) -> None:
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.create_topic("t", partitions=6, replication_factor=3)
@@ -48,7 +48,7 @@ def test_who_comes_back_is_in_sync_again_with_every_leader(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_who_stops_holds_nobody_up(seed: int) -> None:
+def test_a_stopping_follower_does_not_delay_producers(seed: int) -> None:
     """The broker that stops follows until the end, and is refused when its leader would have it back in sync."""
 
     async def scene(world: World) -> None:

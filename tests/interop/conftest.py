@@ -22,7 +22,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 
 @pytest.fixture
 def servers(served: ServedBroker) -> str:
-    """What clients call `bootstrap.servers`."""
+    """The value of `bootstrap.servers`."""
     return served.bootstrap_servers
 
 

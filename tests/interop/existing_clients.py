@@ -27,12 +27,12 @@ BROKER_OPTIONS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
 }
-"""What the brokers of these tests are served with."""
+"""The broker configuration of these tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What is written and what must come back."""
+    """A message to write and to read back."""
 
     partition: int
     key: bytes | None

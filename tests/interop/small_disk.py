@@ -1,6 +1,6 @@
-"""A file system of a few megabytes for one broker: a tmpfs in a mount namespace of its own, gone with its last process.
+"""A file system of a few megabytes for one broker: a tmpfs in its own mount namespace, removed with its last process.
 
-Nobody else sees it, so that nothing is left behind; a test reaches its files by `view`.
+No other process sees it; a test reaches its files by `view`.
 """
 
 import subprocess
@@ -37,12 +37,12 @@ class SmallDisk:
 
     @property
     def launcher(self) -> list[str]:
-        """What to put before a command, so that it sees the disk."""
+        """The prefix of a command that has to see the disk."""
         return ["nsenter", "--target", str(self._holder.pid), "--user", "--mount", "--preserve-credentials"]
 
     @property
     def view(self) -> Path:
-        """The same directory for those outside."""
+        """The directory as seen from outside of the namespace."""
         return Path(f"/proc/{self._holder.pid}/root{self.path}")
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Compacted topics of a broker that runs, and the groups in one of them, read by clients that nobody here wrote. M1."""
+"""Compacted topics of a running broker, and the groups in one of them, read by existing clients. M1."""
 
 import contextlib
 import signal
@@ -49,7 +49,7 @@ def wait_until_small(broker: ServedBroker, partition: str, limit: int) -> None:
 
 
 def write_keys(servers: str, topic: str, codec: str) -> dict[bytes, bytes]:
-    """Twenty keys, again and again, the last of them gone."""
+    """Write twenty keys repeatedly, the last of them deleted."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": servers, "compression.type": codec, "linger.ms": 5, "enable.idempotence": True}
     )

@@ -1,7 +1,7 @@
-"""`kill -9` and what is left (DESIGN 7, SPEC M1): every acknowledged record, once, in order, after every restart.
+"""`kill -9` (DESIGN 7, SPEC M1): every acknowledged record is there once, in order, after every restart.
 
-`ODRADEK_KILLS=200 pytest tests/interop/test_crash.py -k segments` goes on for so many kills of each mode; with
-`ODRADEK_SEED`, at other moments.
+`ODRADEK_KILLS=200 pytest tests/interop/test_crash.py -k segments` plays so many kills of each mode; `ODRADEK_SEED`
+chooses other moments.
 """
 
 import os
@@ -115,7 +115,7 @@ class Writer:
 
 
 def test_acknowledged_records_survive_a_kill_once_and_in_order(broker: ServedBroker, seed: int):
-    """M1. One idempotent producer goes on through four kills; what it retries is written once."""
+    """M1. One idempotent producer continues through four kills; retried batches are written once."""
     create(broker.bootstrap_servers, "counted")
     chance = random.Random(seed)
     writer = Writer(broker.bootstrap_servers, "counted")
@@ -207,7 +207,7 @@ def verify(directory: Path) -> None:
 
 
 def test_a_torn_tail_is_truncated_and_never_served(broker: ServedBroker):
-    """M1. What a crash left half written disappears; the log goes on after the last whole batch."""
+    """M1. A half-written batch is removed; the log continues after the last whole one."""
     create(broker.bootstrap_servers, "torn")
     writer = Writer(broker.bootstrap_servers, "torn")
     writer.write_until_acknowledged(300)

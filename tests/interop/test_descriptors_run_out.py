@@ -75,7 +75,7 @@ def read(servers: str, count: int) -> None:
 
 
 def administer(servers: str) -> None:
-    """Ask for APIs whose handlers are imported when they are first asked for."""
+    """Send requests of APIs whose handlers are imported at first use."""
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.describe_configs([ConfigResource(ResourceType.TOPIC, "t")]).values():
         future.result(DEADLINE_S)

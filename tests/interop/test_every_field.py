@@ -1,9 +1,8 @@
-"""Every field of every request of every advertised version at its limits and beyond, and bytes that lie, in turn.
+"""Every field of every request of every advertised version, with values at and beyond its limits and with false bytes.
 
-The messages are those of `test_versions`, which name things that exist; each case changes one place of one of them, by
-the schema (a number's limits, null, nothing, very much) or in the bytes (lengths and counts that lie, no UTF-8, cut
-anywhere, more than there should be). The broker answers, or closes this connection; another one goes on, and nothing is
-an unexpected exception.
+Each case changes one place of a message of `test_versions`: by the schema (a number's limits, null, empty, very large)
+or in the bytes (false lengths and counts, invalid UTF-8, truncated, too long). The broker answers or closes this
+connection; another connection continues, and there is no unexpected exception.
 """
 
 import random
@@ -92,7 +91,7 @@ def changed(message: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def complete(entity_type: Any, message: dict[str, Any]) -> dict[str, Any]:
-    """What `message` says in this version; tagged fields may be missing."""
+    """The content of `message` in this version; tagged fields may be missing."""
     result = {}
     for field in fields(entity_type):
         if field.name not in message:
@@ -114,7 +113,7 @@ def cases(api: ApiKey, version: int, message: dict[str, Any], chance: random.Ran
             try:
                 yield encode_request(api, version, changed(whole, path, value))
             except (struct.error, TypeError, AttributeError, ValueError):
-                continue  # what can't be written is among the lies
+                continue  # values that cannot be encoded are covered by the changed bytes
     body = encode_request(api, version, whole)
     for _ in range(_PLACES):
         place, lie = chance.randrange(len(body) + 1), chance.choice(_LIES)
@@ -123,13 +122,13 @@ def cases(api: ApiKey, version: int, message: dict[str, Any], chance: random.Ran
         yield body[:place]
     yield body + b"trailing"
     if request_is_flexible(api, version):
-        yield body[:-1] + b"\x02\xe7\x07\x01x\xe7\x07\x01x"  # a tag that nobody knows, twice
+        yield body[:-1] + b"\x02\xe7\x07\x01x\xe7\x07\x01x"  # an unknown tag, twice
         yield body[:-1] + b"\xff\xff\xff\xff\x0f"
 
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    """A broker of its own: what these requests create and change is nobody else's."""
+    """A broker of its own, since these requests create and change things."""
     options = {
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1",
@@ -152,7 +151,7 @@ def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBrok
         message = message_of(api)
         for version in apis()[api].served:
             for number, body in enumerate(cases(api, version, message, chance)):
-                # Each has a group of its own: nobody waits for the members that others left behind.
+                # Each has its own group, so that none waits for members that others left behind.
                 own = body.replace(GROUP.encode(), f"{number % 1000:03}{version:02}".encode())
                 header = encode_request_header(api, version, 7, "raw")
                 with BlockingWireClient(servers) as connection:

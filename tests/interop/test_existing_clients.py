@@ -1,4 +1,4 @@
-"""What one client writes every other reads, byte for byte: keys, values, headers, timestamps, every codec (M1)."""
+"""Records of every client are read by every other, byte for byte: keys, values, headers, timestamps, codecs (M1)."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A disk that is really full, under a broker in a process of its own, and a client that nobody here wrote (M1)."""
+"""A disk that is really full, under a broker process with an existing client (M1)."""
 
 import re
 import subprocess
@@ -43,7 +43,7 @@ def fill(disk: SmallDisk) -> None:
 
 
 class Writer:
-    """A producer that does not retry, and what it was told of each message: the offset, or the error."""
+    """A producer without retries, with the offset or error of each message."""
 
     def __init__(self, servers: str) -> None:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
@@ -99,7 +99,7 @@ def read_all(servers: str) -> dict[tuple[int, int], bytes]:
 
 
 def check(broker: ServedBroker, writer: Writer) -> None:
-    """What was acknowledged is there where it was said to be, and nothing is there twice."""
+    """Check that every acknowledged message is at its offset, and none is there twice."""
     found = read_all(broker.bootstrap_servers)
     assert {place: found.get(place) for place in writer.acknowledged} == writer.acknowledged
     assert len(set(found.values())) == len(found)
@@ -181,7 +181,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
 
 
 def test_retention_frees_a_full_disk_that_also_holds_the_metadata(disk: SmallDisk) -> None:
-    """M1. Nobody has to come: what is too old goes, and the broker takes writes again."""
+    """M1. Without an operator: retention deletes old records, and the broker accepts writes again."""
     options = {
         "log.retention.bytes": "1000000",
         "log.retention.check.interval.ms": "1000",

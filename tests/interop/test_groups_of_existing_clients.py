@@ -17,8 +17,8 @@ ALL: Final = set(range(PARTITIONS))
 OVERTAKEN: Final = frozenset(
     {confluent_kafka.KafkaError.ILLEGAL_GENERATION, confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS}
 )
-"""What a commit gets that was on its way while the group moved on, as with Kafka's broker. A cooperative member, which
-keeps what it reads while it joins again, meets it wherever the machine is busy."""
+"""The errors of a commit that a rebalance overtook, as with Kafka's broker. A cooperative member, which keeps its
+partitions while it rejoins, gets them on a busy machine."""
 
 
 class Member:

@@ -1,4 +1,4 @@
-"""M6, M8. Who coordinates a group dies, and members of clients that others wrote go on with the next one."""
+"""M6, M8. The coordinator of a group dies, and members of existing clients continue with the next one."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def coordinator(three: Cluster, group: str) -> int:
 
 
 def is_in_sync(three: Cluster) -> bool:
-    """Whether every replica is: whoever dies then has one that can follow."""
+    """Return whether every replica is in sync, so that any broker may die."""
     topics = three.described(three.controller()).topics.values()
     return all(len(each.isr) == 3 for topic in topics for each in topic.partitions.values())
 

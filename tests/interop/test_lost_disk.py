@@ -1,6 +1,6 @@
-"""Two data directories under a broker in a process of its own, of which one is not mounted, or its disk fails (M1).
+"""A broker process with two data directories, of which one is not mounted or its disk fails (M1).
 
-The client is librdkafka, which nobody here wrote.
+The client is librdkafka.
 """
 
 import os
@@ -27,7 +27,7 @@ def _failing(descriptor):
     _sync(descriptor)
 os.fdatasync = _failing
 """
-"""What Python imports first in a process whose disks fail as soon as there is a file of that name beside them."""
+"""The start-up module of a process whose disks fail as soon as there is a file of that name beside them."""
 
 
 class Disks:
@@ -72,7 +72,7 @@ def write(servers: str, partition: int, *values: bytes, timeout_s: float = DEADL
 
 
 def read(servers: str, partition: int, count: int) -> list[bytes]:
-    """The values of a partition, which are to be so many."""
+    """Return the values of a partition, which must be so many."""
     place = confluent_kafka.TopicPartition("t", partition, 0)
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "none", "check.crcs": True})
     try:
@@ -192,7 +192,7 @@ def test_a_failed_disk_stops_its_directory_and_the_last_one_stops_the_broker(
 
 
 def read_to_the_end(servers: str, partition: int) -> list[bytes]:
-    """The values of a partition; one that was written and not synced may be there, which nobody was told of."""
+    """Return the values of a partition, which may have one that was written, not synced and not acknowledged."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "none"})
     place = confluent_kafka.TopicPartition("t", partition, 0)
     _, end = consumer.get_watermark_offsets(place, timeout=DEADLINE_S)

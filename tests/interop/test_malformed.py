@@ -1,4 +1,4 @@
-"""What a hostile or broken client sends gets Kafka's error code, or loses that connection and no other (DESIGN 7)."""
+"""Requests of a hostile or broken client get Kafka's error code, or close that connection and no other (DESIGN 7)."""
 
 import random
 import re
@@ -77,7 +77,7 @@ def test_random_bytes_close_only_their_connection(servers: str, neighbour: Block
     for _ in range(30):
         body = chance.randbytes(chance.randrange(1, 300))
         if body[:2] == struct.pack(">h", ApiKey.API_VERSIONS):
-            continue  # as in Kafka, that is answered in whatever version it is asked
+            continue  # as in Kafka, answered in any version
         with BlockingWireClient(servers) as broken:
             broken.send_raw(struct.pack(">i", len(body)) + body)
             assert broken.receive() is None

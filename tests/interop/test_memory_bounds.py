@@ -28,13 +28,13 @@ QUEUED_BYTES: Final = 16 * MIB
 LARGEST_BYTES: Final = 8 * MIB
 UNPACKED_BYTES: Final = QUEUED_BYTES
 MOST_BYTES: Final = 8 * QUEUED_BYTES + 2 * UNPACKED_BYTES
-"""What attacks may add to an idle broker; docs/decisions/0006 has the sum. `queued.max.request.bytes` goes for buffers
-that are lent, for those that are kept, for requests in flight, for what members say, for fetch sessions and for what
-answers are read into; twice for answers that nobody reads, since a buffer may be twice what is read into it. A batch
-that is unpacked is there twice, with `log.validate.max.bytes` each."""
+"""The memory that attacks may add to an idle broker, as in docs/decisions/0006: `queued.max.request.bytes` for lent
+buffers, for pooled ones, for requests in flight, for members, for fetch sessions and for response buffers, twice for
+unread responses (a buffer may be twice what was read into it); a decompressed batch twice, with
+`log.validate.max.bytes` each."""
 CROWD: Final = 150
 PATIENCE_MS: Final = 60_000
-"""What the broker may take for what it is asked to do."""
+"""The memory that the broker may take for legitimate work."""
 IDLE_CLIENTS: Final = 10_000
 MOST_KIB_EACH: Final = 8
 FLAGS: Final = {
@@ -210,7 +210,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 
 @pytest.fixture(scope="module")
 def idle_kib(small: ServedBroker) -> int:
-    """What it takes before anybody attacks."""
+    """The memory of the broker before any attack."""
     return memory_kib(small, "VmRSS")
 
 
@@ -273,7 +273,7 @@ def test_a_client_beyond_the_open_file_limit_is_rejected_and_logs_keep_their_fil
             wanted = {"topics": [topic], "timeout": PATIENCE_MS, "validate_only": False}
             assert first.ask(ApiKey.CREATE_TOPICS, wanted, 5).topics[0].error_code is ErrorCode.none
         assert has_said("the limit for open files, 900, has room for 225 connections")
-        # The crowd has gone, and the broker may be told of that later than of a client that comes now.
+        # The broker may notice the closed connections of the crowd later than this new client.
         eventually(lambda: is_served(broker), within_s=DEADLINE_S, what="a client that is served again")
 
 

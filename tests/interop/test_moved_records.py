@@ -36,7 +36,7 @@ def run(three: Cluster) -> Run:
 
 
 class Writing(threading.Thread):
-    """A producer that goes on until it is told to stop; `acknowledged` are its records, in order."""
+    """A producer that runs until it is stopped; `acknowledged` are its records, in order."""
 
     def __init__(self, servers: str, topic: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def records(servers: str, topic: str, count: int) -> list[bytes]:
 
 
 def kept(data_dir: Path, broker_id: int, name: str) -> list[str]:
-    """What a broker has of partitions of a topic on its disk; what is deleted has another name until it is removed."""
+    """Return the logs of a topic on a broker's disk; deleted ones have another name until they are removed."""
     found = (path.name for path in (data_dir / f"broker-{broker_id}").glob(f"{name}-*"))
     return sorted(each for each in found if not each.endswith("-delete"))
 

@@ -1,4 +1,4 @@
-"""A key goes to one partition, whoever writes it (M2): four libraries, one topic, every key on one partition."""
+"""Four libraries write each key to the same partition of one topic (M2)."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What the README tells a newcomer to type works, and says what is true."""
+"""The commands and examples of the README work, and its statements are true."""
 
 import ast
 import asyncio

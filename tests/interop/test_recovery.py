@@ -1,4 +1,4 @@
-"""Recovery in a process of its own: told to stop in the middle, and what the next start has left to do. Row M1."""
+"""Recovery in a process: stopped in the middle, and continued by the next start. Row M1."""
 
 import signal
 import subprocess
@@ -30,7 +30,7 @@ LoadingProgress.opened, LoadingProgress.stop = open_five_and_wait, stop_and_go_o
 sys.argv[0] = "odradek"
 main()
 """
-"""`odradek`, whose recovery is stuck after a few logs, until it is told to stop."""
+"""`odradek`, whose recovery blocks after a few logs until it is stopped."""
 
 
 def produce(servers: str, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""What this release does not do is refused in Kafka's words, so that an existing client says so and goes on."""
+"""Unsupported features are refused with Kafka's errors, so that existing clients report them and continue."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""M9: a broker as users run it, with its tree in a real ZooKeeper, whatever happens to that."""
+"""M9: a broker process with its tree in a real ZooKeeper, through outages of it."""
 
 import json
 import socket
@@ -35,7 +35,7 @@ def url(zookeeper, chroot: str) -> str:
 
 @pytest.fixture
 def znodes(zookeeper, chroot: str) -> Iterator[KazooClient]:
-    """What a ZooKeeper client sees below the chroot."""
+    """Return the znodes that a ZooKeeper client sees below the chroot."""
     client = KazooClient(hosts=zookeeper.address)
     client.start()
     client.ensure_path(chroot)
@@ -142,7 +142,7 @@ def test_records_are_served_while_zookeeper_is_down_and_topics_created_when_it_i
 def test_a_zookeeper_outage_longer_than_a_session_stops_writes_until_it_is_back(
     tmp_path: Path, url: str, zookeeper
 ) -> None:
-    """What was acknowledged is kept, and nobody has to start anything again."""
+    """Acknowledged records are kept, and no process has to be restarted."""
     options = {**BROKER_OPTIONS, "zookeeper.session.timeout.ms": "2000"}
     with ServedBroker(tmp_path / "data", metadata=url, options=options) as broker:
         servers = broker.bootstrap_servers
@@ -262,7 +262,7 @@ def test_a_broker_with_an_old_disk_is_not_elected_by_a_live_controller(
         eventually(lambda: sorted(state()["isr"]) == [0, 1], within_s=60)
         write(producer, "kept", b"2")
 
-        for broker in (two, zero, one):  # the controller first: nobody is taken out of the in-sync set
+        for broker in (two, zero, one):  # the controller first, so that the ISR does not shrink
             broker.kill()
         eventually(lambda: znodes.get_children("/brokers/ids") == [], within_s=60)
         zero.data_dir.rename(tmp_path / "newer")

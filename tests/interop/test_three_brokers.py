@@ -1,4 +1,4 @@
-"""M1. Three brokers, whichever of them a client asks first: clients that others wrote see one cluster."""
+"""M1. Existing clients see one cluster of three brokers, whichever broker they connect to first."""
 
 import asyncio
 from collections.abc import Iterator

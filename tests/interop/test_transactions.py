@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
-    """Whoever decodes columns first, where nobody has, compiles for many seconds: none of a reader's deadline."""
+    """The first decoding of columns compiles for many seconds, which must not count towards a reader's deadline."""
     assert decode_batches(bytes(encode_batch([(0, None, b"x", ())]))).num_rows == 1
 
 

@@ -126,7 +126,7 @@ SPEC: Final = (
 )
 """SPEC 8 without what has no JSON of its own: `/consumers/…/owners/…`, and the list in `/admin/delete_topics`."""
 OF_A_BROKER: Final = {SPEC[number].path for number in (0, 1, 2, 3, 4, 9)}
-"""What a broker with a topic makes by itself."""
+"""The rows that a broker with a topic creates by itself."""
 
 
 def check(tree: Tree) -> set[str]:
@@ -159,7 +159,7 @@ def in_sqlite(path: Path) -> Tree:
 
 
 def in_zookeeper(hosts: str) -> Tree:
-    """As kazoo reads it, without anything of ours."""
+    """Read the tree with kazoo alone."""
     client = KazooClient(hosts=hosts)
     client.start()
     tree: dict[str, tuple[bytes, bool]] = {}
@@ -252,7 +252,7 @@ def test_several_brokers_make_the_tree_of_the_spec(tmp_path: Path, store: str, r
 
 
 def test_nodes_of_tools_and_consumers_match_the_spec_too() -> None:
-    """The rows that no broker makes by itself, as our own writers encode them."""
+    """The rows that no broker creates by itself, as this project's writers encode them."""
     where = TopicPartition("t", 1)
     written = {
         "/consumers/g/ids/c": ConsumerNode(subscription={"t": 2}, pattern="static", timestamp_ms=5).encode(),

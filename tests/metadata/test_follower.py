@@ -1,4 +1,4 @@
-"""Keeping an image up to date from the tree, whatever is in it."""
+"""Keeping an image up to date with the tree, whatever the nodes contain."""
 
 import asyncio
 from uuid import UUID
@@ -216,7 +216,7 @@ async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
 
 
 async def test_the_last_known_state_stays_when_a_node_is_broken() -> None:
-    """A topic that can't be read is not a topic that is gone: its logs would go with it."""
+    """An unreadable topic must not be treated as deleted: its logs would be deleted."""
     it = await world()
     await it.create_topic("a", topic_id=1)
     await it.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "-1"}).encode())

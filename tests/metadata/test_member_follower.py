@@ -1,4 +1,4 @@
-"""What a broker that is not the controller follows in the tree, while it is read and written at the same time."""
+"""The follower of a broker that is not the controller, with reads and writes at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -14,7 +14,7 @@ from odradek.testing import Simulation
 
 
 class LateAnswers(MemoryStore):
-    """What is read is answered when `answer` is set, as it was when it was asked for."""
+    """A store whose reads return when `answer` is set, with the content of the time of the call."""
 
     def __init__(self, tree: MemoryTree) -> None:
         super().__init__(tree)
@@ -86,7 +86,7 @@ async def test_a_change_during_the_first_read_of_a_topic_is_not_lost(world: Worl
 
 @in_world
 async def test_a_topic_no_longer_followed_when_its_read_ends_is_not_marked_as_followed(world: World) -> None:
-    """Nobody would tell of its changes, and nobody would read it when it is to be followed again."""
+    """Otherwise its changes would never be read when it is followed again."""
     await world.configure("a", "1")
     world.store.answer.clear()
     reading = asyncio.create_task(world.follower.read_configs(["a"]))

@@ -1,4 +1,4 @@
-"""The nodes' JSON against the table of SPEC 8 (M9), and against whatever else may be in a node."""
+"""The nodes' JSON compared with the table of SPEC 8 (M9), and decoded from arbitrary content."""
 
 import json
 import random

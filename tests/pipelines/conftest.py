@@ -1,4 +1,4 @@
-"""What the tests of pipelines share: one Spark for all of them, a cluster to read and a cluster to mirror to."""
+"""Shared fixtures of the pipeline tests: one Spark, a cluster to read and a cluster to mirror to."""
 
 import uuid
 from collections.abc import Iterator

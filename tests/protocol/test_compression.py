@@ -1,4 +1,4 @@
-"""All four codecs, against Python clients' own codecs, and against data that lies about its size."""
+"""All four codecs, compared with those of Python clients, and on data with false sizes."""
 
 import gzip
 import struct

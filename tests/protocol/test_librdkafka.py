@@ -1,6 +1,6 @@
-"""What librdkafka compresses is read here and the other way round, through its own mock of a broker (M1).
+"""Batches of librdkafka are decoded here and the other way round, through its own mock broker (M1).
 
-The mock keeps batches as they came, so that nothing of ours but the codecs under test touches them.
+The mock stores batches unchanged, so that no other code of this project touches them.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Records in batches, against the two Python clients' codecs in both directions, and against bytes that lie (M1)."""
+"""Records in batches, compared with two Python clients' codecs in both directions, and on changed bytes (M1)."""
 
 import struct
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What administrators' tools ask of brokers that have replicas of a partition, in virtual time."""
+"""Requests of administrators' tools to brokers with replicas of a partition, in virtual time."""
 
 from typing import Any
 

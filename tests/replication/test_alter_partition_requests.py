@@ -1,4 +1,4 @@
-"""What leaders wish for their in-sync sets is asked of the controller, whenever they wish it (M1)."""
+"""A leader's ISR changes are sent to the controller, whenever they arise (M1)."""
 
 import asyncio
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ CHANGE = IsrChange(isr=(1, 2), broker_epochs=(-1, -1), leader_epoch=3, partition
 
 
 class Led:
-    """A partition that wishes as long as it was not heard."""
+    """A partition that requests an ISR change until it is sent."""
 
     def __init__(self, number: int) -> None:
         self.topic_partition = TopicPartition("t", number)

@@ -87,7 +87,7 @@ def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(seed: 
 
 
 def test_damage_behind_the_first_batch_of_a_response_is_found_by_clients_that_verify() -> None:
-    """The reader that refuses a batch asks for it again, as the first one, and that one is checked."""
+    """A client that refuses a batch fetches it again as the first one of a response, which the leader verifies."""
 
     async def scene(world: World) -> None:
         await create(world)

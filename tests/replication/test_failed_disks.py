@@ -38,7 +38,7 @@ def controller(world: World) -> int:
 
 
 def image(world: World, number: int | None = None, key: TopicPartition = T0) -> PartitionImage:
-    """What a broker knows of the partition; if none is named, the controller."""
+    """Return a broker's image of the partition; by default the controller's."""
     found = world.running[controller(world) if number is None else number].image.partition(key)
     assert found is not None
     return found
@@ -67,7 +67,7 @@ def notices(world: World) -> list[str]:
 @pytest.mark.parametrize("is_controller", [False, True], ids=["another broker's", "the controller's own"])
 @pytest.mark.parametrize("seed", range(3))
 def test_when_a_leader_s_disk_fails_another_replica_leads(seed: int, is_controller: bool) -> None:
-    """M1: producers go on, and the broker is in sync again when it has restarted over a disk that works."""
+    """M1: producers continue, and the broker rejoins the ISR after a restart with a working disk."""
 
     async def scene(world: World) -> None:
         await create(world, partitions=3)
@@ -101,7 +101,7 @@ def test_when_a_leader_s_disk_fails_another_replica_leads(seed: int, is_controll
 
 
 def test_a_follower_whose_disk_fails_leaves_the_isr_at_once() -> None:
-    """M1: nobody waits for `replica.lag.time.max.ms`."""
+    """M1: producers do not wait for `replica.lag.time.max.ms`."""
 
     async def scene(world: World) -> None:
         await create(world)
@@ -166,7 +166,7 @@ def test_many_failed_logs_create_few_notification_nodes() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_log_dir_failure_is_handled_by_the_next_controller(seed: int) -> None:
-    """M1: it dies somewhere between the failure and the election."""
+    """M1: the controller dies between the failure and the election."""
 
     async def scene(world: World) -> None:
         await create(world, partitions=3)
@@ -266,7 +266,7 @@ def test_a_disk_failure_without_a_controller_is_handled_by_the_next_one() -> Non
 def test_a_replica_that_could_not_be_created_on_a_full_disk_joins_the_isr_when_there_is_room(
     seed: int, full: int
 ) -> None:
-    """Whether it is to lead or to follow, and whether it is the controller: others lead meanwhile."""
+    """The replica may be a leader or a follower, on the controller or not; other replicas lead meanwhile."""
 
     async def scene(world: World) -> None:
         await until(lambda: all(len(broker.image.brokers) == 3 for broker in world.running.values()))
@@ -293,7 +293,7 @@ def test_a_replica_that_could_not_be_created_on_a_full_disk_joins_the_isr_when_t
 def test_a_follower_on_a_full_disk_backs_off_logs_once_and_continues_when_there_is_room(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Lines of the log are the last thing that a full disk needs."""
+    """A full disk must not be filled further by log lines."""
 
     async def scene(world: World) -> None:
         await create(world)

@@ -63,9 +63,9 @@ def test_a_follower_without_epochs_gets_records() -> None:
 
 @st.composite
 def histories(draw) -> tuple[list[int], list[int]]:
-    """Two logs as leaders leave them: each leader begins with a part of what somebody had, and writes its own epoch.
+    """Two logs as leaders leave them: each leader continues a part of an existing log in its own epoch.
 
-    Records of one epoch at one offset are the same record, since one leader wrote them.
+    Records of one epoch at one offset are equal, since one leader wrote them.
     """
     logs: list[list[int]] = [[], [], []]
     for epoch in range(draw(st.integers(1, 6))):

@@ -1,4 +1,4 @@
-"""A leader tells each high watermark once in a session: followers learn it, however the answer finds them (KIP-227)."""
+"""A leader sends each high watermark once in a session, and followers take it from any response (KIP-227)."""
 
 import asyncio
 
@@ -57,7 +57,10 @@ def test_a_high_watermark_is_taken_from_a_response_with_known_records() -> None:
 
 
 def test_list_offsets_waits_until_a_new_leader_knows_the_high_watermark() -> None:
-    """It leads alone, and two members are to have what is committed: what the last one told may be more (KIP-207)."""
+    """The leader is alone, and two members must have a record to commit it.
+
+    The last leader's high watermark may be higher (KIP-207).
+    """
 
     async def scene(world: World) -> None:
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:

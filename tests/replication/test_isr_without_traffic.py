@@ -1,4 +1,4 @@
-"""Nothing is wrong, nothing is written, and nobody leaves an in-sync set, whoever leads (M1)."""
+"""Without faults and records no replica leaves an ISR, whichever broker leads (M1)."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ MAX_LAG_S = 2
 
 @pytest.mark.parametrize("seed", range(3))
 def test_idle_followers_stay_in_sync(seed: int) -> None:
-    """A leader hears of the others by the controller's commands, or by the tree if it is the controller."""
+    """A leader knows the other brokers from the controller's requests, or from the tree if it is the controller."""
 
     async def scene(world: World) -> None:
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:

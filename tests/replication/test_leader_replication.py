@@ -1,4 +1,4 @@
-"""What is committed, and who is in sync (M1): tables of the rules, and a model of a leader with lossy followers."""
+"""The rules of commits and ISR membership (M1): tables, and a model of a leader with lossy followers."""
 
 import pytest
 from hypothesis import given
@@ -43,7 +43,7 @@ def test_records_that_every_isr_member_has_are_committed() -> None:
 
 @pytest.mark.parametrize("partition_epoch", [6, 7])
 def test_a_leader_that_continues_in_its_epoch_keeps_its_start_offset(partition_epoch: int) -> None:
-    """What it told of the end of committed records, it tells again, though more was written since."""
+    """The end offset that it returned for the previous epoch stays the same after more writes."""
     before, machine = leader(start=100, end=110), leader(start=110, end=110)
     before.partition_epoch = partition_epoch
     machine.resume(before)
@@ -229,7 +229,7 @@ def test_adding_and_removing_replicas_keeps_the_state_of_the_others() -> None:
     )
 )
 def test_committed_records_are_on_every_member_of_any_isr_that_may_have_been_written(steps) -> None:
-    """M1: the safety of an election: whoever is in a set that may have been written has all that is committed."""
+    """M1: safety of an election: every member of an ISR that may have been written has all committed records."""
     machine = leader(end=0, high_watermark=0, start=0)
     has = {1: 0, 2: 0, 3: 0}
     written = [(1, 2, 3)]

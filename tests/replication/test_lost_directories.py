@@ -161,7 +161,7 @@ def test_an_emptied_broker_that_starts_first_does_not_lead(seed: int) -> None:
         for number in (0, 1, 2):
             await world.kill(number)
         swap(world, 0, "/data", "/dead")
-        for attempt in range(2):  # restarted while nobody has what it lacks, it still knows that it lacks it
+        for attempt in range(2):  # restarted while no other replica has the records, it still knows that it lacks them
             await world.start(0)
             await until(lambda: world.running[0].partitions.offline_count == 2)
             await until(lambda: all(image(world, TopicPartition("t", number)).leader == NO_LEADER for number in (0, 1)))
@@ -178,7 +178,10 @@ def test_an_emptied_broker_that_starts_first_does_not_lead(seed: int) -> None:
 
 @pytest.mark.parametrize("is_settled", [False, True], ids=["before the copies count", "after that"])
 def test_a_broker_with_a_returned_old_disk_does_not_lead_its_old_logs(seed: int, is_settled: bool) -> None:
-    """Its logs were copied anew in its place, and went on there: without others that have it all they are not used."""
+    """Its logs were copied to the replacement and continued there: they are used only if other in-sync replicas have
+    all
+    records.
+    """
 
     async def scene(world: World) -> None:
         await create(world, "t", partitions=4, replicas=3)
@@ -216,7 +219,9 @@ def test_a_broker_with_a_returned_old_disk_does_not_lead_its_old_logs(seed: int,
 
 @pytest.mark.parametrize("brokers", [2, 3])
 def test_logs_survive_a_start_of_all_brokers_before_their_disks_are_mounted(seed: int, brokers: int) -> None:
-    """After a power cut of all: nobody has anything to copy, and what is back is neither replaced nor put aside."""
+    """After a power cut of all brokers there is no replica to copy from, and returned logs are neither replaced nor put
+    aside.
+    """
 
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=brokers)
@@ -238,7 +243,7 @@ def test_logs_survive_a_start_of_all_brokers_before_their_disks_are_mounted(seed
                 assert {"t-0", "t-1"} <= set(names)
                 assert not any(name.endswith("-stray") for name in names)
             if attempt == 0:
-                # Whoever was in sync last may have gone on without its disk: somebody has to say that it did not.
+                # The last in-sync replica may have continued without its disk: an operator has to say that it did not.
                 for number in range(brokers):
                     gone = [key for key, each in (await known(world, number)).items() if each.partitions is not None]
                     here = world.running[number].logs.directories.paths_by_id
@@ -316,7 +321,7 @@ def test_a_directory_removed_from_the_configuration_is_missing(seed: int) -> Non
 
 
 def test_a_tree_without_directories_is_that_of_an_earlier_release(seed: int) -> None:
-    """What the broker has counts then; a directory with nothing in it was not there when that release ran."""
+    """The broker's present directories count then; an empty one did not exist in that release."""
 
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)

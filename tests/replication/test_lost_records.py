@@ -1,4 +1,4 @@
-"""A broker starts whose log has lost records: its last segment, or its folder, is gone."""
+"""A broker starts with a log that has lost records: its last segment, or its folder, is missing."""
 
 import asyncio
 from collections.abc import Callable
@@ -139,7 +139,7 @@ def test_a_replica_that_lost_records_leads_when_an_operator_accepts_the_loss(
         await until(lambda: image(world, T0).leader == 0)
         assert await world.read("t", 1) == {0: [b"new"]}
         await world.stop(0)
-        lose(world, 0)  # again, which nobody has accepted
+        lose(world, 0)  # again, without an accepted loss
         await world.start(0)
         await until_refused(world, 0)
 

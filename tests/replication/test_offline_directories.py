@@ -30,7 +30,7 @@ def log_in(world: World, number: int, directory: str) -> TopicPartition:
 
 
 def image(world: World, key: TopicPartition) -> PartitionImage:
-    """What the controller knows of it."""
+    """Return the controller's image of the partition."""
     found = next(broker for broker in world.running.values() if broker.metadata_loop.is_controller).image.partition(key)
     assert found is not None
     return found

@@ -102,7 +102,7 @@ def test_a_committed_batch_sent_again_gets_its_offset_while_too_few_replicas_are
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_uncommitted_batch_sent_again_waits_for_its_commit(seed: int) -> None:
-    """Its first sender was told NOT_ENOUGH_REPLICAS_AFTER_APPEND: the in-sync set shrank before it was committed."""
+    """Its first response was NOT_ENOUGH_REPLICAS_AFTER_APPEND: the ISR shrank before it was committed."""
 
     async def scene(world: World) -> None:
         leader, partition = await create(world)

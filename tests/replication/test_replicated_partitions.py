@@ -39,7 +39,7 @@ def follows(broker: Broker) -> bool:
 
 
 def leaders(world: World, key: TopicPartition = T0) -> dict[int, Partition]:
-    """Who believes to lead, of those that run."""
+    """Return the running brokers that consider themselves the leader."""
     found = {number: broker.partitions.get(key) for number, broker in world.running.items()}
     return {number: partition for number, partition in found.items() if partition is not None}
 
@@ -50,7 +50,7 @@ def leader_of(world: World, key: TopicPartition = T0) -> tuple[int, Partition]:
 
 
 def recovery_states(world: World) -> dict[int, int]:
-    """What the replicas know of it (KIP-704)."""
+    """Return the leader recovery state that each replica knows (KIP-704)."""
     images = {number: broker.image.partition(T0) for number, broker in world.running.items()}
     return {
         number: image.leader_recovery_state

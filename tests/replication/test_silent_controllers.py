@@ -51,7 +51,7 @@ def isr(leader: Broker) -> set[int]:
 
 
 def fall_silent(world: World, broker: Broker) -> None:
-    """Nothing comes from it any more, and nobody is told so until its session has run out."""
+    """Lose all that the controller sends; its session expires only after its timeout."""
     host, store = world.hosts[broker.broker_id], world.store(broker.broker_id)
     world.simulation.network.partition([host], [each for each in world.hosts if each != host])
     store.disconnect()
@@ -118,7 +118,7 @@ def test_a_stopping_broker_does_not_wait_for_the_former_controller(seed: int) ->
 
 
 def test_waiters_for_an_abandoned_connection_get_an_error(seed: int) -> None:
-    """And not cancelled with it: what it waited for may be asked of somebody else."""
+    """The waiters are not cancelled with it: they may retry with another broker."""
     simulation = Simulation(seed)
     runtime = simulation.runtime("one")
 

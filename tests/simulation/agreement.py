@@ -1,4 +1,4 @@
-"""Whether all brokers know what the tree has, and act by it: what is told once and forgotten shows here."""
+"""Checks that all brokers know the content of the tree and act on it, so that a lost update is found."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from odradek.testing.world import World
 
 
 async def agreed(world: World, *, within_s: float) -> None:
-    """Let virtual time pass until they do. Raises `AssertionError`, which says what somebody does not know."""
+    """Let virtual time pass until all brokers agree. Raise `AssertionError` with a disagreement."""
     problem, tool = "", MemoryStore(world.tree)
     try:
         async with asyncio.timeout(within_s):

@@ -1,4 +1,4 @@
-"""What tests of compaction share: one compacted log on a disk in memory, and what a consumer sees of it."""
+"""Shared helpers of compaction tests: one compacted log on a disk in memory, and a consumer's view of it."""
 
 import random
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class Room:
     """One broker's logs of topic t. `now_ms` goes where a test puts it."""
 
     worthwhile_bytes = 16 << 20
-    """See `CleanerSettings`; 0 is compiled code for every compaction, however small."""
+    """As in `CleanerSettings`; 0 uses compiled code for every compaction."""
 
     def __init__(self, config: LogConfig = COMPACT, disk: MemoryDisk | None = None) -> None:
         self.config = config

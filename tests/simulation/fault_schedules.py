@@ -1,8 +1,8 @@
-"""Faults that a seed draws, played on a world of three brokers while clients write and read; and what must hold then.
+"""Faults drawn from a seed and played on three brokers while clients write and read, and the checks afterwards.
 
-An episode is a few deeds, some time, and their undoing. Sometimes the next one begins before the cluster is whole.
-What may not be is what nothing is promised for: a power cut takes what is not synced, so only one broker has one, and
-only when every replica is in sync.
+An episode is a few faults, some time, and their end. The next one may begin before the cluster has recovered. Faults
+that break a precondition of the promises are not drawn: only one broker has a power cut, and only with all replicas in
+sync.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class Schedule:
         self.note("all healed")
 
     def later(self, undo: Callable[[], Any]) -> None:
-        """What ends a fault."""
+        """Return the action that ends a fault."""
         self._undo.append(undo)
 
     def create(self) -> None:
@@ -118,7 +118,7 @@ class Schedule:
         self._creations.append(asyncio.create_task(self._create(name), name=f"creating {name}"))
 
     async def _create(self, name: str) -> None:
-        """A creation may fail while nobody can be reached, but not because brokers are away."""
+        """Create a topic. It may fail while no broker is reachable, but not because some are down."""
         try:
             async with Admin(self.world.servers, runtime=self.world.simulation.runtime(name), **CLIENTS) as admin:
                 await admin.create_topic(name, partitions=PARTITIONS, replication_factor=BROKERS)
@@ -187,32 +187,32 @@ async def stop(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def part(schedule: Schedule, one: int, other: int) -> None:
-    """Two brokers hear nothing of each other."""
+    """Disconnect two brokers in both directions."""
     hosts = schedule.world.hosts
     schedule.world.simulation.network.partition([hosts[one]], [hosts[other]])
 
 
 async def deafen(schedule: Schedule, one: int, other: int) -> None:
-    """What one broker sends to another does not arrive."""
+    """Lose all that one broker sends to another."""
     hosts = schedule.world.hosts
     schedule.world.simulation.network.block(hosts[one], hosts[other])
 
 
 async def isolate(schedule: Schedule, one: int, other: int) -> None:
-    """A broker hears nothing of the others, and they nothing of it; clients and the tree do."""
+    """Disconnect a broker from all others, but not from clients and the tree."""
     del other
     hosts = schedule.world.hosts
     schedule.world.simulation.network.partition([hosts[one]], [host for host in hosts if host != hosts[one]])
 
 
 async def cut_off_clients(schedule: Schedule, one: int, other: int) -> None:
-    """One client and one broker hear nothing of each other."""
+    """Disconnect a client and a broker in both directions."""
     client = ("writer-0", "writer-1", "reader-0")[other]
     schedule.world.simulation.network.partition([schedule.world.hosts[one]], [client])
 
 
 async def mute_to_clients(schedule: Schedule, one: int, other: int) -> None:
-    """A broker's answers do not reach a client: what it did nobody knows."""
+    """Lose a broker's responses to a client, so that the outcome of its requests is unknown."""
     client = ("writer-0", "writer-1", "reader-0")[other]
     schedule.world.simulation.network.block(schedule.world.hosts[one], client)
 
@@ -246,14 +246,14 @@ async def expire(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def depose(schedule: Schedule, one: int, other: int) -> None:
-    """Somebody deletes `/controller`, to have another one."""
+    """Delete `/controller`, which causes an election."""
     del one, other
     with suppress(NoNode):
         await MemoryStore(schedule.world.tree).delete(paths.CONTROLLER)
 
 
 async def unregister(schedule: Schedule, one: int, other: int) -> None:
-    """Somebody deletes a broker's registration."""
+    """Delete a broker's registration."""
     del other
     with suppress(NoNode):
         await MemoryStore(schedule.world.tree).delete(paths.broker(one))
@@ -269,7 +269,7 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
     led = [each for each in world.running[one].partitions if each.topic_partition.topic == TOPIC]
     if not schedule.is_quiet() or schedule.has_flipped or not led:
         return
-    world.simulation.network.heal()  # the broker that takes over must hear from the controller
+    world.simulation.network.heal()  # the broker that takes over must receive the controller's requests
     partition = chance.choice(led)
     log, disk = partition.log, world.simulation.disk(world.hosts[one])
     segment = chance.choice([each for each in log.segments if each.written_size])
@@ -293,7 +293,7 @@ async def flip_bit(schedule: Schedule, one: int, other: int) -> None:
 
 
 async def create(schedule: Schedule, one: int, other: int) -> None:
-    """Somebody creates a topic with as many replicas as there are brokers, alive or not."""
+    """Create a topic with as many replicas as there are brokers, alive or not."""
     del one, other
     schedule.create()
 
@@ -313,7 +313,7 @@ BETWEEN_TWO: Final = frozenset({"part", "deafen", "cut_off_clients", "mute_to_cl
 
 
 class Scribe:
-    """A producer that sends until it is told to stop, and notes what becomes of it."""
+    """A producer that sends until it is stopped, and records the outcomes."""
 
     def __init__(self, world: World, history: History, host: str, **settings: Any) -> None:
         self._world = world
@@ -447,7 +447,7 @@ def seeds(count: int) -> range:
 
 
 def play_faults(seed: int, *, episodes: int = 4, flushes_by_group: bool = False) -> str:
-    """One seed's world, schedule and judgement; the trace's digest. What goes wrong carries the story."""
+    """Play the world, schedule and checks of one seed and return the trace's digest. Errors carry the story."""
     schedules: list[Schedule] = []
 
     async def scenario(world: World) -> None:

@@ -36,7 +36,7 @@ def keys_in(world: World, number: int, directory: str, topic: str = "t") -> list
 
 
 def image(world: World, key: TopicPartition) -> PartitionImage:
-    """What the controller knows of it."""
+    """Return the controller's image of the partition."""
     found = next(broker for broker in world.running.values() if broker.metadata_loop.is_controller).image.partition(key)
     assert found is not None
     return found
@@ -50,7 +50,7 @@ def swap(world: World, number: int, *names: str) -> None:
 
 
 async def known(world: World, number: int) -> dict[str, KnownDirectory]:
-    """What the tree has of a broker's directories."""
+    """Return a broker's directories stored in the tree."""
     path = paths.broker_directories(number)
     node = await world.store(next(iter(world.running))).get(path)
     assert node is not None
@@ -58,7 +58,7 @@ async def known(world: World, number: int) -> dict[str, KnownDirectory]:
 
 
 async def go_on_without(world: World, directory: str, key: TopicPartition) -> None:
-    """One broker's log gets a record, and another one on a new disk, after the first was said to be gone.
+    """Write a record to a broker's log, and another one on a new disk after the first disk was forgotten.
 
     The broker is stopped then, and the first disk is at `/old`.
     """

@@ -1,4 +1,4 @@
-"""What tests of consumers in a `World` share: a topic, numbered records in it, and a scene played over both."""
+"""Shared helpers of consumer tests in a `World`: a topic with numbered records, and a scenario played over both."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

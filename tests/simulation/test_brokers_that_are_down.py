@@ -50,7 +50,7 @@ async def until_gone(world: World, gone: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_topic_is_created_on_a_broker_that_is_down_and_copied_when_it_is_back(seed: int) -> None:
-    """M1, M10. What is acknowledged meanwhile, with acks=all, is on the two that live."""
+    """M1, M10. Records acknowledged meanwhile with acks=all are on the two live brokers."""
 
     async def scenario(world: World) -> None:
         await registered(world)

@@ -1,4 +1,4 @@
-"""A broker that is stopped has others lead its partitions first, and nobody waits for a session to run out."""
+"""A broker that stops moves the leadership of its partitions first, so that clients wait for no session timeout."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_partitions_change_leaders_before_a_broker_stops(seed: int) -> None:
         states = partitions(controller.image)
         assert {each.leader for each in states} == rest
         assert all(set(each.isr) == rest for each in states)
-        # Those that it led changed hands before it was gone, and only once.
+        # Its partitions changed leaders before it stopped, and only once.
         assert [each.leader_epoch for each in states if each.replicas[0] == one] == [1, 1]
         await until(lambda: one not in controller.image.brokers)
         await world.start(one)

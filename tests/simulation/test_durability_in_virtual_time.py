@@ -1,4 +1,4 @@
-"""What is promised of acknowledged records (DESIGN 7), under crashes, power cuts and partitions that a seed draws."""
+"""The promises about acknowledged records (DESIGN 7), under crashes, power cuts and partitions drawn from a seed."""
 
 import asyncio
 import os
@@ -76,7 +76,7 @@ def test_the_seed_of_this_run_is_played_too(seed: int):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_group_flush_acknowledged_records_survive_power_cuts(seed: int):
-    """M1. `log.flush.mode=group`: an acknowledgement means that the disk has it, whatever it does to the rest."""
+    """M1. `log.flush.mode=group`: an acknowledged record is on the disk, whatever happens to unsynced data."""
 
     async def scenario(world: World) -> None:
         chance = world.simulation.entropy("power")
@@ -97,7 +97,7 @@ def test_with_group_flush_acknowledged_records_survive_power_cuts(seed: int):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_group_flush_a_power_cut_loses_at_most_the_end_of_a_log(seed: int):
-    """M1. What is read afterwards is a beginning of what was written: no hole, nothing torn, nothing foreign."""
+    """M1. Afterwards a log has a prefix of the records written: no gap, no torn batch, no other data."""
 
     async def scenario(world: World) -> None:
         writer = Writer()
@@ -155,7 +155,7 @@ def test_an_append_completes_a_waiting_fetch():
 
 
 def test_one_seed_has_one_trace_in_every_process():
-    """What Python draws anew for each process, the seed of its hashes above all, leaves no trace."""
+    """Per-process randomness of Python, above all the hash seed, does not influence the trace."""
     program = "import test_durability_in_virtual_time as t; print(t.World(5, t.config()).play(t.kills))"
     digests = set()
     for hash_seed in ("0", "1", "2"):

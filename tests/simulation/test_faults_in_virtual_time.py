@@ -47,7 +47,7 @@ def test_the_seed_of_this_run_is_played_with_longer_schedules(seed: int):
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("noticed_at_once", [True, False])
 def test_a_broker_that_lost_its_records_to_a_power_cut_follows_before_it_leads(number: int, noticed_at_once: bool):
-    """M1. It is back when its session ends, before anybody has seen that it was gone, as leader or as controller."""
+    """M1. It restarts as its session ends, before its death was noticed, as leader or as controller."""
 
     async def scenario(world: World) -> None:
         history = History()

@@ -1,8 +1,7 @@
-"""A disk that fills up under everything that a broker does, and has room again (M1): nobody has to come.
+"""A disk fills up under everything that a broker does, and has room again (M1): the broker recovers by itself.
 
-The same scene is played with a process that runs out of descriptors or threads.
-
-What is acknowledged meanwhile is kept, and what is refused leaves nothing behind that hinders what comes later.
+The same scenario is played with a process that runs out of descriptors or threads. Records acknowledged meanwhile are
+kept, and refused operations leave nothing behind that hinders later ones.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ TRIED_FOR_S = 8.0
 
 
 class Users:
-    """Clients that try everything, again and again, whatever becomes of it. `kept` is what was acknowledged."""
+    """Clients that repeat every operation, ignoring errors. `kept` is what was acknowledged."""
 
     def __init__(self, world: World, producer: Producer, admin: Admin, consumer: Consumer) -> None:
         self.kept: dict[TopicPartition, list[bytes]] = {}

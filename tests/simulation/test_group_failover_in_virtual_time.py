@@ -1,7 +1,7 @@
-"""M6. The coordinator of a group dies, and the broker that leads its partition next goes on (SPEC 6, five phases).
+"""M6. The coordinator of a group dies, and the next leader of its partition continues (SPEC 6, five phases).
 
-What the members say is in the tests' hands, so that the death comes at the moment that is meant. In the end each
-partition has one owner, generations never repeat, and no offset that was committed is lost.
+The tests send the members' requests, so that the death comes at the intended moment. In the end each partition has one
+owner, generations are not reused, and no committed offset is lost.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ async def controller_of(world: World) -> Any:
 
 
 class Actor:
-    """A member that does only what it is told, on a host of its own."""
+    """A member on its own host, whose requests the test sends."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -142,7 +142,7 @@ def shares(member_ids: Sequence[str], partitions: int = PARTITIONS) -> dict[str,
 
 
 async def gather(actors: Sequence[Actor], *, partitions: int = PARTITIONS) -> None:
-    """Everybody joins, and again when that is asked for, until each partition has one owner in one generation."""
+    """Have all members join, and rejoin on request, until each partition has one owner in one generation."""
     settled = asyncio.Event()
     living = [asyncio.ensure_future(live(actor, partitions, settled)) for actor in actors]
 
@@ -157,7 +157,7 @@ async def gather(actors: Sequence[Actor], *, partitions: int = PARTITIONS) -> No
 
 
 async def live(actor: Actor, partitions: int, settled: asyncio.Event) -> None:
-    """What any client does."""
+    """Send heartbeats and rejoin, as any client does."""
     while True:
         answer = await actor.join()
         actor.joined(answer)
@@ -178,7 +178,7 @@ async def stable_group(world: World, *names: str) -> list[Actor]:
     await controller.create_topics([NewTopic(name="t")])
     async with world.consumer("first", group_id=GROUP) as consumer:
         consumer.assign([TopicPartition("t", 0)])
-        await consumer.commit({TopicPartition("t", 0): 1})  # whoever looks for a coordinator first makes its topic
+        await consumer.commit({TopicPartition("t", 0): 1})  # the first FindCoordinator creates its topic
     actors = [Actor(world, name) for name in names]
     for actor in actors:
         await actor.meet()
@@ -188,7 +188,7 @@ async def stable_group(world: World, *names: str) -> list[Actor]:
 
 
 async def fail_over(world: World, *actors: Actor) -> None:
-    """The coordinator dies, and everybody finds the next one."""
+    """Kill the coordinator, and wait until all members have found the next one."""
     await world.kill(await coordinator(world))
     for actor in actors:
         await actor.meet()
@@ -269,7 +269,7 @@ def test_phase_2_a_known_member_that_rejoins_starts_no_rebalance_and_a_new_membe
         await late.meet()
         waiting = late.join()
         await until(lambda: waiting.done() or _state(world) == "PREPARING_REBALANCE")
-        assert await two.beat() is ErrorCode.rebalance_in_progress  # and `one` is not told
+        assert await two.beat() is ErrorCode.rebalance_in_progress  # and `one` gets no response
         await fail_over(world, one, two, late)
         assert isinstance(waiting.exception(), ConnectionResetError)
         assert await one.beat() is ErrorCode.none
@@ -311,7 +311,7 @@ def test_phase_3_a_failover_during_joins_ends_in_one_generation(seed: int) -> No
 
 
 def silence(world: World, number: int, *actors: Actor) -> None:
-    """From now on those hear nothing from a broker that they still reach."""
+    """Lose a broker's responses to these members from now on, but not their requests."""
     for actor in actors:
         world.simulation.network.block(world.hosts[number], actor.name)
 

@@ -103,7 +103,7 @@ def test_a_disconnected_member_loses_its_partitions_at_its_session_timeout(seed:
 
 
 def test_a_member_that_does_not_poll_is_removed_after_max_poll_interval():
-    """M6. Heartbeats go on without the application; `max.poll.interval.ms` finds that it hangs."""
+    """M6. Heartbeats continue without the application; `max.poll.interval.ms` detects that it hangs."""
 
     async def scenario(world: World) -> None:
         first, second = [await Member(world, host, "t", "g", max_poll_interval_ms=300_000).start() for host in "ab"]
@@ -122,7 +122,7 @@ def test_a_member_that_does_not_poll_is_removed_after_max_poll_interval():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_group_survives_its_coordinator_and_generations_are_not_reused(seed: int):
-    """M6. The coordinator dies in the middle of rounds; its log is all that the next one has."""
+    """M6. The coordinator dies during rebalances; the next one has only its log."""
 
     async def scenario(world: World) -> None:
         await write(world, "t", 60)
@@ -191,7 +191,7 @@ async def subscriptions_change_fast(world: World) -> None:
 
 @pytest.mark.parametrize("seed", seeds())
 def test_no_rebalance_stalls_when_subscriptions_change_fast_and_member_ids_are_dropped(seed: int):
-    """M6. What nobody hears of again costs a few seconds, and not a session timeout."""
+    """M6. An abandoned member id delays the group by a few seconds, not by a session timeout."""
     assert World(seed, CONFIG).play(subscriptions_change_fast)
 
 

@@ -1,8 +1,8 @@
-"""Disks that fail, are lost, replaced by new ones, and come back old, under writers, while brokers come and go (M1).
+"""Disks that fail, are lost, replaced and returned in an old state, under writers, while brokers restart (M1).
 
-A round has one broker whose disks change, as often as a seed likes; what the others have on theirs stays. Then the
-disks of the round's beginning are put in again, if the cluster does not get whole without. Whatever happened, and in
-whatever order the brokers came back: everything that was acknowledged with `acks=all` is there once, in order.
+In a round the disks of one broker change, as the seed says; the others keep theirs. Then the disks of the round's
+beginning are put back if the cluster does not recover without them. In any order of restarts, everything acknowledged
+with `acks=all` must be there once, in order.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PATIENCE_S: Final = 60
 
 
 class Operator:
-    """What happens to disks and brokers, as a seed says. Every disk that ever was is kept, and may be put in again."""
+    """Changes disks and brokers, as a seed says. All earlier disks are kept and may be put back."""
 
     def __init__(self, world: World, entropy: random.Random, keys: list[TopicPartition], where: list[str]) -> None:
         self.world = world
@@ -150,7 +150,7 @@ class Operator:
         return all(each is not None and len(each.isr) == len(self.brokers) and each.has_leader for each in images)
 
     def can_be_read(self, key: TopicPartition, least: int) -> bool:
-        """Whether somebody leads it, with so many in sync: with fewer, the high watermark stays where it is."""
+        """Return whether it has a leader and so many in-sync replicas: with fewer, the high watermark does not move."""
         images = [broker.image.partition(key) for broker in self.world.running.values()]
         return all(each is not None and each.has_leader and len(each.isr) >= least for each in images)
 
@@ -159,7 +159,7 @@ class Operator:
     async def fail(self, number: int) -> None:
         """A disk gives an error while it is used; the broker is restarted over what is on it."""
         disk = self.world.simulation.disk(self.world.hosts[number])
-        # What a failed sync did not save looks as if it were saved, until the power goes.
+        # Data of a failed sync looks as if it were saved, until the power fails.
         disk.fail_next("append" if self.power_may_go else "sync", errno.EIO, path_end=".log")
         self.note(f"fail {number}")
         await asyncio.sleep(self.entropy.uniform(1, 30))

@@ -38,7 +38,7 @@ def seeds() -> range:
 
 
 class Round:
-    """What a seed does to one world."""
+    """Plays one seed on one world."""
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self.world = world
@@ -50,9 +50,9 @@ class Round:
         self.story.append(f"{self.world.now_s:.2f} {what}")
 
     async def end_all(self, may_write: asyncio.Event) -> None:
-        """Stop all brokers, one after the other, under a writer; or kill some, when their checkpoints are written.
+        """Stop all brokers, one after the other, under a writer; or kill some after their checkpoints are written.
 
-        What a broker that is killed has committed since its last checkpoint, nothing tells the next start.
+        The next start of a killed broker does not know what was committed since its last checkpoint.
         """
         pause_s = self.chance.choice((0.0, 0.5, 10.0))
         some_are_killed = self.chance.random() < 0.5
@@ -113,7 +113,7 @@ class Round:
         self.note(f"elect {longest}")
         await self.world.stop(other)
         async with Admin(self.world.servers, runtime=self.world.simulation.runtime("admin")) as admin:
-            for _ in range(30):  # a new controller elects the victim before it hears of its log
+            for _ in range(30):  # a new controller elects the victim before it knows of its log
                 if await admin.elect_leaders(ElectionType.UNCLEAN, [KEY]) == {KEY: None}:
                     break
                 await asyncio.sleep(1.0)

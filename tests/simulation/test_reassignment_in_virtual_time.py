@@ -42,7 +42,7 @@ def is_moved(world: World, target: tuple[int, ...]) -> bool:
 
 
 async def move(world: World, writes: int) -> bool:
-    """Move a partition while it is written to; whether the controller died meanwhile."""
+    """Move a partition while it is written to. Return whether the controller died meanwhile."""
     await until(lambda: all(len(each.image.brokers) == 4 for each in world.running.values()))
     controller = next(number for number, broker in world.running.items() if broker.metadata_loop.is_controller)
     other, *rest = sorted(world.running.keys() - {controller})

@@ -29,7 +29,7 @@ WAITS: Final = {
     ErrorCode.kafka_storage_error,
     ErrorCode.unknown_topic_or_partition,
 }
-"""What a batch that is in the log may be answered instead of its offset, for a while."""
+"""The errors that a batch in the log may get for a while instead of its offset."""
 
 
 class Repeater:

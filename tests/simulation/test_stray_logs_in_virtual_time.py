@@ -32,7 +32,7 @@ def seeds() -> range:
 
 
 class Administrator:
-    """What a seed does to topics and brokers."""
+    """Changes topics and brokers, as a seed says."""
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self.world = world
@@ -43,7 +43,7 @@ class Administrator:
         self.story.append(f"{self.world.now_s:.2f} {what}")
 
     async def act(self) -> None:
-        """Do one thing; what cannot be done now is not done."""
+        """Do one action, unless it is impossible now."""
         deed = self.chance.choice(("create", "create", "delete", "delete", "move", "stop", "kill", "start", "expire"))
         with suppress(OdradekError):
             await getattr(self, f"_{deed}")()

@@ -1,4 +1,4 @@
-"""What the tests of Spark share: one session for all of them, and a cluster to read from."""
+"""Shared fixtures of the Spark tests: one session, and a cluster to read from."""
 
 import uuid
 from collections.abc import Callable, Iterator

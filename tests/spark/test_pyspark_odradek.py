@@ -1,4 +1,4 @@
-"""What PySpark imports, unguarded, in every job of an environment where Odradek is installed."""
+"""The module that PySpark imports, unguarded, in every job of an environment with Odradek."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a local Spark is told, and how Ctrl-C waits for it."""
+"""The settings of a local Spark, and how it defers Ctrl-C."""
 
 import asyncio
 import os

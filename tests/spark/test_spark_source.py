@@ -1,4 +1,4 @@
-"""The data source in a real Spark, over a served broker and over a cluster that nobody here wrote (M11)."""
+"""The data source in a real Spark, with a served broker and with librdkafka's mock cluster (M11)."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -184,11 +184,11 @@ def test_max_offsets_per_trigger_splits_a_stream_into_batches(
 def test_an_interrupted_first_batch_keeps_its_start(
     spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path
 ) -> None:
-    """Spark asks for the initial offset again after a restart, and `latest` has moved meanwhile."""
+    """Spark calls `initialOffset` again after a restart, when `latest` has moved."""
     produce(topic, numbers(0, 5))
     start(spark, bootstrap, topic, tmp_path).awaitTermination()
     assert written(spark, tmp_path) == []
-    # As if the query had died in its first batch: it is planned, and neither committed nor known to the sink.
+    # As after a crash in the first batch: it is planned, and neither committed nor known to the sink.
     shutil.rmtree(tmp_path / "checkpoint" / "commits")
     shutil.rmtree(tmp_path / "rows" / "_spark_metadata")
     produce(topic, numbers(0, 3, first=5))
@@ -270,7 +270,7 @@ def test_an_invalid_row_is_refused(spark: Any, bootstrap: str, columns: str, sen
 
 
 def test_the_data_source_works_with_another_kafka_cluster(spark: Any) -> None:
-    """librdkafka's mock: two brokers, and not a line of ours in them."""
+    """librdkafka's mock cluster with two brokers."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 2})

@@ -19,7 +19,7 @@ _chroots = itertools.count()
 
 
 class Sessions(ABC):
-    """Sessions with one tree; a call begins one, and `expire` ends one as whoever takes it for dead does."""
+    """Sessions with one tree: a call begins one, and `expire` ends one as a store that considers it dead does."""
 
     def __init__(self) -> None:
         self.opened: list[Store] = []

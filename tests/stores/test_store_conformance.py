@@ -1,4 +1,4 @@
-"""What every store of the tree does (M9): one suite, run against each."""
+"""The conformance suite that every store of the tree passes (M9)."""
 
 import asyncio
 

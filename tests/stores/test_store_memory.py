@@ -1,4 +1,4 @@
-"""What only the memory store has: a session that expires when the test says so."""
+"""The memory store alone: a session that a test expires."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What only the SQLite store has: other processes that are killed or stopped, and files that are not trees (M9)."""
+"""The SQLite store alone: other processes that are killed or stopped, and files that are not trees (M9)."""
 
 import asyncio
 import fcntl
@@ -39,7 +39,7 @@ async def session_process(path: Path, node: str, *, session_timeout_ms: int = 60
 
 
 async def gone(store, path: str) -> None:
-    """Return when the watch said so and the node is gone."""
+    """Return when the watch has fired and the node does not exist."""
     changed = asyncio.Event()
     watch = store.watch_data(path, changed.set)
     async with asyncio.timeout(30):
@@ -145,7 +145,7 @@ async def test_a_watch_fires_for_a_change_by_another_process(path) -> None:
 
 
 def bury(path: Path, session_id: int) -> None:
-    """What another process does with a session it takes for dead."""
+    """Expire a session as another process does."""
     with sqlite3.connect(path) as rows:
         rows.execute("DELETE FROM nodes WHERE owner = ?", (session_id,))
         rows.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
@@ -295,7 +295,7 @@ class InterruptedDisk(SystemDisk):
 
 
 async def test_a_session_survives_the_removal_of_its_new_lock_file(path, monkeypatch) -> None:
-    """What `odradek up` met: a broker was buried alive while it started, by the next one that did."""
+    """With `odradek up`, the next starting broker expired the session of a live one that had just started."""
     first = SqliteStore(str(path), system_runtime())
     await first.create("/a")
     others: list[SqliteStore] = []
@@ -310,7 +310,7 @@ async def test_a_session_survives_the_removal_of_its_new_lock_file(path, monkeyp
     store = SqliteStore(str(path), Runtime(clock=real.clock, entropy=real.entropy, disk=disk, network=real.network))
     session = store.session_id
     assert len(others) == 1
-    others.append(SqliteStore(str(path), system_runtime()))  # which looks at everybody's lock
+    others.append(SqliteStore(str(path), system_runtime()))  # which checks the locks of all sessions
     assert await store.create("/a/b", ephemeral=True) == "/a/b"
     assert store.session_id == session
     for each in (first, store, *others):

@@ -1,4 +1,4 @@
-"""What is ZooKeeper's alone (M9): addresses, the chroot, lost connections and lost sessions; beside a kazoo client."""
+"""The ZooKeeper store alone (M9): addresses, chroot, lost connections and sessions, beside a kazoo client."""
 
 import asyncio
 import errno
@@ -43,7 +43,7 @@ async def begin(zookeeper) -> AsyncIterator[Callable[..., ZookeeperStore]]:
 
 @contextmanager
 def nobodys_port() -> Iterator[int]:
-    """A port that refuses connections, and that nobody else can get meanwhile."""
+    """A port that refuses connections and stays reserved for the test."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -63,7 +63,7 @@ class Heard:
 
 
 def _end_session_of(store: ZookeeperStore, address: str) -> None:
-    """What an ensemble does to a client that was silent: a connection that takes the session over ends it."""
+    """End a session as an ensemble does: a connection takes it over and closes it."""
     thief = KazooClient(hosts=address, client_id=store._client.client_id)
     thief.start()
     thief.stop()
@@ -253,7 +253,7 @@ async def test_a_children_watch_fires_for_a_node_created_while_it_is_set(begin, 
 
 @needs_zookeeper
 async def test_an_unexpected_error_in_kazoo_is_a_lost_connection(begin, zookeeper, monkeypatch) -> None:
-    """Its thread ended at it, and nobody looked for a server any more."""
+    """The error used to end kazoo's thread, so that no server was connected to any more."""
     store = begin(session_timeout_ms=60_000, connection_timeout_ms=60_000)
     await store.create("/a", b"1")
     expand, failures = store._client._connection._expand_client_hosts, [OSError(errno.EMFILE, "many"), ValueError("?")]

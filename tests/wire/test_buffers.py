@@ -1,4 +1,4 @@
-"""The pool lends a buffer again only when nobody looks at it any more."""
+"""The buffer pool reuses a buffer only when no view of it lives."""
 
 from collections.abc import Callable
 

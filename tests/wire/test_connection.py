@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Transport(asyncio.Transport):
-    """Remembers what it was told."""
+    """A transport that records the calls of its connection."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("10.0.0.7", 4711)})

@@ -56,7 +56,7 @@ async def serving(
 
 
 class Reader(Echo):
-    """Answers a number with many bytes of it, which lie in memory that is used again, as those of a fetch do."""
+    """A service that answers a number with many bytes of it, in reused memory as a fetch does."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -149,7 +149,7 @@ def test_a_reader_without_bytes_gives_its_buffer_back_when_the_next_one_takes_on
 
 
 class Waiting:
-    """Who waits for memory for `frames`."""
+    """A connection that waits for memory for `frames`."""
 
     def __init__(self, frames: FrameBuffer) -> None:
         self._frames = frames

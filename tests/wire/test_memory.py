@@ -1,4 +1,4 @@
-"""Memory of requests that are not whole and of answers that nobody reads: bounded, and given up by who gets nowhere."""
+"""Memory of incomplete requests and unread responses is bounded, and connections that make no progress are closed."""
 
 import asyncio
 import struct

@@ -43,7 +43,7 @@ class Ledger(BufferPool):
 
 
 class Client:
-    """What was sent, how much of it came, and the frames that are still to be taken out."""
+    """The bytes sent, the number that arrived, and the frames not yet taken."""
 
     def __init__(self, pool: BufferPool) -> None:
         self.frames = FrameBuffer(pool, LARGEST)
@@ -87,7 +87,7 @@ class PoolModel(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, size=SIZES, most=st.sampled_from([1 << 30, 5, 8000, 0]), takes=st.sampled_from([0, 1000, 1]))
     def receive(self, number: int, size: int, most: int, takes: int) -> None:
-        """All that there is space for, or less; or nothing, as when the connection has ended and nobody knows yet."""
+        """Receive as much as there is space for, or less, or nothing, as when the connection has just ended."""
         client = self.clients[number]
         if client.waits:
             return

@@ -1,7 +1,7 @@
-"""One API a file, named as the API: `handle(broker, context, message)` gives the response, or a coroutine of it.
+"""The handlers of requests, one file per API: `handle(broker, context, message)` returns the response or a coroutine of it.
 
-`message` is kio's request of the version that came, the response a dict for `protocol.messages`. A handler raises
-`KafkaError` only when the connection is of no more use; errors that Kafka's response has a place for go there. Those
-that `serving.apis` calls raw (produce, fetch, metadata) get the frame instead, and answer with frames. Only Produce
-needs more than a file: its short road is `produce_shortcut`, and what it takes of nobody `produce_rejections` counts.
+`message` is kio's request of the version that the client sent; the response is a dict for `protocol.messages`. A new API
+is also listed in `serving.apis` and `serving.api_permissions`. A handler raises `KafkaError` only to close the connection;
+other errors go into the response. Raw handlers (produce, fetch, metadata) get and return frames. `produce_shortcut`
+skips the decoding of similar Produce requests, and `produce_rejections` counts rejected batches.
 """

@@ -1,5 +1,5 @@
-"""What a broker tells of itself while it works. Nothing here counts, or changes what a broker does.
+"""Metrics and probes of a broker: `observation` reads all counters at one moment, `monitor` serves them by HTTP.
 
-Whoever works counts himself. `observation` reads all these numbers at one moment; `monitor` makes a page of them, on a
-port of its own, and answers probes.
+The counters are attributes of the parts that count (`broker.groups`, `broker.replication`, …); `odradek.metrics.catalog`
+names the metrics.
 """

@@ -1,5 +1,5 @@
 """Metrics and probes of a broker: `observation` reads all counters at one moment, `monitor` serves them by HTTP.
 
-The counters are attributes of the parts that count (`broker.groups`, `broker.replication`, …); `odradek.metrics.catalog`
-names the metrics.
+The counters are attributes of the parts that count (`broker.groups`, `broker.replication`, …);
+`odradek.metrics.catalog` names the metrics.
 """

@@ -176,7 +176,6 @@ NOT_YET_PLAIN: Final = (
     "broker/turns.py",
     "cli",
     "columns/compaction_",
-    "log",
     "model/values.py",
     "replication",
     "testing",

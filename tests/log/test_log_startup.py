@@ -108,13 +108,13 @@ def test_a_long_start_says_how_far_it_is_and_in_the_end_what_was_cut(caplog: pyt
     with caplog.at_level(logging.INFO, "odradek.log"):
         manager.load(NOW, monotonic=Ticks(0.5))
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[0] == "/data was not closed: of its 20 logs, 0 MiB may have to be checked"
+    assert lines[0] == "/data had an unclean shutdown: recovering its 20 logs, up to 0 MiB to check"
     assert next(line for line in lines if " of 20 logs are open" in line).startswith(
         "5 of 20 logs are open; 0 of 0 MiB checked in 5 s"
     )
     assert len(lines) == 7
     assert lines[-1] == (
-        "20 logs are open after 20.5 s: 20 recovered, 0 MiB checked; 1 were not whole: 4 bytes and 0 segments are cut"
+        "20 logs are open after 20.5 s: 20 recovered, 0 MiB checked; 1 truncated by 4 bytes and 0 segments"
     )
 
 
@@ -326,8 +326,8 @@ def test_a_folder_that_is_no_logs_is_left_alone_and_named(caplog: pytest.LogCapt
     manager.open(NOW)
     assert list(manager) == [t(0), t(1)]
     lines = [record.getMessage() for record in caplog.records]
-    assert [line for line in lines if "left alone" in line] == [
-        f"/data/{name} is no log's folder, and is left alone" for name in sorted(strange)
+    assert [line for line in lines if "ignoring it" in line] == [
+        f"/data/{name} is not a log's folder, ignoring it" for name in sorted(strange)
     ]
     assert f"Loaded stray log: /data/{stray}" in lines
     assert manager.deleted.strays == {f"/data/{stray}": (t(0), None)}

@@ -186,15 +186,15 @@ def with_changes(number: int, **changes: int) -> Harm:
     ("harm", "words"),
     [
         pytest.param(cut_in_a_header, "ends with 20 bytes of a batch", id="cut in a header"),
-        pytest.param(cut_in_records, "bytes of a batch that says it has", id="cut in its records"),
+        pytest.param(cut_in_records, "bytes of a batch that declares", id="cut in its records"),
         pytest.param(zeros, "zeros where a batch should begin", id="zeros"),
         pytest.param(of_magic(1), "message format 1", id="magic 1"),
         pytest.param(of_magic(9), "unknown magic 9", id="magic 9"),
-        pytest.param(too_short, "says it has 52 bytes", id="a length that cannot be"),
+        pytest.param(too_short, "declares 52 bytes", id="a length that cannot be"),
         pytest.param(twice, "was due", id="a batch twice"),
         pytest.param(with_changes(4, base_offset=1), "begins at offset 1, where", id="an offset that falls"),
         pytest.param(with_changes(4, last_offset_delta=-2), "cannot be in this segment", id="a negative delta"),
-        pytest.param(with_changes(4, record_count=9), "says it has 9 records", id="too many records"),
+        pytest.param(with_changes(4, record_count=9), "declares 9 records", id="too many records"),
         pytest.param(with_changes(4, attributes=6), "unknown codec 6", id="no codec"),
     ],
 )
@@ -380,7 +380,7 @@ def test_a_snapshot_that_knows_more_than_its_offset_is_named() -> None:
     ("data", "byte", "words"),
     [
         (b"7\n2\n0 0\n2 30\n", 0, "no checkpoint of version 0"),
-        (b"0\n3\n0 0\n2 30\n", 2, "says that it has '3' lines"),
+        (b"0\n3\n0 0\n2 30\n", 2, "declares '3' lines"),
         (b"0\n2\n0 0\n2 x\n", 8, "no epoch and offset"),
         (b"0\n2\n2 0\n0 30\n", 8, "do not rise"),
         (b"0\n2\n0 0\n2 27\n", 8, "says that offset 27 is of leader epoch 2, and its batch is of 0"),

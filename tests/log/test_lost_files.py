@@ -34,7 +34,7 @@ def test_a_segment_that_was_cut_answers_corrupt_message_at_each_start(
     for _ in range(2):
         caplog.clear()
         again = opened(disk)
-        assert f"{FIRST}.log is cut: what it had from offset {kept} to {following - 1} is lost" in caplog.text
+        assert f"{FIRST}.log is truncated: offsets {kept} to {following - 1} are lost" in caplog.text
         for offset in (20, following - 1):
             with pytest.raises(CorruptBatchError):
                 again.read(offset, 1)
@@ -51,7 +51,7 @@ def test_an_index_that_points_beyond_a_whole_segment_does_not_accuse_it(
     true = rows(disk, path, OFFSET_ENTRY)
     put(disk, path, b"".join(OFFSET_ENTRY.pack(*row) for row in [*true, entry]) + bytes(entry[0] == 2**30))
     opened(disk)
-    assert "is cut" not in caplog.text
+    assert "is truncated" not in caplog.text
     assert rows(disk, path, OFFSET_ENTRY) == true
 
 

@@ -52,7 +52,7 @@ def read(log: Log, offset: int) -> int:
 
 
 def mendings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "built anew from the segment" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if "rebuilt from the segment" in record.getMessage()]
 
 
 @pytest.mark.parametrize("active", [False, True], ids=["finished", "active"])

@@ -95,7 +95,7 @@ def test_what_is_to_be_written_anew_is_no_damage() -> None:
     writer.disk.replace_file(path, b"\0\1" * 17)
     (finding,) = found(writer)
     assert (finding.path, finding.is_damage) == (path, False)
-    assert "is to be written anew" in finding.reason
+    assert "will be rewritten" in finding.reason
 
 
 def test_after_retention_a_snapshot_says_what_was_open() -> None:

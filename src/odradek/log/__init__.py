@@ -1,8 +1,8 @@
-"""An ordered, durable log for each partition, in Kafka's own files: append, read, look up, retain, recover.
+"""An ordered, durable log for each partition, in Kafka's file formats: append, read, look up, retain, recover.
 
-`Log` is one partition's, `LogManager` all of a broker's. A batch comes in as a view of the network's buffer, gets its
-offset in place and leaves in one gathered write with all that came in the same turn of the loop; nothing in between
-copies it or looks into it. Who may append, and what counts as committed, is the broker's business.
+`Log` is one partition's log, `LogManager` has all of a broker's. A batch arrives as a view of the network buffer, gets
+its offset in place, and is written with all others of the same turn of the event loop; it is not copied. Authorization
+and the high watermark are decided outside.
 """
 
 from odradek.log.directories.log_manager import LogManager

@@ -1,8 +1,8 @@
-"""What is in a batch that a client sent: opened within a limit, checked record by record, and packed anew if need be.
+"""The records of a client's batch: decompressed within a limit, checked one by one, and encoded again if needed.
 
-`validation` decides when. Kafka's rules, of `LogValidator` (KIP-467, KIP-937): every record is whole, a compacted
-topic's records have keys, no timestamp is out of range, and the records fill the batch exactly. Records that are not
-numbered 0, 1, 2 … are numbered anew, and a greatest timestamp in the header that is none is corrected.
+`validation` decides when. The rules are those of Kafka's `LogValidator` (KIP-467, KIP-937): every record is whole,
+records of a compacted topic have keys, timestamps are within limits, and the records fill the batch. Wrong offset
+deltas and a wrong largest timestamp in the header are corrected.
 """
 
 from functools import cache
@@ -24,17 +24,17 @@ from odradek.protocol.record_walk import MIN_RECORD_BYTES, renumber_records, wal
 
 NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
-"""So many bad records of a batch are named in an answer, which would otherwise be many times the request."""
+"""The most bad records that an answer names: more would make it many times larger than the request."""
 MAX_RECORDS: Final = 1 << 20
-"""More records than this are not looked at one by one: it takes a second, and no client puts so many into a batch."""
+"""A batch with more records is refused: checking them takes a second, and no client sends so many."""
 _LATEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """What a topic wants of each record. The limits on timestamps, in ms, are None where records get the broker's time.
+    """A topic's rules for records. Limits on timestamps, in ms, are None where records get the broker's time.
 
-    `max_bytes` is how much the records may take once decompressed.
+    `max_bytes` limits the decompressed records.
     """
 
     needs_keys: bool
@@ -44,27 +44,27 @@ class RecordLimits:
 
 
 NO_KEY: Final = "a compacted topic's record needs a key"
-"""What is said of such a record."""
+"""The error text for a record without a key."""
 
 
 class CompiledCheck(Protocol):
-    """`columns.check_kernel.check_section`, or None."""
+    """The type of `columns.check_kernel.check_section`."""
 
     def __call__(
         self, data: bytes, count: int, base_timestamp: int, earliest: int, latest: int, *, needs_keys: bool
     ) -> tuple[int, bool] | None:
-        """`(greatest timestamp, whether the records are in sequence)`, None if one of them may not be fine."""
+        """Return `(largest timestamp, whether offset deltas are right)`, or None if a record may be wrong."""
 
 
 class Contents(NamedTuple):
-    """What became known of records that are as they must be. `max_timestamp` in ms, -1 without any."""
+    """Facts about valid records. `max_timestamp` in ms, -1 without any."""
 
     max_timestamp: int
     is_in_sequence: bool
 
 
 class InvalidRecordsError(KafkaError):
-    """Some of a batch's records were refused, and the batch with them; `record_errors` names them (KIP-467)."""
+    """A batch was refused because of some of its records; `record_errors` names them (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
         super().__init__(code, message)
@@ -72,10 +72,10 @@ class InvalidRecordsError(KafkaError):
 
 
 def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> bytes:
-    """The batch's records, decompressed.
+    """Return the batch's records, decompressed.
 
-    Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes` or `MAX_RECORDS`, upon which clients split a batch,
-    and INVALID_RECORD for what is not the codec's: CORRUPT_MESSAGE would make them send it again, and its CRC is right.
+    Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes` or `MAX_RECORDS`, so that clients split the batch,
+    and INVALID_RECORD if the codec fails: with CORRUPT_MESSAGE they would retry, although the CRC is right.
     """
     try:
         data = bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
@@ -85,14 +85,15 @@ def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> b
         raise KafkaError(ErrorCode.invalid_record, str(error)) from error
     if MAX_RECORDS < header.record_count <= len(data) // MIN_RECORD_BYTES:
         raise KafkaError(
-            ErrorCode.message_too_large, f"the batch has {header.record_count} records; {MAX_RECORDS} are the most"
+            ErrorCode.message_too_large,
+            f"the batch has {header.record_count} records; at most {MAX_RECORDS} are accepted",
         )
     return data
 
 
 @cache
 def compiled_check() -> CompiledCheck | None:
-    """The same check, compiled and ready to be used; None where numba is not installed. Costs a second and 100 MB."""
+    """Return the compiled check, None where numba is not installed. Takes a second and 100 MB."""
     try:
         from odradek.columns.check_kernel import check_section
     except ImportError:
@@ -143,7 +144,7 @@ def check_records(
 
 
 def _range(limits: RecordLimits, now_ms: int) -> tuple[int, int]:
-    """The first and the last timestamp that a record may have; no time has more than 64 bits."""
+    """Return the first and the last timestamp that a record may have, within 64 bits."""
     if limits.before_max_ms is None or limits.after_max_ms is None:
         return -_LATEST - 1, _LATEST
     return max(now_ms - limits.before_max_ms, -_LATEST - 1), min(now_ms + limits.after_max_ms, _LATEST)
@@ -159,7 +160,7 @@ def store_records(
     level: int | None,
     max_timestamp: int,
 ) -> memoryview:
-    """The batch as it is to be stored: `batch` itself, changed in place, if only its greatest timestamp was wrong."""
+    """Return the batch to be stored: `batch` itself, changed in place, if only its largest timestamp was wrong."""
     if codec == header.codec and contents.is_in_sequence:
         set_max_timestamp(batch, 0, header, max_timestamp)
         return batch

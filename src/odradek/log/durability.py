@@ -1,7 +1,7 @@
-"""How much of a log outlasts a power cut, and the job that syncs more of it on another thread.
+"""The synced part of a log, and the job that syncs more on another thread.
 
-A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
-but its own files. `run` raises nothing: what goes wrong is kept in `error`, and the log decides.
+A job is created and finished on the event loop's thread, and `run` on any; it touches no other state. `run` raises
+nothing: `error` has what went wrong.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from odradek.runtime import Disk
 
 
 class Durability:
-    """What one log knows of it; at most one job is under way.
+    """The synced part of one log; at most one job is under way.
 
-    The batches below `synced_offset` are on the disk, and the segments that end before `recovery_point` with their
-    indexes. `unsynced_paths` are directories with new names, and files beside the segments, that are not synced.
+    The batches below `synced_offset` are synced, and the segments that end before `recovery_point` with their indexes.
+    `unsynced_paths` are directories with new names, and files beside the segments, that are not synced.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Durability:
         recovery_point: int,
         now_ms: int,
     ) -> None:
-        """`closed_at` is where a clean shutdown left the end of the log, None without one."""
+        """`closed_at` is the log end offset of a clean shutdown, None without one."""
         self._disk = disk
         self._directory = directory
         self._job: FlushJob | None = None
@@ -60,13 +60,13 @@ class Durability:
         return self._job is not None
 
     def is_untouched(self, end_offset: int) -> bool:
-        """Whether the log is as a clean shutdown left it."""
+        """Return whether the log is as a clean shutdown left it."""
         return self._closed_at == end_offset and not self.unsynced_paths
 
     def begin(
         self, segments: Segments, epochs: LeaderEpochs, *, written_offset: int, include_active: bool
     ) -> "FlushJob | None":
-        """What is written and not synced, to be run and given to `finish`; None if there is nothing.
+        """Return a job that syncs what is written, to be run and passed to `finish`; None if all is synced.
 
         Raises `OSError`.
         """
@@ -85,7 +85,7 @@ class Durability:
         return self._job
 
     def begin_close(self, segments: Segments, epochs: LeaderEpochs, *, end_offset: int) -> "FlushJob | None":
-        """All that a log which was written has to sync before it counts as closed. Raises `OSError`."""
+        """Return a job that syncs all that a clean shutdown requires. Raises `OSError`."""
         self._job = _make_flush_job(
             self._disk,
             segments,
@@ -101,7 +101,7 @@ class Durability:
         return self._job
 
     def finish(self, job: "FlushJob") -> Exception | None:
-        """Know what is synced, unless the log was cut since; the error if it is not."""
+        """Note what is synced, unless the log was truncated since; return the error of a failed job."""
         if job.error is not None:
             job.give_back_epochs()
         if self._job is not job:
@@ -115,22 +115,22 @@ class Durability:
         return job.error
 
     def truncate(self, offset: int, active: Segment) -> None:
-        """The log ends at `offset` now, in `active`."""
+        """Note that the log ends at `offset`, in `active`."""
         self._job = self._closed_at = None
         self.unsynced_paths.update((self._directory, parent_of(self._directory)))
         self.synced_offset = min(self.synced_offset, offset)
         self.recovery_point = min(self.recovery_point, active.base_offset)
 
     def abandon(self) -> None:
-        """Take no notice of the job that is under way."""
+        """Ignore the job that is under way."""
         self._job = None
 
 
 class FlushJob:
     """Syncs `segments` with their indexes and snapshots, and the leader epochs.
 
-    The batches below `synced_offset` are on the disk then, and the segments that end before `recovery_point` finished.
-    Of errors, `failed_sync` says that it was a sync which failed.
+    Afterwards batches below `synced_offset`, and finished segments before `recovery_point`, are synced. `failed_sync`
+    says that `error` came from a sync.
     """
 
     __slots__ = (
@@ -175,7 +175,7 @@ class FlushJob:
         epochs.is_dirty = False
 
     def run(self) -> None:
-        """Sync everything. What retention removed meanwhile needs no sync."""
+        """Sync everything; files that retention has removed are skipped."""
         try:
             self.prepare()
         except Exception as error:
@@ -189,13 +189,13 @@ class FlushJob:
             self.error = None
 
     def prepare(self) -> None:
-        """Bring the file of the leader epochs up to date, not synced. Raises `OSError`."""
+        """Write the file of the leader epochs, without syncing. Raises `OSError`."""
         if self._encoded_epochs is not None:
             write_file(self._disk, self._epochs_path + TEMPORARY, self._encoded_epochs)
             self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)
 
     def give_back_epochs(self) -> None:
-        """The file may be as it was: another job has to write it. On the loop's thread, as all that is the log's."""
+        """Mark the leader epochs as dirty again, because the job failed; on the event loop's thread."""
         if self._encoded_epochs is not None:
             self._epochs.is_dirty = True
 
@@ -211,11 +211,10 @@ def _make_flush_job(
     include_active: bool,
     is_last: bool = False,
 ) -> FlushJob | None:
-    """A job for the segments with something written beyond `recovery_point`, or None if there is none.
+    """Return a job for segments written beyond `recovery_point`, or None without any. Raises `OSError`.
 
-    The last segment, which still grows, is left out without `include_active`. Index entries that are in memory are
-    written; with `is_last` nothing follows, and no file but those of the active segment stays open. `names` are
-    to be synced too (see `Durability`). Raises `OSError`.
+    The active segment is left out without `include_active`. Index entries in memory are written; with `is_last`
+    nothing follows, and only the active segment's files stay open. `names` are synced, too.
     """
     active = segments.active
     unsynced: list[Segment] = []

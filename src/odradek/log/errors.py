@@ -1,4 +1,4 @@
-"""What goes wrong under a log: the disk's fault, told to clients as KAFKA_STORAGE_ERROR."""
+"""Errors of log files; clients get them as KAFKA_STORAGE_ERROR."""
 
 import errno
 from typing import Final
@@ -10,11 +10,11 @@ from odradek.runtime.disk import NO_ROOM
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _TOO_MANY_FILES: Final = "Too many open files"
 _PASSING_ERRORS: Final = (*NO_ROOM, *_NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
-"""EAGAIN is a thread that the system does not start."""
+"""EAGAIN means that the system cannot start a thread."""
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the disk has no room, or the process no descriptor, memory or thread: nothing is damaged."""
+    """Return whether `error` is a lack of room, descriptors, memory or threads: nothing is damaged."""
     if isinstance(error, OSError):
         return error.errno in _PASSING_ERRORS
     return isinstance(error, MemoryError | NotRunError)
@@ -26,9 +26,9 @@ def describe(error: BaseException) -> str:
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
-    """Return whether the process, or the system, may open no more files: what was to be opened was not touched.
+    """Return whether the process, or the system, cannot open more files; the file was not touched.
 
-    The loader of a library gives no number with its `ImportError`.
+    A library that cannot be loaded raises `ImportError` without a number.
     """
     if isinstance(error, ImportError):
         return _TOO_MANY_FILES in str(error)
@@ -46,20 +46,20 @@ _DISK_FAILURES: Final = (
     errno.ESHUTDOWN,
     errno.EUCLEAN,
 )
-"""A disk that is broken, gone, or went read-only because its file system found damage; one over the network, too."""
+"""The disk is broken or gone, a network file system is unreachable, or a damaged one went read-only."""
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Whether what is below the data directory has failed, and not only one file of it."""
+    """Return whether the disk of the data directory has failed, not only one file."""
     return isinstance(error, OSError) and error.errno in _DISK_FAILURES
 
 
 class NotRunError(Exception):
-    """A job for another thread was not run: nothing was written or synced by it."""
+    """A job for another thread was not run: it wrote and synced nothing."""
 
 
 class DamagedFileError(StorageError):
-    """A file is not what its format says. `byte` is where the first batch, entry or line begins that is wrong."""
+    """A file violates its format. The first wrong batch, entry or line begins at `byte`."""
 
     def __init__(self, path: str, byte: int, reason: str) -> None:
         self.path = path
@@ -68,12 +68,12 @@ class DamagedFileError(StorageError):
         super().__init__(f"{path} {reason} (byte {byte})")
 
 
-class CutFileError(DamagedFileError):
-    """The file ends inside its last batch or entry: it is being written, or was when its broker died, or was cut."""
+class TruncatedFileError(DamagedFileError):
+    """The file ends inside its last batch or entry: it is being written, or the broker died, or it was truncated."""
 
 
 class DamagedSegmentError(CorruptBatchError):
-    """A reader did not find what it looked for: the file at `path` is damaged, or an index misled."""
+    """A reader did not find what it looked for: the file at `path` is damaged, or an index is wrong."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -81,20 +81,20 @@ class DamagedSegmentError(CorruptBatchError):
 
 
 class LogStorageError(KafkaError, StorageError):
-    """The log could not be read or written. `KafkaError` for the wire, `StorageError` for whoever runs the broker."""
+    """The log cannot be read or written; both a `KafkaError` for clients and a `StorageError` for operators."""
 
     def __init__(self, message: str, *, is_passing: bool = False) -> None:
         super().__init__(ErrorCode.kafka_storage_error, message)
         self.is_passing = is_passing
-        """Whether the log goes on, or can be opened, when there is room."""
+        """Whether the log goes on, or can be opened, once there is room again."""
 
 
 class OfflineDirectoryError(LogStorageError):
-    """The log is, or may be, in a data directory that can't be used, and is not made anew elsewhere."""
+    """The log is, or may be, in a data directory that cannot be used; it is not created elsewhere."""
 
 
 class CheckpointError(LogStorageError):
-    """A checkpoint file of the data directory `directory` could not be written."""
+    """A checkpoint file of the data directory `directory` cannot be written."""
 
     def __init__(self, directory: str, path: str, error: OSError) -> None:
         self.directory = directory

@@ -48,7 +48,7 @@ class Log:
         self._appender = LogAppender(local, self._writer)
         self._deletion = SegmentDeletion(local, self._writer)
         self.truncated = truncated
-        """What recovery removed when the log was opened."""
+        """Bytes that recovery removed when the log was opened."""
         self.suspected = SuspectedSegments(local.segments)
         self.reader = LogReader(local, self._writer, self.suspected)
         # Called for every request, so without another call between.

@@ -1,4 +1,4 @@
-"""What a log has to know of the configuration: Kafka's topic keys, and a few keys of the broker."""
+"""The configuration of a log: Kafka's topic keys, and a few of the broker's."""
 
 from typing import Final
 
@@ -10,11 +10,11 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Kafka's keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 keeps for ever.
+    """Kafka's keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 means no limit.
 
-    `flush_group` is `log.flush.mode=group`: every write is synced before it counts as written. `discard_writes` keeps
-    the books but not the records, to measure what a broker costs without its disk. `validate_all` is
-    `log.validate.records=all`: every client's batch is looked into, at most `validate_max_bytes` of it.
+    `flush_group` is `log.flush.mode=group`: a write is synced before it counts as written. `discard_writes` drops
+    records instead of writing them, for benchmarks. `validate_all` is `log.validate.records=all`: the records of every
+    client batch are checked, up to `validate_max_bytes`.
     """
 
     segment_bytes: int = 1_073_741_824
@@ -48,7 +48,7 @@ class LogConfig:
 
     @classmethod
     def of(cls, broker: BrokerConfig, topic: TopicConfig) -> "LogConfig":
-        """What holds for the logs of a topic."""
+        """Return the configuration for the logs of a topic."""
         return cls(
             segment_bytes=topic.segment_bytes,
             segment_ms=topic.segment_ms,

@@ -1,7 +1,7 @@
-"""What is appended but not written, and the job that writes it on another thread.
+"""Appended batches that are not written, and the job that writes them on another thread.
 
-A job is made on the event loop's thread, `run` on any thread, and given back on the loop's thread; it touches nothing
-but its own files. `run` raises nothing: what goes wrong is kept in `error`, and the log decides.
+A job is created and finished on the event loop's thread, and `run` on any; it touches no other state. `run` raises
+nothing: `error` has what went wrong.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ from odradek.log.segments.segment import Segment
 from odradek.runtime import Buffer, Disk, File
 
 THREAD_BYTES: Final = 65_536
-"""From here on a write is worth a thread: fresh pages cost 3.6 ms a MiB (measured)."""
+"""Writes of this size use a thread: fresh pages cost 3.6 ms per MiB (measured)."""
 
 
 class PendingWrites:
     """Batches that wait to be written, in order, and the segments that begin with them.
 
-    `size` counts bytes. `buffers` is of the active segment, `finished` of those before it.
+    `size` is in bytes. `buffers` belong to the active segment, `finished` to those before it.
     """
 
     __slots__ = ("_snapshots", "buffers", "finished", "size")
@@ -33,21 +33,21 @@ class PendingWrites:
         self._snapshots: dict[Segment, bytes] = {}
 
     def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
-        """What comes now belongs to `new`, whose files, a snapshot among them, are created when it is written."""
+        """Put what follows into `new`, whose files, `snapshot` among them, are created with the first write."""
         if self.buffers:
             self.finished.append((old, self.buffers))
             self.buffers = []
         self._snapshots[new] = snapshot
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self.size = 0
         self.buffers = []
         self.finished = []
         self._snapshots = {}
 
     def take(self, active: Segment) -> "list[WritePart]":
-        """All of it as parts of a job, with their files pinned; nothing waits any more. Raises `OSError`."""
+        """Return everything as parts of a job, with pinned files; nothing is pending then. Raises `OSError`."""
         parts: list[WritePart] = []
         try:
             for segment, buffers in [*self.finished, (active, self.buffers)]:
@@ -64,7 +64,7 @@ class PendingWrites:
 
 
 class WritePart:
-    """What goes to the end of one segment. Without a `file` the segment begins with it, and with a `snapshot`."""
+    """Buffers for the end of one segment. Without a `file` they begin the segment, with a `snapshot`."""
 
     __slots__ = ("buffers", "file", "segment", "size", "snapshot")
 
@@ -78,7 +78,7 @@ class WritePart:
         self.snapshot = snapshot
 
     def give_back(self, *, keep: bool) -> None:
-        """Let the pool have the file again; one that the job created is kept only if the job went well."""
+        """Unpin the file; one that the job created is kept only with `keep`."""
         if self.segment.is_created:
             self.segment.log.unpin()
         elif self.file is not None and keep:
@@ -89,10 +89,10 @@ class WritePart:
 
 
 class WriteJob:
-    """Everything up to `end_offset`. `size` in bytes; `sync` waits for the disk, `names` too (see `Durability`).
+    """Writes everything up to `end_offset`. `size` in bytes; with `sync`, it syncs too, `names` included.
 
-    Of errors, `failed_sync` says that it was a sync which failed. `rolls`: it begins a segment, and so ends another.
-    `behind` are files of older segments that are not synced and have to be with it.
+    `failed_sync` says that `error` came from a sync. `rolls` says that it begins a segment. `behind` are unsynced
+    files of older segments, which must be synced with it.
     """
 
     __slots__ = ("_disk", "behind", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")
@@ -113,11 +113,11 @@ class WriteJob:
 
     @property
     def prefers_thread(self) -> bool:
-        """Whether it would keep the event loop too long: it is large, or waits for the disk."""
+        """Whether `run` blocks the event loop for too long: it writes much, or syncs."""
         return self.sync or (self.size >= THREAD_BYTES and bool(self.parts))
 
     def run(self) -> None:
-        """Write, part by part: a crash leaves the first so many bytes of it."""
+        """Write part by part, in order."""
         self.error = None
         try:
             for part in self.parts:

@@ -1,8 +1,8 @@
-"""Which segments retention takes, and where their files wait for the end.
+"""Which segments retention deletes.
 
-Segments go from the oldest on, and only whole ones whose records are all committed: because all of their records lie
-before the log's start, because the log is larger than `retention.bytes` without them, or because even their latest
-record is older than `retention.ms`. The last two hold only where `cleanup.policy` has `delete`.
+It deletes whole segments of committed records, the oldest first: those before the log start offset, those without
+which the log is still larger than `retention.bytes`, and those whose latest record is older than `retention.ms`. The
+last two rules apply only if `cleanup.policy` contains `delete`.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from odradek.runtime import Disk
 
 
 class DeletedFiles:
-    """Files of deleted segments, renamed already, until they may be removed: a reader may be in the middle of one."""
+    """Renamed files of deleted segments until their removal: a reader may have them open."""
 
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []
 
     def add(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
-        """Take the files of segments out of their log. Raises `OSError`."""
+        """Rename the files of segments that leave their log. Raises `OSError`."""
         for segment in segments:
             segment.close()
             for path in segment.paths:
@@ -30,7 +30,7 @@ class DeletedFiles:
                     self._files.append((due_ms, path + DELETED))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """The files that are due; they are the caller's now."""
+        """Return the files that are due, for the caller to remove."""
         due = [path for due_ms, path in self._files if due_ms <= now_ms]
         self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
         return due
@@ -39,9 +39,9 @@ class DeletedFiles:
 def count_expired(
     segments: Segments, config: LogConfig, *, now_ms: int, committed_offset: int, log_start_offset: int
 ) -> int:
-    """How many segments, from the first on, are to be deleted; possibly all.
+    """Return how many segments to delete, possibly all.
 
-    Some file's name must go on saying where the log ends: the first that stays is on the disk, if any stays.
+    The name of a file must keep the log end offset: the first segment that stays, if any, has a file.
     """
     by_policy = "delete" in config.cleanup_policy
     excess = segments.size - config.retention_bytes
@@ -62,7 +62,7 @@ def count_expired(
 
 
 def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
-    """Whether even its latest record is. What is deleted for what an index says, is deleted once that is confirmed."""
+    """Return whether even the latest record is too old; a time from an index is confirmed before."""
     if retention_ms < 0 or now_ms - segment.largest_timestamp <= retention_ms:
         return False
     segment.confirm_times()

@@ -1,8 +1,7 @@
-"""Records by time, as ListOffsets asks for them: the first one since a time, and the latest one of all.
+"""Offsets by time for ListOffsets: the first record since a time, and the latest record.
 
-Only what is written is found, and nothing that is deleted. The headers say in which batch to look, and a batch that was
-never looked into may say anything (docs/decisions/0005): where its records cannot be read, its header is believed, so
-that one producer's batch stands in nobody's way. All of it raises `OSError` when a file cannot be read.
+Only what is written and not deleted is found. Headers show in which batch to look; if its records cannot be read, its
+header is used, so that one bad batch does not block the look-up (docs/decisions/0005). Raises `OSError`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ _MOST_LIES: Final = 64
 
 
 class TimestampOffset(NamedTuple):
-    """A record that a look-up by time found. `timestamp` in ms."""
+    """A record found by time. `timestamp` in ms."""
 
     timestamp: int
     offset: int
@@ -29,7 +28,7 @@ class TimestampOffset(NamedTuple):
 
 
 def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offset: int) -> TimestampOffset | None:
-    """The record with the lowest offset among those that are not earlier than `timestamp` (ms)."""
+    """Return the first record that is not earlier than `timestamp` (ms)."""
     for segment in segments:
         segment.confirm_times()
         if segment.max_timestamp >= timestamp:
@@ -40,14 +39,14 @@ def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offs
 
 
 def find_latest(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
-    """The first of the records with the largest timestamp (KIP-734), or None if no record has a timestamp."""
+    """Return the first of the records with the largest timestamp (KIP-734), or None without timestamps."""
     for segment in segments:
         segment.confirm_times()
     largest = max(segment.max_timestamp for segment in segments)
     if largest < 0:
         return None
     found = find_first_since(segments, largest, log_start_offset)
-    # Else the record that has it is not written yet, or is deleted while its segment is not, or a header lied.
+    # Otherwise the record is not written yet, or deleted before its segment, or a header is wrong.
     return found if found is not None else _latest(segments, log_start_offset)
 
 
@@ -62,9 +61,9 @@ def _first_in_segment(segment: Segment, timestamp: int, from_offset: int) -> Tim
 
 
 def _start(segment: Segment, timestamp: int, from_offset: int) -> int:
-    """Where to begin to look for the first record since a time, behind the batch that the time index names before it.
+    """Return where to begin to look for a time: behind the batch of the last earlier entry of the time index.
 
-    That batch must have the timestamp of its entry, or the index is mended.
+    If that batch does not have the entry's timestamp, the index is rebuilt.
     """
     known, offset = segment.time_index.entry_below(timestamp)
     position = segment.find(max(offset, from_offset))
@@ -74,20 +73,23 @@ def _start(segment: Segment, timestamp: int, from_offset: int) -> int:
             is_true = segment.size != segment.written_size
         else:
             is_true = header.base_offset <= offset and header.max_timestamp == known
-        if not is_true and segment.mend_indexes(f"the largest timestamp up to offset {offset} is not {known}"):
+        if not is_true and segment.rebuild_indexes(f"the largest timestamp up to offset {offset} is not {known}"):
             offset = segment.time_index.entry_below(timestamp)[1]
             position = segment.find(max(offset, from_offset))
     return position
 
 
 def _latest(segments: Sequence[Segment], from_offset: int) -> TimestampOffset | None:
-    """The first of those with the largest timestamp from `from_offset` on; reads all headers of a segment or two."""
+    """Return the first record with the largest timestamp from `from_offset` on.
+
+    Reads all headers of a segment or two.
+    """
     found = TimestampOffset(_NO_TIMESTAMP, -1, -1)
     for segment in sorted(segments, key=lambda each: -each.max_timestamp):
         if segment.max_timestamp < max(found.timestamp, 0):
             break
         visible = (each for each in segment.scan() if each[1].last_offset >= from_offset)
-        # Mostly the first one says the truth. After so many lies, what is true among them must do.
+        # Usually the first header is right. After so many wrong ones, the best so far is used.
         for position, header in nlargest(_MOST_LIES, visible, key=lambda each: (each[1].max_timestamp, -each[0])):
             if header.max_timestamp < max(found.timestamp, 0):
                 break
@@ -98,7 +100,7 @@ def _latest(segments: Sequence[Segment], from_offset: int) -> TimestampOffset | 
 
 
 def _times(segment: Segment, position: int, header: BatchHeader, from_offset: int) -> Iterator[tuple[int, int]]:
-    """`(timestamp, offset)` of a batch's records from `from_offset` on; if they can't be read, what its header says."""
+    """Yield `(timestamp, offset)` of a batch's records from `from_offset` on, or the header's."""
     base_offset, base_timestamp, count = header.base_offset, header.base_timestamp, header.record_count
     if header.is_log_append_time and count == header.last_offset_delta + 1:
         yield header.max_timestamp, max(base_offset, from_offset)

@@ -1,8 +1,8 @@
-"""What a leader takes from a client: one record batch of format 2, whole, undamaged, within the topic's limits.
+"""Validation of a client's records: one whole, undamaged batch of format 2, within the topic's limits.
 
-The header decides most of it. Into the records it looks where a rule needs it (`MessageRules`), since that costs far
-more than all else that a broker does with a batch (docs/decisions/0005). The rules and their error codes are Kafka's,
-of `LogValidator` and of Produce version 3 and later.
+The header decides most. Records are checked only where a rule needs it (`MessageRules`): that takes far longer than
+the rest of an append (docs/decisions/0005). Rules and error codes are those of Kafka's `LogValidator`, for Produce
+version 3 and later.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,16 +31,16 @@ from odradek.protocol.record_walk import MIN_RECORD_BYTES
 _UNCOMMON: Final = CONTROL | TRANSACTIONAL | record_batch.LOG_APPEND_TIME
 _CODECS: Final = len(Codec)
 _USUAL_RATIO: Final = 32
-"""Few batches are compressed to less; those are looked into."""
+"""Few batches are compressed further; the records of those are checked."""
 _AFTER_MAX_MS: Final = 3_600_000
 """Kafka's default of `message.timestamp.after.max.ms`."""
 _RECENT_MS: Final = 600_000
-"""A header's greatest timestamp is believed if it is at most this much older than the broker's clock: twice the time
-for which librdkafka tries to deliver a record, so that a producer which falls behind does not slow the broker down."""
+"""How much older than the broker's clock a header's largest timestamp may be without a check: twice the time for which
+librdkafka tries to deliver a record, so that a producer that falls behind does not slow the broker down."""
 
 
 class AppendInfo(NamedTuple):
-    """Where a batch went; with `duplicate`, where it went the first time, which may still be pending.
+    """Where a batch was appended; a `duplicate`'s first append may still be pending.
 
     `log_append_time` is in ms, -1 where records keep their own time.
     """
@@ -53,12 +53,11 @@ class AppendInfo(NamedTuple):
 
 
 class MessageRules:
-    """What one configuration of a topic says about batches; see the module.
+    """The rules of one topic configuration for batches.
 
-    The records are looked into if the topic is compacted (each needs a key), if its `compression.type` is another codec
-    than the batch's, if one of its limits on timestamps is tighter than Kafka's default, if the header alone breaks
-    one of them (which record does is to be told), claims times that are not believed or promises more records than it
-    may hold, or if `log.validate.records=all`.
+    Records are checked if the topic is compacted (each needs a key), if `compression.type` differs from the batch's
+    codec, if a limit on timestamps is tighter than Kafka's default, if the header breaks a limit (the answer names the
+    record) or is implausible, or if `log.validate.records=all`.
     """
 
     __slots__ = (
@@ -93,19 +92,18 @@ class MessageRules:
     def admit(
         self, batch: memoryview, now_ms: int, *, from_client: bool, transactional: bool = False
     ) -> tuple[BatchHeader, memoryview]:
-        """The one batch in `batch` as it is to be stored, and its header: itself, mended in place, or another one.
+        """Return the header and the batch as it is to be stored: `batch` itself, changed in place, or another one.
 
         Raises `KafkaError` CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-        INVALID_TIMESTAMP or INVALID_TXN_STATE; nothing has changed then. Kinds of batches and what is in them are a
-        client's rules: `from_client=False` is for what the broker itself writes. `transactional`: it may be of a
-        transaction.
+        INVALID_TIMESTAMP or INVALID_TXN_STATE; nothing has changed then. Batches that the broker itself writes are
+        `from_client=False`: their records are not checked. `transactional` allows a batch of a transaction.
         """
         header = check_batch(batch, self._config, from_client=from_client, transactional=transactional)
         if not from_client:
             return header, batch
         is_other_codec = self._codec is not None and header.attributes & CODEC_MASK != self._codec
-        # What a header alone says, be it true or not, may break a limit, or be more than there can be.
-        is_suspicious = not (self._believes_times(header, now_ms) and _is_plausible(header))
+        # The header breaks a limit, or is implausible.
+        is_suspicious = not (self._are_times_plausible(header, now_ms) and _is_plausible(header))
         if not (self._looks_inside or is_other_codec or is_suspicious):
             return header, batch
         data = open_records(batch, header, max_bytes=self._limits.max_bytes)
@@ -118,10 +116,10 @@ class MessageRules:
         check_size(len(stored), self._config)
         return read_header(stored), stored
 
-    def _believes_times(self, header: BatchHeader, now_ms: int) -> bool:
-        """Return whether the header's greatest timestamp may be stored without a look at the records.
+    def _are_times_plausible(self, header: BatchHeader, now_ms: int) -> bool:
+        """Return whether the header's largest timestamp can be stored without a check of the records.
 
-        Retention goes by it. A time that is too early makes records go too early, a recent one can't by much.
+        Retention uses it: with one that is too early, records are deleted too early.
         """
         latest = header.max_timestamp
         return not self._is_create_time or (
@@ -130,7 +128,7 @@ class MessageRules:
 
 
 def _is_plausible(header: BatchHeader) -> bool:
-    """Whether the batch has room for its records: a number that lies would make offsets jump by as many."""
+    """Return whether the batch has room for its records: a wrong number would make offsets jump."""
     room = header.size - HEADER_SIZE
     if header.attributes & CODEC_MASK:
         room *= _USUAL_RATIO
@@ -140,12 +138,12 @@ def _is_plausible(header: BatchHeader) -> bool:
 def check_batch(
     batches: memoryview, config: LogConfig, *, from_client: bool, transactional: bool = False
 ) -> BatchHeader:
-    """The header of the one batch in `batches`, which is as it must be, as far as a header tells.
+    """Return the header of the one batch in `batches`, having checked all that a header shows.
 
-    Raises `KafkaError`; see `MessageRules.admit`.
+    Raises `KafkaError` (see `MessageRules.admit`).
     """
     if len(batches) < HEADER_SIZE:
-        raise KafkaError(ErrorCode.invalid_record, f"{len(batches)} bytes are no record batch")
+        raise KafkaError(ErrorCode.invalid_record, f"{len(batches)} bytes are not a record batch")
     header = read_header(batches)
     size = header.size
     if header.magic != MAGIC:
@@ -156,12 +154,12 @@ def check_batch(
     if (size > config.max_message_bytes or size > config.segment_bytes) and not attributes & CONTROL:
         check_size(size, config)
     if not verify_crc(batches, 0, header):
-        raise CorruptBatchError("the batch's checksum is wrong: it was damaged on its way; send it again")
+        raise CorruptBatchError("the batch's checksum is wrong: it was damaged in transit; send it again")
     count = header.record_count
     if count <= 0 or header.last_offset_delta != count - 1:
         raise KafkaError(
             ErrorCode.invalid_record,
-            f"the batch says that it has {count} records and offsets up to {header.last_offset_delta}",
+            f"the batch declares {count} records and offsets up to {header.last_offset_delta}",
         )
     if header.producer_id >= 0 and (header.producer_epoch < 0 or (header.base_sequence < 0 and from_client)):
         raise KafkaError(ErrorCode.invalid_record, f"producer {header.producer_id} sent a batch without a sequence")
@@ -171,13 +169,13 @@ def check_batch(
 
 
 def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
-    """Return the batches at the head of `records` with which a follower's log may go on, each with its position.
+    """Return the first batches of `records` that continue a follower's log, each with its position.
 
-    The log ends at `log_end_offset`, in `leader_epoch`. Raises `KafkaError` if it is the first batch that is wrong.
+    The log ends at `log_end_offset`, in `leader_epoch`. Raises `KafkaError` if the first batch is wrong.
     """
     batches: list[tuple[int, BatchHeader]] = []
     try:
-        batches.extend(_checked(records, log_end_offset, leader_epoch))  # keeps those before one that is wrong
+        batches.extend(_checked(records, log_end_offset, leader_epoch))  # keeps those before a wrong one
     except KafkaError:
         if not batches:
             raise
@@ -185,15 +183,12 @@ def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: i
 
 
 def _checked(records: memoryview, log_end_offset: int, leader_epoch: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the batches; raise `KafkaError` at the first that is wrong.
-
-    Compaction leaves gaps; recovery accepts a log that is like this.
-    """
+    """Yield the batches; raise `KafkaError` at the first wrong one. Offsets may have gaps, which compaction leaves."""
     expected, epoch = log_end_offset, leader_epoch
     for position, header in iterate_batches(records):
         offset = header.base_offset
         if not verify_crc(records, position, header):
-            raise CorruptBatchError(f"the batch at offset {offset} was damaged on its way: its checksum is wrong")
+            raise CorruptBatchError(f"the batch at offset {offset} was damaged in transit: its checksum is wrong")
         if offset < expected or header.last_offset_delta < 0:
             raise CorruptBatchError(f"a batch from {offset} to {header.last_offset} does not follow offset {expected}")
         if header.partition_leader_epoch < epoch:
@@ -227,19 +222,17 @@ def _check_clients_batch(header: BatchHeader, *, transactional: bool) -> None:
     if header.attributes & CODEC_MASK >= _CODECS:
         raise KafkaError(ErrorCode.invalid_record, f"there is no codec {header.attributes & CODEC_MASK}")
     if header.is_log_append_time:
-        raise KafkaError(ErrorCode.invalid_timestamp, "only a broker says that a timestamp is the time of the append")
+        raise KafkaError(ErrorCode.invalid_timestamp, "only a broker sets log append time")
 
 
 def _wrong_magic(header: BatchHeader) -> KafkaError:
     if header.magic in (0, 1):
-        return KafkaError(
-            ErrorCode.invalid_record, f"message format {header.magic} is older than all that is supported"
-        )
+        return KafkaError(ErrorCode.invalid_record, f"message format {header.magic} is not supported")
     return CorruptBatchError(f"the batch has the unknown magic {header.magic}")
 
 
 def _wrong_size(header: BatchHeader, size: int) -> KafkaError:
-    said = f"the batch says that it has {header.size} bytes, and {size} are there"
+    said = f"the batch declares {header.size} bytes, and {size} are there"
     if header.size < HEADER_SIZE:
         return CorruptBatchError(said)
     return KafkaError(ErrorCode.invalid_record, f"a partition's records must be exactly one batch: {said}")
@@ -247,7 +240,7 @@ def _wrong_size(header: BatchHeader, size: int) -> KafkaError:
 
 def _not_for_clients(header: BatchHeader) -> KafkaError:
     if header.is_control:
-        return KafkaError(ErrorCode.invalid_record, "clients do not write control records")
+        return KafkaError(ErrorCode.invalid_record, "clients cannot write control records")
     if header.producer_id < 0:
         return KafkaError(ErrorCode.invalid_record, "a transactional batch names no producer")
     return KafkaError(ErrorCode.invalid_txn_state, f"producer {header.producer_id} has no open transaction here")

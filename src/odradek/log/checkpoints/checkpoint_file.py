@@ -1,18 +1,16 @@
-"""Small text files that map partitions to offsets, one set in each data directory.
+"""Checkpoints: text files that map partitions to offsets, in each data directory.
 
 ```
 0                     version
 2                     number of lines that follow
 topic 0 1500          topic, partition, offset
 ```
-`recovery-point-offset-checkpoint`   below it everything is synced: recovery begins there
-`log-start-offset-checkpoint`        records below it are deleted, though their segment may still be there
-`replication-offset-checkpoint`      the high watermark: records below it were committed
-`cleaner-offset-checkpoint`          below it everything was compacted at least once
+`recovery-point-offset-checkpoint`   everything below is synced; recovery starts here `log-start-offset-checkpoint`
+records below are deleted, though their segment may still exist `replication-offset-checkpoint`      the high watermark
+`cleaner-offset-checkpoint`          everything below was compacted at least once
 
-A file is valid if the version is 0, the count is right and every line parses. It is replaced whole and synced. One
-that is not there has no entries, nor has an empty one, which Kafka's brokers begin with; one that is not valid is
-reported, and the start does without it: recovery reads more.
+A file is valid if the version is 0, the count is right and every line parses. It is replaced atomically and synced. A
+missing or empty file has no entries; without a valid file the broker starts, and recovery reads more.
 """
 
 import re
@@ -38,27 +36,25 @@ class Line(NamedTuple):
 
 
 def encode_lines(lines: list[str]) -> bytes:
-    """Version, count and lines: the frame of all of Kafka's checkpoints."""
+    """Return a file of version, count and lines, the common form of Kafka's checkpoints."""
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def decode_lines(data: bytes, path: str) -> list[Line]:
-    """The lines inside that frame. Raises `DamagedFileError` if it is broken."""
+    """Return the lines after version and count. Raises `DamagedFileError` if these are wrong."""
     lines = list(split_lines(data))
     if not lines or lines[0].text.strip() != _VERSION:
         raise DamagedFileError(path, 0, f"is no checkpoint of version {_VERSION}")
     if len(lines) < 2:
-        raise DamagedFileError(path, len(data), "is cut after its version")
+        raise DamagedFileError(path, len(data), "is truncated after its version")
     count, content = lines[1], [line for line in lines[2:] if line.text.strip()]
     if count.text.strip() != str(len(content)):
-        raise DamagedFileError(
-            path, count.byte, f"says that it has {count.text.strip()!r} lines, and has {len(content)}"
-        )
+        raise DamagedFileError(path, count.byte, f"declares {count.text.strip()!r} lines, and has {len(content)}")
     return content
 
 
 def split_lines(data: bytes) -> Iterator[Line]:
-    """The lines of a text, each with its place in `data`."""
+    """Return the lines of a text, each with its position in `data`."""
     byte = 0
     for line in data.splitlines(keepends=True):
         yield Line(byte, line.decode(errors="replace").rstrip("\r\n"))
@@ -66,7 +62,7 @@ def split_lines(data: bytes) -> Iterator[Line]:
 
 
 def parse_number(text: str, bits: int = 64) -> int:
-    """A number in decimal digits that Java has room for in so many bits. Raises `ValueError` for any other text."""
+    """Return a decimal number of at most so many bits, signed as in Java. Raises `ValueError`."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text!r} is no number")
     number = int(text)
@@ -76,17 +72,17 @@ def parse_number(text: str, bits: int = 64) -> int:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The file of an offset checkpoint, sorted by partition."""
+    """Return the file of an offset checkpoint, sorted by partition."""
     return encode_lines([f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())])
 
 
 def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
-    """The offsets in the file. Raises `DamagedFileError` if it is not valid."""
+    """Return the offsets in the file. Raises `DamagedFileError` if it is not valid."""
     return {partition: offset for _, partition, offset in decode_offset_lines(data, path)}
 
 
 def decode_offset_lines(data: bytes, path: str) -> list[tuple[int, TopicPartition, int]]:
-    """The same, as `(byte, partition, offset)` in the order of the file."""
+    """Yield `(byte, partition, offset)` in the order of the file. Raises `DamagedFileError` if it is not valid."""
     found = []
     for byte, line in decode_lines(data, path) if data else ():
         try:

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset: what replicas compare to find where their logs part (KIP-101, KIP-279).
+"""The first offset of each leader epoch, by which replicas find where their logs diverge (KIP-101, KIP-279).
 
 ```
 leader-epoch-checkpoint, text        0                     version
@@ -6,8 +6,8 @@ leader-epoch-checkpoint, text        0                     version
                                      0 0                   epoch, first offset
                                      3 1500                both rise
 ```
-The file is valid if it parses and both columns rise. It is written when the log is flushed or closed; recovery learns
-what is missing from the batches, each of which carries its leader's epoch.
+The file is valid if it parses and both columns rise. It is written when the log is flushed or closed; recovery adds
+missing epochs from the batches.
 """
 
 from bisect import bisect_right
@@ -30,9 +30,9 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """The epochs of one log in order. `is_dirty` says whether the file is behind; whoever writes it clears that.
+    """The epochs of one log in order. `is_dirty` says that the file is out of date.
 
-    `latest` is the last one that began, `recorded` the last one with a record: the file may lack the former.
+    `latest` is the last epoch that began, `recorded` the last one with a record.
     """
 
     __slots__ = ("entries", "is_dirty", "latest", "recorded")
@@ -43,7 +43,7 @@ class LeaderEpochs:
         self.is_dirty = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A leader of `epoch` wrote `start_offset`; nothing changes if that epoch is not a new one."""
+        """Note that a leader of `epoch` wrote `start_offset`, unless the epoch is known."""
         if epoch <= self.recorded:
             return
         self.begin(epoch, start_offset)
@@ -51,7 +51,7 @@ class LeaderEpochs:
         self.is_dirty = True
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """A leader of `epoch` will write from `start_offset` on, if it ever writes anything."""
+        """Note that a leader of `epoch` writes from `start_offset` on, if it writes anything."""
         if epoch <= self.latest:
             return
         while self.entries and self.entries[-1].start_offset >= start_offset:
@@ -60,10 +60,9 @@ class LeaderEpochs:
         self.latest = epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """`(epoch, offset)`: the largest epoch up to `epoch` that is known, and where the next one began.
+        """Return the largest known epoch up to `epoch`, and where the next one began (OffsetForLeaderEpoch).
 
-        (-1, -1) if `epoch` is later than every known one. If it is earlier than all: itself, and where the first
-        began. These are the rules of OffsetForLeaderEpoch.
+        Returns (-1, -1) if `epoch` is later than all; `epoch` and the first offset if it is earlier than all.
         """
         if epoch == self.latest and epoch != NO_EPOCH:
             return epoch, log_end_offset
@@ -73,31 +72,31 @@ class LeaderEpochs:
         return (self.entries[number - 1].epoch if number else epoch), self.entries[number].start_offset
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the leader that wrote `offset`, -1 if unknown."""
+        """Return the epoch of the leader that wrote `offset`, -1 if unknown."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[number - 1].epoch if number else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now: forget epochs that began there or later."""
+        """Forget epochs that began at `end_offset` or later."""
         if self.entries and self.entries[-1].start_offset >= end_offset:
             self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
             self.latest = self.recorded = self.entries[-1].epoch if self.entries else NO_EPOCH
             self.is_dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log begins at `start_offset` now: forget epochs that ended before; the one in force begins there."""
+        """Forget epochs that ended before `start_offset`; the current one begins there."""
         number = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if number and self.entries[number - 1].start_offset < start_offset:
             self.entries[:number] = [EpochStart(self.entries[number - 1].epoch, start_offset)]
             self.is_dirty = True
 
     def encode(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         return encode_lines([f"{epoch} {offset}" for epoch, offset in self.entries])
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "LeaderEpochs":
-        """The file's epochs. Raises `DamagedFileError` if it is not valid."""
+        """Return the file's epochs. Raises `DamagedFileError` if it is not valid."""
         entries: list[EpochStart] = []
         for byte, line in decode_lines(data, path):
             try:

@@ -1,4 +1,4 @@
-"""Small text files that say whose directory this is: a broker's data directory, and a partition's folder.
+"""`meta.properties` and `partition.metadata`: to which broker, cluster and topic a directory belongs.
 
 ```
 meta.properties           version=1                       in each data directory; Java properties
@@ -7,12 +7,11 @@ meta.properties           version=1                       in each data directory
                           directory.id=cTs6hwuyTyWRqwTXQvbmwA    (22 characters of URL-safe base64; KIP-858)
 partition.metadata        version: 0                      in each partition's folder (KIP-516)
                           topic_id: 7v5cnkUySiqEcy2UPpXUlQ    (22 characters of URL-safe base64)
-.kafka_cleanshutdown      {"version":0,"brokerEpoch":-1}  there only after a clean shutdown; its content does not matter
+.kafka_cleanshutdown      {"version":0,"brokerEpoch":-1}  exists only after a clean shutdown; its content is ignored
 ```
-`meta.properties` is valid if its version is 0 or 1 and its numbers are numbers; in 0, of brokers with ZooKeeper,
-`broker.id` is there for `node.id`. No key need be there. A broker refuses a directory of another broker or cluster, and
-two of one `directory.id`: one is a copy of the other. `partition.metadata` is valid if its version is 0 and the id has
-16 bytes.
+`meta.properties` is valid if its version is 0 or 1 and its numbers are numbers; version 0, of brokers with ZooKeeper,
+has `broker.id` instead of `node.id`. Every key may be missing. `partition.metadata` is valid if its version is 0 and
+the id has 16 bytes.
 """
 
 import base64
@@ -35,7 +34,7 @@ LOCK: Final = ".lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIdentity:
-    """Which broker of which cluster a data directory belongs to; None where the file does not say."""
+    """The broker and cluster of a data directory; None where the file does not say."""
 
     broker_id: int | None
     cluster_id: str | None
@@ -43,12 +42,12 @@ class DirectoryIdentity:
 
 
 def encode_meta_properties(broker_id: int, cluster_id: str, directory_id: str) -> bytes:
-    """The file `meta.properties`."""
+    """Return the content of `meta.properties`."""
     return f"version=1\nnode.id={broker_id}\ncluster.id={cluster_id}\ndirectory.id={directory_id}\n".encode()
 
 
 def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
-    """What the file says. Raises `DamagedFileError` if it is not valid."""
+    """Parse `meta.properties`. Raises `DamagedFileError` if it is not valid."""
     for byte, line in split_lines(data):
         if "\ufffd" in line:
             raise DamagedFileError(path, byte, "has a line that is no text")
@@ -70,22 +69,22 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
 
 
 def _line_of(data: bytes, *keys: str) -> int:
-    """The byte at which the line begins that sets one of `keys`; the end of the file if none does."""
+    """Return the byte at which the line begins that sets one of `keys`; the end of the file without one."""
     return next((line.byte for line in split_lines(data) if line.text.lstrip().startswith(keys)), len(data))
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """The file `partition.metadata`; its last line has no end, as in Kafka's."""
+    """Return the content of `partition.metadata`; like Kafka's, its last line has no newline."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """An id as Kafka writes it: 22 characters of URL-safe base64."""
+    """Return an id as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_partition_metadata(data: bytes, path: str) -> uuid.UUID:
-    """The topic's id. Raises `DamagedFileError` if the file is not valid."""
+    """Return the topic's id. Raises `DamagedFileError` if the file is not valid."""
     lines = dict(line.partition(":")[::2] for line in data.decode(errors="replace").splitlines())
     text = lines.get("topic_id", "").strip()
     try:

@@ -1,7 +1,7 @@
-"""A segment's batches as compaction reads them: a buffer's worth at a time, every checksum right, the offsets in order.
+"""Batches as compaction reads them: a buffer at a time, with checksums and offsets checked.
 
-The plain way has each batch by itself. The compiled one (`compiled_record_filter`) has neighbours whose records alone
-decide about them in one `Run`, and by themselves only those that need another look: compressed ones, transactions'.
+`PlainRecordFilter` has each batch by itself. `CompiledRecordFilter` has a `Run` of neighbours, and by themselves only
+compressed and transactional batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,10 @@ from odradek.runtime import File
 
 
 class Run(NamedTuple):
-    """Neighbours, uncompressed and of no transaction: `row_count` rows of the table of the filter that read them.
+    """Neighbouring batches, uncompressed and not transactional.
 
-    `size` is in bytes, `base_offset` the first batch's, `last_offset` the last one's.
+    They have `row_count` rows in the table of the filter that read them. `size` is in bytes; `base_offset` is the first
+    batch's, `last_offset` the last one's.
     """
 
     first_row: int
@@ -37,24 +38,21 @@ class Section(NamedTuple):
 
 
 Piece = Section | Run
-"""Records that keys are noted of, or that are chosen from."""
+"""Records to index or to filter."""
 
 
 class Chunk(NamedTuple):
-    """The batches that lie in `size` bytes, in order; `last` is the header of the last one.
-
-    Good until the next chunk is asked for, which may take its memory.
-    """
+    """The batches in `size` bytes, in order; `last` is the last one's header. Valid until the next chunk is read."""
 
     batches: Sequence[FoundBatch | Run]
     size: int
     last: BatchHeader
 
 
-def read_plainly(file: File, source: Source, *, position: int, read_bytes: int) -> Iterator[Chunk]:
-    """The batches of `source` from `position` on, where one begins; `read_bytes` or more at a time.
+def read_chunks(file: File, source: Source, *, position: int, read_bytes: int) -> Iterator[Chunk]:
+    """Yield the batches of `source` from the batch at `position` on, `read_bytes` or more at a time.
 
-    Raises as `scan_file`, and `DamagedFileError` for a wrong checksum, or an offset that can't be.
+    Raises as `scan_file`, and `DamagedFileError` for a wrong checksum or offset.
     """
     batches: list[FoundBatch] = []
     taken, lowest = 0, source.base_offset
@@ -71,9 +69,9 @@ def read_plainly(file: File, source: Source, *, position: int, read_bytes: int) 
 
 
 def check(found: FoundBatch, source: Source, lowest: int) -> None:
-    """Raise `DamagedFileError` for a batch that is not what was written, or begins below `lowest`.
+    """Raise `DamagedFileError` for a batch with a wrong checksum, or offsets below `lowest` or outside the segment.
 
-    No checksum covers the base offset: a wrong one would be written anew, and into the indexes, which have no room.
+    No checksum covers the base offset; a wrong one would spread into the new segment.
     """
     header = found.header
     if not verify_crc(found.data, 0, header):
@@ -88,5 +86,5 @@ def check(found: FoundBatch, source: Source, lowest: int) -> None:
 
 
 def wrong_checksum(source: Source, position: int) -> DamagedFileError:
-    """What is raised for a batch at `position` that is not what was written."""
+    """Return the error for a batch at `position` with a wrong checksum."""
     return DamagedFileError(source.path, position, "has a batch with a wrong checksum")

@@ -1,9 +1,9 @@
-"""What of a log may be compacted, and whether it is time: Kafka's rules, of the header of a log alone.
+"""Which part of a log can be compacted, and whether it is due, by Kafka's rules.
 
-The dirty part begins where the last compaction came to. It ends with the last segment that is finished, written and
-synced, whose records are all stable, and of which none is younger than `min.compaction.lag.ms`. It is time when more
-than `min.cleanable.dirty.ratio` of the bytes up to there are dirty, or when a dirty segment began longer ago than
-`max.compaction.lag.ms` allows.
+The dirty part begins where the last compaction ended. It ends with the last finished, written and synced segment whose
+records are all stable and not younger than `min.compaction.lag.ms`. Compaction is due if more than
+`min.cleanable.dirty.ratio` of the bytes up to there are dirty, or a dirty segment is older than
+`max.compaction.lag.ms`.
 """
 
 from odradek.log.cleaner.compaction import CompactionPlan, LastBatch
@@ -17,9 +17,9 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """Of one log. `delay_ms` is by how much the dirty part is older than `max.compaction.lag.ms` allows, 0 if it isn't.
+    """The dirtiness of one log. `delay_ms` is how much longer than `max.compaction.lag.ms` its dirty part has waited.
 
-    `segments` are those from the first on that may be compacted, clean or dirty.
+    `segments` are those that can be compacted, clean or dirty.
     """
 
     first_dirty_offset: int
@@ -37,9 +37,9 @@ class Dirtiness:
 
 
 def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms: int) -> Dirtiness:
-    """How dirty `log` is. `cleaned_offset` is how far compaction came, None for not at all. Raises `OSError`.
+    """Return how dirty `log` is. Raises `OSError`.
 
-    `stable_offset` is the end of what is committed and of no open transaction.
+    `cleaned_offset` is the end of the last compaction, `stable_offset` the last stable offset.
     """
     config = log.config
     first_dirty = _first_dirty_offset(log, cleaned_offset)
@@ -72,14 +72,14 @@ def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms:
 
 
 def _first_dirty_offset(log: Log, cleaned_offset: int | None) -> int:
-    """Where a log's dirty part begins: a checkpoint beyond its end, of which something was lost, says nothing."""
+    """Return where the dirty part begins: a checkpoint beyond the end of the log is ignored."""
     if cleaned_offset is None or not log.log_start_offset <= cleaned_offset <= log.log_end_offset:
         return log.log_start_offset
     return cleaned_offset
 
 
 def plan(log: Log, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> CompactionPlan:
-    """What is to be done with a log that is due. Raises `OSError`, and `CorruptBatchError` for what cannot be found."""
+    """Return the plan for a log that is due. Raises `OSError` and `CorruptBatchError`."""
     first_dirty, segments = dirtiness.first_dirty_offset, dirtiness.segments
     holder = next(segment for segment in segments if segment.next_offset > first_dirty)
     return CompactionPlan(

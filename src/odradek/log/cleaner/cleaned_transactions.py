@@ -1,8 +1,7 @@
-"""Which batches compaction may take because of how their transactions ended, as it goes through a log from its start.
+"""Which batches compaction can remove because of how their transactions ended.
 
-The records of an aborted transaction go at once. A marker may go when nothing that belongs to it was come by any more:
-not an aborted batch that stays empty for its producer's sake, and not a committed record. Until then an aborted one
-stays in the index of aborted transactions, too.
+Records of an aborted transaction are removed at once. A marker is removed once no batch of its transaction is left: no
+committed record, and no empty batch that stays for its producer. Until then an aborted transaction stays indexed.
 """
 
 from collections.abc import Iterable
@@ -13,15 +12,15 @@ from odradek.protocol.record_batch import BatchHeader
 
 
 class CleanedTransactions:
-    """See the module. `aborted` are all aborted transactions of what is gone through; every batch is shown in order."""
+    """Follows the batches of a log in order; `aborted` are all its aborted transactions."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
         self._with_batches: set[int] = set()
-        """Producers of which a batch of the open transaction, aborted or not, was come by."""
+        """Producers with a batch of the open transaction so far."""
         self.to_index: list[AbortedTransaction] = []
-        """Those whose markers were come by, and of which something is left; to be emptied by who takes them."""
+        """Aborted transactions of which a batch is left; the caller takes them out."""
 
     def _open(self, up_to_offset: int) -> None:
         while self._coming and self._coming[-1].first_offset <= up_to_offset:
@@ -30,15 +29,15 @@ class CleanedTransactions:
                 self._aborted[transaction.producer_id] = transaction
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the records of a batch that has no marker belong to an aborted transaction."""
+        """Return whether the records of a data batch belong to an aborted transaction."""
         self._open(header.last_offset)
         if not header.is_transactional:
             return False
         self._with_batches.add(header.producer_id)
         return header.producer_id in self._aborted
 
-    def may_go(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """Whether nothing is left of what the control batch ends. `marker` is None for what is none, or is empty."""
+    def can_be_removed(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
+        """Return whether a control batch can be removed; `marker` is None if it has none."""
         self._open(header.last_offset)
         if marker is None:
             return not header.record_count

@@ -1,17 +1,15 @@
-"""One compaction of one log: the keys of its dirty part are noted, and what is left by them is written anew.
+"""One compaction of one log: the keys of its dirty part are indexed, and the records that stay are written anew.
 
 ```
 log start            first_dirty_offset                    as far as the map of keys reached    first_uncleanable_offset
     |  clean, once compacted  |  dirty: last offsets are noted  |  later  |                          |  not yet
     '--------- written anew, into as few segments as it fits into --------'
 ```
-What stays of a batch keeps its header's offsets and producer: readers and the producers' state see gaps, never other
-numbers. A batch that is left without records goes, except the last one of a producer that is known, whose sequence
-number is in it, and the last one of each new segment: so a segment still ends where the next one begins, as recovery
-expects. Batches that stay as they are are copied as bytes.
+A batch keeps its offsets and its producer, so readers see gaps. A batch without records is removed, except the last
+one of a known producer, which has its sequence number, and the last one of each new segment, so that it ends where the
+next one begins, as recovery expects. Unchanged batches are copied as bytes.
 
-The plan is made, and segments are replaced, on the event loop's thread (`log_cleaner`, `Log.replace_segments`);
-all between goes through `steps` on any thread, and touches no file of the log but to read it.
+Plans are made and segments replaced on the event loop's thread; `steps` runs on any, and only reads the log's files.
 """
 
 from collections import deque
@@ -51,11 +49,11 @@ from odradek.runtime import Disk
 _OPEN_FILES: Final = 4
 _NO_TIMESTAMP: Final = -1
 _LONGEST_RETENTION_MS: Final = 1 << 61
-"""Tombstones that are to stay for ever stay 73 million years: the differences of such times are still of 64 bits."""
+"""`delete.retention.ms` is limited to 73 million years, so that differences of times have 64 bits."""
 
 
 class LastBatch(NamedTuple):
-    """What is to stay of a producer: the batch that ends at `offset`, or if that is -1, a marker of `epoch`."""
+    """The batch of a producer that must stay: it ends at `offset`, or if that is -1, is a marker of `epoch`."""
 
     offset: int
     epoch: int
@@ -63,9 +61,9 @@ class LastBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What is to be done, as it was found at `now_ms`. `sources` are the log's segments from its first on.
+    """The input of a compaction, as of `now_ms`. `sources` are the log's segments, from the first on.
 
-    Keys are noted from `first_dirty_offset` on, in whose segment `first_position` is a batch before or at it.
+    Keys are indexed from `first_dirty_offset` on; in its segment, a batch at or before it begins at `first_position`.
     """
 
     directory: str
@@ -81,7 +79,7 @@ class CompactionPlan:
 
 @dataclass(slots=True, kw_only=True)
 class CompactionStats:
-    """How much there was and is. `indexed_bytes` were read for their keys, `read_bytes` to be written anew."""
+    """Sizes before and after. `indexed_bytes` were read for their keys, `read_bytes` to be written anew."""
 
     indexed_bytes: int = 0
     read_bytes: int = 0
@@ -92,9 +90,9 @@ class CompactionStats:
 
 
 class _Entry(NamedTuple):
-    """A batch in turn to be written: `data` if `section` is None, else what the filter leaves of that section.
+    """A batch to be written: `data`, or what the filter leaves of `section`.
 
-    Should that be nothing, `keep_empty` says whether the batch stays without records.
+    `keep_empty` says whether it stays without records.
     """
 
     header: BatchHeader
@@ -104,10 +102,10 @@ class _Entry(NamedTuple):
 
 
 class Compaction:
-    """See the module. `next_dirty_offset` is how far it comes, once the keys are noted."""
+    """One compaction. `next_dirty_offset` is how far it reaches, once keys are indexed."""
 
     def __init__(self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter]) -> None:
-        """`new_filter` is asked on the thread that does the work: it takes a while to import."""
+        """`new_filter` is called on the thread that does the work: its imports are slow."""
         self.plan = plan
         self.stats = CompactionStats()
         self.next_dirty_offset = plan.first_dirty_offset
@@ -119,10 +117,9 @@ class Compaction:
         self._horizon_ms = plan.now_ms + min(plan.config.delete_retention_ms, _LONGEST_RETENTION_MS)
 
     def steps(self) -> Iterator[int | CleanedSegment]:
-        """Do it, piece by piece: how many bytes a piece has read and written, or a segment that is ready.
+        """Yield the bytes of each step, or a finished segment, which is swapped in before the next step.
 
-        That must be put in before the next piece. Raises `DamagedFileError`, `CorruptBatchError` and `OSError`.
-        Whoever does not go on to the end calls `discard`.
+        Raises `DamagedFileError`, `CorruptBatchError` and `OSError`. Call `discard` if it did not run to the end.
         """
         self._filter = self._new_filter()
         self._remove_left_overs()
@@ -136,14 +133,14 @@ class Compaction:
         self._disk.sync_all([self.plan.directory])
 
     def _remove_left_overs(self) -> None:
-        """What an earlier compaction could not remove: beside it, a crash during a swap would look like one before."""
+        """Remove the files of an earlier compaction: a crash during a swap would leave the same names."""
         directory = self.plan.directory
         for name in self._disk.list(directory):
             if name.endswith(CLEANED):
                 self._disk.remove(f"{directory}/{name}")
 
     def discard(self) -> None:
-        """Remove what is written and not put in. What can't be removed now is when the log is opened again."""
+        """Remove what is written and not swapped in; opening the log removes the rest."""
         if self._segment is not None:
             with suppress(OSError):
                 self._remove(self._segment)
@@ -152,7 +149,7 @@ class Compaction:
 
     def _note_keys(self) -> Iterator[int]:
         plan, offsets = self.plan, self._filter.offsets
-        # The markers of those that ended before are not come by, and their producers would count as aborting for ever.
+        # Markers of earlier ones are not read again, and their producers would count as aborting for ever.
         transactions = CleanedTransactions(each for each in plan.aborted if each.last_offset >= plan.first_dirty_offset)
         position = plan.first_position
         for source in plan.sources:
@@ -174,9 +171,9 @@ class Compaction:
             position = 0
 
     def _with_keys(self, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[tuple[list[Piece], int, int]]:
-        """What of a chunk has keys to be noted, the offset where that ends, and the bytes that it took.
+        """Return the part of a chunk with keys to index, its end offset, and its bytes.
 
-        All at once, unless it becomes much larger by decompression.
+        It is the whole chunk, unless decompression makes it much larger.
         """
         pieces: list[Piece] = []
         size = chunk.size
@@ -188,7 +185,7 @@ class Compaction:
                 continue
             header = batch.header
             if header.is_control:
-                transactions.may_go(header, decode_marker(batch.data))
+                transactions.can_be_removed(header, decode_marker(batch.data))
             elif (
                 not transactions.is_aborted(header)
                 and header.record_count
@@ -203,20 +200,20 @@ class Compaction:
         yield pieces, chunk.last.last_offset, size + extra
 
     def _chunks(self, source: Source, position: int = 0) -> Iterator[Chunk]:
-        """The batches of a source, whose checksums are right: what is written anew gets a new one."""
+        """Yield the checked batches of a source."""
         plan, file = self.plan, self._disk.open(source.path, read_only=True)
         try:
             read_bytes = max(plan.io_bytes, HEADER_SIZE)
             yield from self._filter.read(file, source, position=position, read_bytes=read_bytes, now_ms=plan.now_ms)
         except CorruptBatchError as error:
-            raise DamagedFileError(source.path, 0, f"has a batch that can't be read: {error}") from error
+            raise DamagedFileError(source.path, 0, f"has a batch that cannot be read: {error}") from error
         finally:
             file.close()
 
     # ---- writing anew -------------------------------------------------------------------------------------------
 
     def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
-        """Make one segment of the first of `sources`, and of as many more as surely fit into it."""
+        """Write one segment from the first of `sources`, and from as many more as surely fit."""
         plan = self.plan
         pool = FilePool(self._disk, _OPEN_FILES)
         base_offset = sources[0].base_offset
@@ -236,7 +233,7 @@ class Compaction:
                 segment.add_aborted(aborted)
             transactions.to_index.clear()
         if last is None:
-            self._remove(segment)  # those without a batch stay as they are
+            self._remove(segment)  # those without a batch stay
             return
         if segment.next_offset <= last.last_offset:
             self._write(segment, [_Entry(last._replace(record_count=0), _emptied(last), None, True)])
@@ -268,12 +265,12 @@ class Compaction:
                 self._disk.remove(path)
 
     def _decide(self, found: FoundBatch, transactions: CleanedTransactions) -> _Entry | None:
-        """What becomes of a batch; None if it goes whatever its keys are."""
+        """Return what to write of a batch, None if it is removed whatever its keys are."""
         header, data = found.header, found.data
         self.stats.read_records += header.record_count
         keep_empty = self._is_last_of_producer(header)
         if header.is_control:
-            is_over = transactions.may_go(header, decode_marker(data))
+            is_over = transactions.can_be_removed(header, decode_marker(data))
             is_due = header.has_delete_horizon and header.base_timestamp <= self.plan.now_ms
             if header.record_count and not (is_over and is_due):
                 if is_over and not header.has_delete_horizon:
@@ -297,7 +294,7 @@ class Compaction:
         )
 
     def _write(self, segment: Segment, entries: Sequence[_Entry | Run]) -> int:
-        """Write what stays, in order; how many bytes."""
+        """Write batches in order; return the bytes."""
         pieces = [entry if isinstance(entry, Run) else entry.section for entry in entries]
         answers = iter(
             self._filter.keep_records(
@@ -348,7 +345,7 @@ class Compaction:
 
 
 def _fits(segment: Segment, source: Source) -> bool:
-    """Whether a new segment has room for all of another source, though it may turn out to be less."""
+    """Return whether a new segment has room for all of another source."""
     config = segment.config
     return (
         segment.size + source.size <= config.segment_bytes
@@ -366,12 +363,11 @@ def _section(found: FoundBatch) -> Section:
 
 
 def _extra_bytes(section: Section) -> int:
-    """The memory that a section takes beside what was read."""
     return len(section.data) if section.header.attributes & CODEC_MASK else 0
 
 
 def _rebuilt(header: BatchHeader, kept: Kept, horizon_ms: int) -> bytearray:
-    """The batch with what stays of its records, in the same codec."""
+    """Return the batch with the records that stay, in the same codec."""
     assert kept.data is not None, "a batch that stays as it is is not built anew"
     batch = bytearray(HEADER_SIZE)
     batch += kept.data if header.codec == Codec.NONE else compress(header.codec, kept.data)
@@ -383,7 +379,7 @@ def _rebuilt(header: BatchHeader, kept: Kept, horizon_ms: int) -> bytearray:
 
 
 def _emptied(header: BatchHeader) -> bytearray:
-    """The batch without records, as Kafka writes it."""
+    """Return the batch without records, as Kafka writes it."""
     batch = bytearray(HEADER_SIZE)
     attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     write_header(batch, header._replace(attributes=attributes, base_timestamp=_NO_TIMESTAMP, record_count=0))

@@ -1,7 +1,7 @@
-"""`RecordFilter` by compiled code (`columns.compaction_code`), which runs without the interpreter's lock.
+"""`RecordFilter` in compiled code (`columns.compaction_code`), which runs without the interpreter's lock.
 
-All batches of a buffer are found, searched for keys and written anew by one call each; Python only checks checksums.
-Batches that are compressed or belong to a transaction are decided one by one, as `PlainRecordFilter` does.
+A buffer's batches are found, indexed and filtered with one call each; Python computes checksums. Compressed and
+transactional batches are filtered one by one.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,7 +15,7 @@ from odradek.columns.compaction_rows import BATCH, FULL, KEPT, MIN_RECORD_BYTES,
 from odradek.log.cleaner.checked_batches import Chunk, Piece, Run, Section, check, wrong_checksum
 from odradek.log.cleaner.offset_map import OffsetMap
 from odradek.log.cleaner.record_filter import Kept, KeptBatch, KeptRun
-from odradek.log.errors import CutFileError
+from odradek.log.errors import TruncatedFileError
 from odradek.log.segments.batch_scan import FoundBatch, scan_file
 from odradek.log.segments.segment_swap import Source
 from odradek.protocol.checksum import crc32c
@@ -34,7 +34,7 @@ Rows = npt.NDArray[Any]
 
 
 class CompiledRecordFilter:
-    """See `RecordFilter`. Its buffers are used again for each chunk."""
+    """The compiled `RecordFilter`. Its buffers are reused for each chunk."""
 
     def __init__(self, code: "CompactionCode", offsets: OffsetMap) -> None:
         self.offsets = offsets
@@ -49,13 +49,12 @@ class CompiledRecordFilter:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
-        """See `RecordFilter`."""
         lowest = source.base_offset
         self._input = _at_least(self._input, read_bytes)
         while position < source.size:
             data = self._input.data[: source.size - position]
             if (there := file.read_into(position, data)) < len(data):
-                raise CutFileError(
+                raise TruncatedFileError(
                     source.path, position, f"became shorter while it was read: {there} of {len(data)} bytes"
                 )
             used = 0
@@ -64,7 +63,7 @@ class CompiledRecordFilter:
                 lowest = chunk.last.next_offset
                 yield chunk
             if not used:
-                # The batch is larger than the buffer, or damaged: then these two raise the error that says how.
+                # The batch is larger than the buffer, or damaged: then these raise an error that says how.
                 batch = next(scan_file(file, source.path, source.size, position=position, read_bytes=len(data)))
                 check(batch, source, lowest)
                 self._input = _at_least(self._input, batch.header.size)
@@ -111,7 +110,6 @@ class CompiledRecordFilter:
     # ---- keys ---------------------------------------------------------------------------------------------------
 
     def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
-        """See `RecordFilter`."""
         offsets = self.offsets
         for piece in pieces:
             rows = self._rows(piece, now_ms=0)
@@ -128,7 +126,7 @@ class CompiledRecordFilter:
         return False
 
     def _rows(self, piece: Piece, *, now_ms: int) -> Rows:
-        """Return the rows of a run; of a section, the row of an uncompressed batch that has its records."""
+        """Return the rows of a run, or of a section as an uncompressed batch."""
         if isinstance(piece, Run):
             return self._batches[piece.first_row : piece.first_row + piece.row_count]
         size = HEADER_SIZE + len(piece.data)
@@ -149,7 +147,6 @@ class CompiledRecordFilter:
     def keep_records(
         self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
     ) -> list[Kept | KeptRun]:
-        """See `RecordFilter`."""
         sizes = [piece.size if isinstance(piece, Run) else HEADER_SIZE + len(piece.data) for piece in pieces]
         growth = sum(MOST_GROWTH * _most_records(piece) for piece in pieces)
         self._output = _at_least(self._output, sum(sizes) + growth)
@@ -180,12 +177,12 @@ def _address(array: npt.NDArray[Any]) -> int:
 
 
 def _at_least(buffer: Bytes, size: int) -> Bytes:
-    """Return `buffer`, or a larger one; views of the smaller one stay what they are."""
+    """Return `buffer`, or a larger one; views of the smaller one stay valid."""
     return buffer if len(buffer) >= size else np.zeros(size, np.uint8)
 
 
 def _most_records(piece: Piece) -> int:
-    """Return how many records fit into a piece, or its number of records if it is smaller, as that may be wrong."""
+    """Return how many records fit into a piece, or its record count if that is smaller: it may be wrong."""
     if isinstance(piece, Run):
         return max(min(piece.record_count, piece.size // MIN_RECORD_BYTES), 0)
     return max(min(piece.header.record_count, len(piece.data) // MIN_RECORD_BYTES), 0)
@@ -205,7 +202,7 @@ def _mark_last(rows: Rows, run: Run, last_offsets: Sequence[int]) -> None:
 
 
 def _kept_run(kept: list[tuple[int, ...]], data: memoryview) -> KeptRun:
-    """Return the batches that stay of a run; those that were changed get their checksum."""
+    """Return the batches that stay of a run, with new checksums where they changed."""
     position = 0
     batches = []
     for base_offset, last_offset, size, count, timestamp, is_changed, _ in kept:

@@ -1,17 +1,14 @@
-"""Compaction of a broker's logs: which log is next, its compaction in slices, and what is known of it afterwards.
+"""The log cleaner: which of a broker's logs is compacted next, in slices, and how far each is compacted.
 
 ```
 begin ──► job.run ──► finish_slice ──┬─► job.run …
                                      └─► done
 ```
-`begin` takes the dirtiest log that is due, `finish_slice` puts in what a slice made; both on the event loop's thread,
-`job.run` on any.
+`begin` takes the dirtiest log that is due, `finish_slice` swaps in finished segments, both on the event loop's thread;
+`job.run` runs on any. `cleaner-offset-checkpoint` stores how far each log is compacted.
 
-How far each log is compacted is in `cleaner-offset-checkpoint`, with which a restart goes on; `LogManager` writes it.
-
-A log whose compaction meets damage, or an error of the disk, is compacted no more until the broker is restarted, and
-is otherwise served as before. A full disk, or too many open files, is waited out. Truncation and deletion of a log end
-its compaction; retention waits for it, as in Kafka.
+A log with damage or a disk error is not compacted again until the broker restarts. After a lack of room or descriptors
+it is retried. Truncation and deletion of a log end its compaction; retention waits for it, as in Kafka.
 """
 
 import logging
@@ -37,20 +34,20 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("odradek.log")
 _SLICE_BYTES: Final = 2 << 20
 _FAST_SLICE_BYTES: Final = 8 << 20
-"""Of compiled code, which does that in a hundredth of a second."""
+"""For compiled code, which needs 10 ms for it."""
 _RETRY_MS: Final = 15_000
-"""How long a full disk is left alone."""
+"""The delay after a lack of room or descriptors."""
 _SECRET_BYTES: Final = 16
 _SLICES_PER_SECOND: Final = 4
-"""At least, where the I/O is limited: so that it is even."""
+"""At least, where I/O is limited, so that it is even."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerSettings:
-    """The broker's keys `log.cleaner.*`, of which `threads` is how many logs are compacted at a time.
+    """The broker's keys `log.cleaner.*`; `threads` is the number of logs compacted at a time.
 
-    All of them together have `dedupe_buffer_bytes` for the keys, and `io_buffer_bytes` to read and write. From
-    `worthwhile_bytes` on a compaction is worth compiled code, which takes 50 ms to load, and 50 MB (measured).
+    They share `dedupe_buffer_bytes` for keys, and `io_buffer_bytes` to read and write. From `worthwhile_bytes` on, a
+    compaction uses compiled code, which takes 50 ms and 50 MB to load (measured).
     """
 
     threads: int = 1
@@ -62,7 +59,7 @@ class CleanerSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "CleanerSettings":
-        """What holds for a broker."""
+        """Return the settings of a broker."""
         return cls(
             threads=config.log_cleaner_threads,
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
@@ -74,7 +71,7 @@ class CleanerSettings:
 
 @dataclass(slots=True, kw_only=True)
 class CleanerFigures:
-    """What the metrics tell. The first four are of the last compaction, all others of all; times in ms."""
+    """Values for metrics. The first four are of the last compaction, the others of all; times in ms."""
 
     clean_ms: int = 0
     read_bytes: int = 0
@@ -89,9 +86,9 @@ class CleanerFigures:
 
 
 class CompactionJob:
-    """A log's compaction. `run` does a slice of it, after which the other attributes are good.
+    """The compaction of one log. `run` does a slice, and sets the other attributes.
 
-    `slice_bytes` were read and written in it. `error` is why it can't go on.
+    `slice_bytes` were read and written; `error` is why it cannot go on.
     """
 
     def __init__(
@@ -110,7 +107,7 @@ class CompactionJob:
         self._steps: Iterator[int | CleanedSegment] = compaction.steps()
 
     def run(self) -> None:
-        """Go on for a while, or until a segment is ready. Raises nothing."""
+        """Run a slice, or until a segment is finished. Raises nothing."""
         self.slice_bytes, self.cleaned = 0, None
         try:
             while self.slice_bytes < self._limit and not self.is_cancelled:
@@ -126,20 +123,20 @@ class CompactionJob:
             self.error = error
             self.compaction.discard()
         except Exception as error:
-            # Nobody knows what it is. One log stays as it is; the others are still to be compacted.
-            _logger.exception("%s cannot be compacted, by an error of this program", self.log.directory)
+            # An error of this program must not end the compaction of other logs.
+            _logger.exception("Unexpected error in the compaction of %s", self.log.directory)
             self.error = error
             self.compaction.discard()
 
 
 class LogCleaner:
-    """See the module. `logs` are all logs of a broker; it is their `LogManager`'s."""
+    """The cleaner of one broker's `logs`."""
 
     def __init__(self, disk: Disk, entropy: Entropy, logs: Mapping[TopicPartition, Log]) -> None:
         self.offsets: dict[TopicPartition, int] = {}
-        """Up to where each log is compacted."""
+        """The end of the compacted part of each log."""
         self.uncleanable: dict[TopicPartition, str] = {}
-        """Why a log is compacted no more."""
+        """Logs that are not compacted any more, with the reason."""
         self.figures = CleanerFigures()
         self._disk = disk
         self._entropy = entropy
@@ -151,11 +148,14 @@ class LogCleaner:
     # ---- what others tell, and ask ------------------------------------------------------------------------------
 
     def is_busy_with(self, partition: TopicPartition) -> bool:
-        """Whether the partition's log is being compacted."""
+        """Return whether the partition's log is being compacted."""
         return partition in self._jobs
 
     def truncate_checkpoint(self, partition: TopicPartition, offset: int) -> bool:
-        """The log is about to be cut at `offset`: its compaction ends; whether the checkpoint must be written first."""
+        """End the compaction of a log that is to be truncated to `offset`.
+
+        Return whether its checkpoint must be written first.
+        """
         self._cancel(partition)
         is_lower = self.offsets.get(partition, 0) > offset
         if is_lower:
@@ -170,7 +170,7 @@ class LogCleaner:
         self._retry_at_ms.pop(partition, None)
 
     def stop(self) -> list[CompactionJob]:
-        """Let all jobs come to nothing: those that were under way, of which something may be left to `discard`."""
+        """Cancel and return all jobs; the caller may `discard` what they wrote."""
         jobs = list(self._jobs.values())
         for job in jobs:
             self._cancel(job.partition)
@@ -182,13 +182,13 @@ class LogCleaner:
             job.is_cancelled = True
 
     def compacted_offset(self, partition: TopicPartition) -> int | None:
-        """What the checkpoint says of a log; None for one that is not, or no longer, to be compacted."""
+        """Return the checkpoint of a log, None if it is not compacted."""
         log = self._logs[partition]
         return self.offsets.get(partition) if "compact" in log.config.cleanup_policy else None
 
     @property
     def uncleanable_bytes(self) -> int:
-        """The dirty bytes of the logs that are compacted no more."""
+        """The dirty bytes of uncleanable logs."""
         return sum(self._dirty_bytes.get(partition, 0) for partition in self.uncleanable)
 
     # ---- compaction ---------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ class LogCleaner:
     def begin(
         self, now_ms: int, settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
     ) -> CompactionJob | None:
-        """A job for the dirtiest log that is due; None if there is none, or if as many as may be are under way.
+        """Return a job for the dirtiest log that is due, None without one or if `threads` jobs are under way.
 
-        `stable_offsets` are the last stable offsets of those that this broker knows: others wait.
+        Logs without an entry in `stable_offsets`, their last stable offsets, wait.
         """
         steps = self.begin_in_steps(now_ms, settings, stable_offset=stable_offsets.get)
         return next((job for job in steps if job is not None), None)
@@ -206,10 +206,10 @@ class LogCleaner:
     def begin_in_steps(
         self, now_ms: int, settings: CleanerSettings, *, stable_offset: Callable[[TopicPartition], int | None]
     ) -> Iterator[CompactionJob | None]:
-        """The same, with a log measured at each step, between which others have their turn; the last step has the job.
+        """Measure one log per step, so that other tasks run between; the last step yields the job.
 
-        Only one may measure at a time. The dirtiest is measured again in the last step, in which it is taken: it may
-        have been cut, or be gone.
+        One caller at a time. The dirtiest log is measured again before it is taken: it may be truncated or deleted by
+        then.
         """
         if len(self._jobs) >= settings.threads:
             return
@@ -240,7 +240,7 @@ class LogCleaner:
         now_ms: int,
         dirty_bytes: dict[TopicPartition, int],
     ) -> Dirtiness | None:
-        """How dirty a log is, for which `dirty_bytes` has it then; None for one that is not to be compacted now."""
+        """Return how dirty a log is, and note it in `dirty_bytes`; None if it is not to be compacted now."""
         log = self._logs.get(partition)
         if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
             return None
@@ -278,9 +278,9 @@ class LogCleaner:
         return job
 
     def finish_slice(self, job: CompactionJob, now_ms: int) -> bool:
-        """Take what a slice has brought; whether there is another one to run."""
+        """Take the results of a slice; return whether to run another."""
         if not job.is_cancelled and job.cleaned is not None:
-            self._put_in(job, now_ms)
+            self._swap_in(job, now_ms)
         if job.is_cancelled:
             job.compaction.discard()
         elif job.error is not None:
@@ -294,7 +294,7 @@ class LogCleaner:
         return False
 
     def give_up(self, job: CompactionJob, error: Exception, now_ms: int) -> None:
-        """The end of a job that `run` or `finish_slice` should never have come to."""
+        """End a job after an unexpected error of `run` or `finish_slice`."""
         if self._jobs.get(job.partition) is job:
             del self._jobs[job.partition]
             job.is_cancelled = True
@@ -305,7 +305,7 @@ class LogCleaner:
     def clean(
         self, clock: Callable[[], int], settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
     ) -> int:
-        """Compact all that is due, at once, without limit; how many logs. `clock` is the time in ms."""
+        """Compact all logs that are due, at once; return how many. `clock` returns ms."""
         count = 0
         while (job := self.begin(clock(), settings, stable_offsets=stable_offsets)) is not None:
             job.run()
@@ -314,12 +314,12 @@ class LogCleaner:
             count += 1
         return count
 
-    def _put_in(self, job: CompactionJob, now_ms: int) -> None:
+    def _swap_in(self, job: CompactionJob, now_ms: int) -> None:
         assert job.cleaned is not None
         try:
             job.is_cancelled = not job.log.replace_segments(job.cleaned, now_ms)
         except LogStorageError:
-            job.is_cancelled = True  # the log has said so, and stopped
+            job.is_cancelled = True  # the log has logged it, and stopped
 
     def _succeeded(self, job: CompactionJob, now_ms: int) -> None:
         figures, stats, compaction = self.figures, job.compaction.stats, job.compaction
@@ -341,20 +341,20 @@ class LogCleaner:
         cause = error.__cause__ if isinstance(error, LogStorageError) else error
         if cause is not None and is_passing(cause):
             self._retry_at_ms[partition] = now_ms + _RETRY_MS
-            _logger.warning("%s cannot be compacted now, and is tried again: %s", log.directory, error)
+            _logger.warning("Failed to compact %s, will retry: %s", log.directory, error)
             return
         if isinstance(cause, OSError):
             log.report_disk_failure(cause)
         if isinstance(error, DamagedFileError):
             log.suspected.add(error.path)
         self.uncleanable[partition] = str(error) or repr(error)
-        _logger.error("%s is not compacted any more, until the broker is restarted: %s", log.directory, error)
+        _logger.error("%s is uncleanable until the broker restarts: %s", log.directory, error)
 
 
 def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
     """Return the faster filter for a compaction of `size` bytes.
 
-    The imports are here for the sake of numpy, which is a quarter of a broker's start and of its memory.
+    Imported here because numpy is a quarter of a broker's start time and memory.
     """
     from odradek.log.cleaner.offset_map import OffsetMap
 
@@ -369,7 +369,7 @@ def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFi
 
 
 class _CompiledCode:
-    """The compiled code of this process. That there is none is found out once."""
+    """The compiled code of this process; whether there is any is found out once."""
 
     def __init__(self) -> None:
         self._is_missing = False
@@ -384,7 +384,7 @@ class _CompiledCode:
             except ModuleNotFoundError:
                 self._is_missing = True
             except Exception:
-                # A library that does not fit this system, a compiler that failed: the plain way needs none of it.
+                # A library that does not fit this system, or a failed compiler; the plain filter needs neither.
                 self._is_missing = True
                 _logger.exception("Compiled compaction does not work; compaction is slower until the broker restarts")
         return None
@@ -394,12 +394,12 @@ _compiled_code: Final = _CompiledCode()
 
 
 class Throttle:
-    """Spreads I/O over time: after some of it, how long to wait so that the rate is kept on the whole."""
+    """Limits the rate of I/O."""
 
     def __init__(self) -> None:
         self._free_at = 0.0
 
     def wait_s(self, size: int, bytes_per_second: float, now_s: float) -> float:
-        """How long to wait after `size` bytes, in seconds; what was not used before now is lost."""
+        """Return how long to wait after `size` bytes, in seconds; unused time before now is lost."""
         self._free_at = max(self._free_at, now_s) + size / bytes_per_second
         return self._free_at - now_s

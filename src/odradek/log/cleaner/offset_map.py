@@ -1,13 +1,11 @@
-"""The last offset of each key, in a fixed amount of memory however long the keys are: what compaction goes by.
+"""The last offset of each key in a fixed amount of memory, whatever the length of keys.
 
-An array of slots with open addressing: two words of a key's 128-bit digest, and the offset. A slot is 24 bytes, as in
-Kafka's cleaner; a dict of the digests takes about 150 (measured), and one of the keys more. The digest is keyed anew
-for each map, so that no client can choose keys that collide, and wide enough that no others ever will: a collision
-would lose a record. The number of slots is a power of two, and they are found by double hashing with an odd step,
-which reaches all of them; at nine tenths full, a new key looks at ten.
+An array with open addressing and double hashing; a slot of 24 bytes, as in Kafka's cleaner, has a key's 128-bit digest
+and the offset (a dict of digests takes about 150 bytes per key). Digests are keyed per map, so that clients cannot
+choose keys that collide, and wide enough that no others will: a collision would lose a record.
 
-`PlainRecordFilter` uses `put` and `get`; compiled code reads and writes `slots` itself, with digests of its own. The
-array begins small and grows by four; the two that exist then are within `max_bytes`.
+`PlainRecordFilter` uses `put` and `get`; compiled code accesses `slots` itself, with its own digests. The array grows
+fourfold; while it does, both arrays together are within `max_bytes`.
 """
 
 import hashlib
@@ -29,9 +27,9 @@ _FEWEST_SLOTS: Final = 1024
 
 
 class OffsetMap:
-    """See the module. `latest_offset` is the last offset that was looked at, whether its key is here or not.
+    """A map of keys to offsets. `latest_offset` is the last offset indexed, even without a key.
 
-    `secret`, 16 random bytes, keys the digests. `size` of the `slots` are taken.
+    `secret`, 16 random bytes, keys the digests; `size` is the number of keys.
     """
 
     def __init__(self, max_bytes: int, load_factor: float, *, secret: bytes) -> None:
@@ -49,16 +47,16 @@ class OffsetMap:
         self.slots: npt.NDArray[Any] = np.zeros(slots, SLOT)
 
     def _most_keys(self, slots: int) -> int:
-        """Return how many keys so many slots take. Some stay free, or the search for a new key would never end."""
+        """Return how many keys so many slots take; a tenth stays free, so that searches are short."""
         return max(min(int(slots * self._load_factor), slots * 15 // 16), 1)
 
     @property
     def utilization(self) -> float:
-        """How full it is, 1 when no more keys fit."""
+        """The share of the room for keys in use."""
         return self.size / self.max_keys
 
     def reserve(self, keys: int) -> None:
-        """Grow so that as many new ones fit, if they ever will."""
+        """Grow to have room for `count` new keys, if that is possible."""
         wanted = min(self.size + keys, self.max_keys)
         slots = len(self.slots)
         while slots < self._max_slots and self._most_keys(slots) < wanted:
@@ -70,7 +68,7 @@ class OffsetMap:
             self._put(used["first"], used["second"], used["offset"])
 
     def put(self, offsets_by_key: dict[bytes, int]) -> bool:
-        """Note the last offsets of keys, all of them or, if they may not fit, none: whether they are noted."""
+        """Set the last offsets of keys; return False, and set none, if they may not fit."""
         room = self.max_keys - self.size
         if len(offsets_by_key) > room and self._new_keys(offsets_by_key) > room:
             return False
@@ -80,7 +78,7 @@ class OffsetMap:
         return True
 
     def get(self, keys: Sequence[bytes]) -> list[int]:
-        """The last offset of each key, -1 for one that is not in the map."""
+        """Return the last offset of each key, -1 without one."""
         found: list[int] = self._get(*self._digests(keys)).tolist()
         return found
 
@@ -105,7 +103,7 @@ class OffsetMap:
             at = slot[waiting]
             is_free = slots["first"][at] == 0
             free = waiting[is_free]
-            # Of several that come to one free slot, the last one has it.
+            # Of several keys for one free slot, the last one gets it.
             slots["first"][slot[free]] = first[free]
             slots["second"][slot[free]] = second[free]
             is_mine = (slots["first"][at] == first[waiting]) & (slots["second"][at] == second[waiting])

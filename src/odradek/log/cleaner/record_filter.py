@@ -1,18 +1,15 @@
-"""Which records of a batch compaction keeps: the plain way, of which `compiled_record_filter` is the fast one.
+"""Which records compaction keeps. `compiled_record_filter` does the same in compiled code.
 
-Both read batches, and answer the same two questions about those that came in order: `index_keys` notes the last offset
-of each key, and `keep_records` says what is left by it.
-
-A record stays if it lies behind all that was indexed, or if it has a key and no later record has it. A tombstone, a
-record without a value, goes too once the delete horizon of its batch has passed; the first time that a tombstone stays
-in a batch, the batch gets its horizon (KIP-534): the horizon takes the place of the base timestamp, so that all
-timestamp deltas are written anew. Everything else in a record, also its offset delta, is copied as it stands.
+`index_keys` notes the last offset of each key, and `keep_records` filters by it. A record stays if it lies behind all
+that was indexed, or if it has a key and no later record has the same. A tombstone, a record without a value, is
+removed once the delete horizon of its batch has passed; a batch gets its horizon when a tombstone first stays in it
+(KIP-534). The horizon replaces the base timestamp, so all timestamp deltas change; the rest of a record is copied.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.log.cleaner.checked_batches import Chunk, Piece, Section, read_plainly
+from odradek.log.cleaner.checked_batches import Chunk, Piece, Section, read_chunks
 from odradek.log.segments.segment_swap import Source
 from odradek.protocol.compression import Buffer
 from odradek.protocol.errors import CorruptBatchError
@@ -26,14 +23,14 @@ if TYPE_CHECKING:
 MIN_RECORD_BYTES: Final = 7
 NO_TIMESTAMP: Final = -1
 _TIMES: Final = range(-(1 << 62), 1 << 62)
-"""Times beyond have no difference of 64 bits."""
+"""Differences of times beyond do not have 64 bits."""
 
 
 class Kept(NamedTuple):
-    """What stays of a section: `record_count` records in `data`, or in what they came in if that is None.
+    """The records that stay of a section: `record_count` in `data`, or all of it, unchanged, if that is None.
 
-    `max_timestamp` is theirs; it and the count say nothing if all is as it was. With `has_new_horizon` their timestamps
-    are relative to the horizon.
+    `max_timestamp` is theirs, and is not set for an unchanged section. With `has_new_horizon` timestamps are relative
+    to the horizon.
     """
 
     record_count: int
@@ -43,7 +40,7 @@ class Kept(NamedTuple):
 
 
 class KeptBatch(NamedTuple):
-    """A batch that is left of a run, as it goes into the books of a segment; `size` in bytes."""
+    """A batch that stays of a run; `size` in bytes."""
 
     base_offset: int
     last_offset: int
@@ -53,59 +50,57 @@ class KeptBatch(NamedTuple):
 
 
 class KeptRun(NamedTuple):
-    """What stays of a run: its batches in `data`, whole and end to end, which is good until the filter's next one."""
+    """The batches that stay of a run, end to end in `data`, which is valid until the filter's next one."""
 
     data: Buffer
     batches: Sequence[KeptBatch]
 
 
 class KeyOffsets(Protocol):
-    """What is noted of keys. `latest_offset` is how far; whoever knows that nothing comes after it moves it on."""
+    """The indexed keys. `latest_offset` is the last offset indexed; callers may raise it."""
 
     latest_offset: int
 
     @property
     def utilization(self) -> float:
-        """How full it is, 1 when no more keys fit."""
+        """The share of the room for keys in use."""
 
 
 class RecordFilter(Protocol):
-    """Either way. Both raise `CorruptBatchError` for records that are not just what their header says."""
+    """Filters records. Methods raise `CorruptBatchError` for records that do not match their header."""
 
     @property
     def offsets(self) -> KeyOffsets:
-        """What is noted so far."""
+        """The indexed keys."""
 
     def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
-        """The batches of `source` from `position` on. See `read_plainly`; `now_ms` is for delete horizons."""
+        """Yield the batches of `source` (see `read_chunks`); `now_ms` is for delete horizons."""
 
     def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
-        """Note the keys of all records from `from_offset` on, and how far it came in `offsets.latest_offset`.
+        """Index the keys of records from `from_offset` on in `offsets`; return whether it is full.
 
-        Whether there is no room for the next one. The pieces are of the chunk that was read last.
+        The pieces are of the chunk that was read last.
         """
 
     def keep_records(
         self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
     ) -> Sequence[Kept | KeptRun]:
-        """What stays of each piece of the chunk that was read last. `horizon_ms` is for batches that get one now.
+        """Yield what stays of each piece of the last chunk. New horizons are `horizon_ms`.
 
-        The batches of a run that end at one of `last_offsets`, which rise, stay without records if need be.
+        Batches that end at one of `last_offsets`, which rise, stay even without records.
         """
 
 
 class PlainRecordFilter:
-    """A loop over the records, about 2 µs for each. See `RecordFilter`. It never has a `Run`."""
+    """A loop over the records, about 2 µs each; it has no `Run`."""
 
     def __init__(self, offsets: "OffsetMap") -> None:
         self.offsets = offsets
 
     def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
-        """See `RecordFilter`."""
-        return read_plainly(file, source, position=position, read_bytes=read_bytes)
+        return read_chunks(file, source, position=position, read_bytes=read_bytes)
 
     def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
-        """See `RecordFilter`."""
         offsets, sections = self.offsets, _sections(pieces)
         if offsets.put(_last_offsets(sections, from_offset)):
             offsets.latest_offset = sections[-1].header.last_offset
@@ -119,7 +114,6 @@ class PlainRecordFilter:
     def keep_records(
         self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
     ) -> list[Kept]:
-        """See `RecordFilter`."""
         sections = _sections(pieces)
         walked = [list(_walk(section)) for section in sections]
         keys = [record.key for records in walked for record in records if record.key is not None]
@@ -144,12 +138,12 @@ def _sections(pieces: Sequence[Piece]) -> list[Section]:
 
 
 def set_horizon(section: Section, horizon_ms: int) -> Kept:
-    """All of a section, as it is in a batch that gets a delete horizon. Raises `CorruptBatchError`."""
+    """Return all of a section as in a batch with a delete horizon. Raises `CorruptBatchError`."""
     return _with_horizon(section.header, section.data, list(_walk(section)), horizon_ms)
 
 
 class _Record(NamedTuple):
-    """Where a record lies in its section, and what is asked of it. `rest` is where its offset delta begins."""
+    """The position and properties of a record in its section; its offset delta begins at `rest`."""
 
     start: int
     rest: int
@@ -200,7 +194,7 @@ def _latest(header: BatchHeader, records: list[_Record]) -> int:
 
 
 def _walk(section: Section) -> Iterator[_Record]:
-    """The records of a section. Varints of one byte are read in place, for the cost of a call."""
+    """Yield the records of a section. One-byte varints are read in place, which saves a call."""
     header, data = section.header, bytes(section.data)
     base_offset, last_offset, base_timestamp = header.base_offset, header.last_offset, header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
@@ -216,7 +210,7 @@ def _walk(section: Section) -> Iterator[_Record]:
             end = position + n
             if n < MIN_RECORD_BYTES - 1 or end > size:
                 raise _malformed(header)
-            # The byte at `position` is the record's attributes, which mean nothing so far.
+            # The byte at `position` has the record's attributes, which are unused.
             if (n := data[position + 1]) < 0x80:
                 timestamp, rest = (n >> 1) ^ -(n & 1), position + 2
             else:
@@ -235,7 +229,7 @@ def _walk(section: Section) -> Iterator[_Record]:
                 n, position = (n >> 1) ^ -(n & 1), position + 1
             else:
                 n, position = read_varint(data, position)
-            # One byte at least is left: the number of headers.
+            # The header count takes at least one byte.
             if position + (n if n > 0 else 0) >= end:
                 raise _malformed(header)
             if timestamp not in _TIMES:

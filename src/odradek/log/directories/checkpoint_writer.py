@@ -1,8 +1,7 @@
-"""Brings the checkpoint files of the data directories up to date, from any thread, and never back to an older state.
+"""Writing checkpoint files from any thread, never back to an older state.
 
-A plan is made on the event loop's thread, of values that the files shall have; writing it down takes the disk a while,
-and is for another thread. Meanwhile a newer one may be written, because a log is about to be cut: the older plan is
-then dropped.
+A plan is made on the event loop's thread and written on another. If a newer one was written meanwhile, because a log
+is to be truncated, the older one is dropped.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from odradek.runtime import Disk
 
 
 class CheckpointPlan(NamedTuple):
-    """What files are to hold, by path. Later plans have higher numbers; `is_whole` says that it has every file."""
+    """The content of files by path. Later plans have higher numbers; `is_whole` declares every file."""
 
     number: int
     files: Mapping[str, Mapping[TopicPartition, int]]
@@ -25,7 +24,7 @@ class CheckpointPlan(NamedTuple):
 
 
 class CheckpointWriter:
-    """See the module. `planned` is the number of the last plan, `written` that of the last whole one on the disk."""
+    """Writes plans. `planned` is the number of the last plan, `written` of the last whole one on the disk."""
 
     def __init__(self, disk: Disk) -> None:
         self.planned = 0
@@ -33,17 +32,17 @@ class CheckpointWriter:
         self._disk = disk
         self._lock = Lock()
         self._held: dict[str, bytes] = {}
-        """What the files hold: they are written when that changes."""
+        """The content of the files, which are written only when it changes."""
         self._numbers: dict[str, int] = {}
         self._is_stopped = False
 
     def plan(self, files: Mapping[str, Mapping[TopicPartition, int]], *, is_whole: bool) -> CheckpointPlan:
-        """The next plan; its values are the writer's now."""
+        """Return the next plan; the writer keeps `files`."""
         self.planned += 1
         return CheckpointPlan(self.planned, files, is_whole)
 
     def write(self, plan: CheckpointPlan) -> None:
-        """Write what has changed, each file whole and synced. Raises `CheckpointError`."""
+        """Write files that have changed, each atomically and synced. Raises `CheckpointError`."""
         with self._lock:
             for path, offsets in plan.files.items():
                 if self._is_stopped or self._numbers.get(path, 0) > plan.number:
@@ -61,6 +60,6 @@ class CheckpointWriter:
                 self.written = max(self.written, plan.number)
 
     def stop(self) -> None:
-        """Write nothing any more: the directories are another's. Returns when no file is being written."""
+        """Stop writing, because the directories are unlocked. Returns when no file is being written."""
         with self._lock:
             self._is_stopped = True

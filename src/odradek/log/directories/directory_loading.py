@@ -1,19 +1,18 @@
-"""From a data directory to open logs: what is found in it, and the opening of one log on a thread of its own.
+"""From a data directory to open logs: finding its logs, and opening each on a thread.
 
-A directory that can't be listed, or whose checkpoints can't be read, is offline (`log_directories`). In another, what
-cannot be opened costs its partition and nothing else. Kafka gives up the whole data directory, or the broker, in these
-cases (`LogManager.loadLogs`):
+A directory that cannot be listed is offline (`log_directories`). In the others, a log that cannot be opened only takes
+its partition offline; Kafka gives up the whole directory, or the broker (`LogManager.loadLogs`):
 
-| found | here |
+| found | done |
 |---|---|
-| an error of the disk, a file that may not be read, damage that recovery does not mend | the partition is offline |
-| two folders of one partition, in two data directories | the one in which anything was ever written, if one is empty |
-| the same, and neither is empty | the one of the topic that the cluster has, if their ids tell |
-| the same, and nobody can tell | the partition is offline; both are left alone |
-| a folder, or a file, that is no log's | left alone, and named in the log if it is a folder |
+| a disk error, an unreadable file, damage that recovery does not repair | the partition is offline |
+| logs of one partition in two data directories, one empty | the other one is opened |
+| the same, neither empty | the one with the topic's id is opened, if ids decide |
+| the same, ids do not decide | the partition is offline; both are left as they are |
+| other files and folders | left as they are; folders are logged |
 | `{topic}-{partition}.{32 hex digits}-delete` | removed |
-| the same with `-stray` | named in the log; removed later if the metadata say that it is stray |
-| the same with `-future` of a Kafka broker | left alone, and named in the log |
+| the same with `-stray` | logged; removed later if the metadata say that it is stray |
+| the same with `-future` of a Kafka broker | left as it is; logged |
 """
 
 import logging
@@ -43,12 +42,12 @@ from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
 _NO_LOGS: Final = frozenset({"metadata.sqlite.sessions", "remote-log-index-cache", "__cluster_metadata-0"})
-"""Folders that we, and Kafka's brokers, keep beside logs."""
+"""Other folders of Odradek's and Kafka's brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLog:
-    """A log's folder, and what the checkpoints say of it. `size` is what recovery may have to read, in bytes."""
+    """A log's folder and its checkpoints. `size` is what recovery may have to read, in bytes."""
 
     partition: TopicPartition
     folder: str
@@ -62,21 +61,21 @@ class FoundLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLog:
-    """What became of it: a log, or why there is none."""
+    """An opened log, or why it is not open."""
 
     found: FoundLog
     log: Log | None
     topic_id: uuid.UUID | None = None
     error: StorageError | None = None
     lost_records: LostRecords | None = None
-    """What it lacks of what was synced or acknowledged."""
+    """Synced or acknowledged records that the log lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLogs:
-    """What is in a data directory, whether a clean shutdown left it, and up to where its logs are compacted.
+    """The logs in a data directory, whether a clean shutdown left it, and how far its logs are compacted.
 
-    `outdated` are partitions that checkpoints tell of and that have no folder; those in `vanished` had records.
+    `outdated` are partitions in checkpoints without a folder; those in `vanished` had records.
     """
 
     was_closed: bool
@@ -88,7 +87,7 @@ class FoundLogs:
 
 
 def find_logs(disk: Disk, directory: str) -> FoundLogs:
-    """Find a directory's logs, remove deleted ones, and take the mark of a clean shutdown away. Raises `OSError`."""
+    """Find a directory's logs; remove deleted ones, and the mark of a clean shutdown. Raises `OSError`."""
     mark = f"{directory}/{meta_properties.CLEAN_SHUTDOWN}"
     clean = disk.exists(mark)
     if clean:
@@ -110,7 +109,7 @@ def find_logs(disk: Disk, directory: str) -> FoundLogs:
                 strays[folder] = stray, _topic_id_of_stray(disk, folder)
                 continue
             if partition is None:
-                _logger.warning("%s is no log's folder, and is left alone", folder)
+                _logger.warning("%s is not a log's folder, ignoring it", folder)
                 continue
             recovery_point = recovery_points.get(partition, 0)
             found = FoundLog(
@@ -126,7 +125,9 @@ def find_logs(disk: Disk, directory: str) -> FoundLogs:
             logs.append(found)
     if logs and not clean:
         size = sum(each.size for each in logs) >> 20
-        _logger.warning("%s was not closed: of its %d logs, %d MiB may have to be checked", directory, len(logs), size)
+        _logger.warning(
+            "%s had an unclean shutdown: recovering its %d logs, up to %d MiB to check", directory, len(logs), size
+        )
     partitions = {each.partition for each in logs}
     known = recovery_points.keys() | start_offsets.keys() | high_watermarks.keys() | cleaned_offsets.keys()
     cleaned_offsets = {each: offset for each, offset in cleaned_offsets.items() if each in partitions}
@@ -155,12 +156,12 @@ def _topic_id_of_stray(disk: Disk, folder: str) -> uuid.UUID | None:
     try:
         return read_topic_id(disk, folder)
     except OSError as error:
-        _logger.warning("%s is left alone: %s", folder, error)
+        _logger.warning("Ignoring the stray log %s: %s", folder, error)
         return None
 
 
 def _is_folder(disk: Disk, path: str) -> bool:
-    """Whether it is one, or may be: of what the disk does not give, opening it says why."""
+    """Return whether `path` is a folder, or may be one that the disk cannot read."""
     if disk.is_directory(path):
         return True
     try:
@@ -176,7 +177,7 @@ def _remove(disk: Disk, folder: str) -> None:
     try:
         remove_tree(disk, folder)
     except OSError as error:
-        _logger.warning("%s, which is deleted, could not be removed: %s", folder, error)
+        _logger.warning("Failed to remove the deleted log %s: %s", folder, error)
 
 
 def _read_checkpoint(disk: Disk, directory: str, name: str) -> dict[TopicPartition, int]:
@@ -186,25 +187,25 @@ def _read_checkpoint(disk: Disk, directory: str, name: str) -> dict[TopicPartiti
     except FileNotFoundError:
         return {}
     except StorageError as error:
-        _logger.warning("%s; the start does without it", error)
+        _logger.warning("%s; ignoring it", error)
         return {}
 
 
 def _unsynced_bytes(disk: Disk, folder: str, recovery_point: int) -> int:
-    """The size of the segments that do not end before the recovery point; 0 where that can't be found out."""
+    """Return the size of the segments that end behind the recovery point; 0 if unknown."""
     try:
         parsed = [parse_offset_file(name) for name in disk.list(folder)]
         bases = sorted(item[0] for item in parsed if item and item[1] == LOG)
         first = max(sum(base <= recovery_point for base in bases) - 1, 0)
         return sum(disk.size(f"{folder}/{base:020d}{LOG}") for base in bases[first:])
     except OSError:
-        return 0  # opening it will fail, and say why
+        return 0  # opening it fails, too
 
 
 def open_found(
     pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, progress: LoadingProgress
 ) -> OpenedLog | None:
-    """Open a log and close its files again, on any thread; None if that is to stop. Raises nothing."""
+    """Open a log and close its files, on any thread; return None if loading was stopped. Raises nothing."""
     if progress.is_stopped:
         return None
     checked = 0
@@ -246,21 +247,21 @@ def open_found(
 
 
 def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
-    """The id of the topic that the log is of, None if its folder does not say. Raises `OSError`."""
+    """Return the id of the log's topic, None if its folder does not say. Raises `OSError`."""
     path = f"{folder}/{meta_properties.PARTITION_METADATA}"
     try:
         return meta_properties.decode_partition_metadata(disk.read_file(path), path)
     except FileNotFoundError:
         return None
     except StorageError as error:
-        _logger.warning("%s; it is written anew when a broker knows the topic's id", error)
+        _logger.warning("%s; it is rewritten when the topic's id is known", error)
         return None
 
 
 def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
-    """The logs, without those in which nothing was ever written and of which another directory has one, too.
+    """Remove empty logs of partitions with another log; return the others.
 
-    A disk that fails while it begins a log leaves such a folder, and the log is made elsewhere. It is removed.
+    A disk that fails while a log is created leaves such a folder, and the log is created in another directory.
     """
     by_partition: dict[TopicPartition, list[FoundLog]] = {}
     for each in logs:
@@ -268,14 +269,14 @@ def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog
     for duplicates in by_partition.values():
         for each in [twin for twin in duplicates if len(duplicates) > 1 and _is_untouched(disk, twin.folder)]:
             if len(duplicates) > 1:
-                _logger.warning("%s is empty, and %s has another log; it is removed", each.folder, each.partition)
+                _logger.warning("Removing the empty log %s: %s has another one", each.folder, each.partition)
                 _remove(disk, each.folder)
                 duplicates.remove(each)
     return [each for duplicates in by_partition.values() for each in duplicates]
 
 
 def _is_untouched(disk: Disk, folder: str) -> bool:
-    """Whether there is no segment, or the first one, without a byte: a log that was cut from its start begins later."""
+    """Return whether nothing was ever written: the first segment is empty, and begins at 0."""
     try:
         segments = [name for name in disk.list(folder) if name.endswith(LOG)]
         return all(parse_offset_file(name) == (0, LOG) and disk.size(f"{folder}/{name}") == 0 for name in segments)
@@ -284,13 +285,13 @@ def _is_untouched(disk: Disk, folder: str) -> bool:
 
 
 def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]:
-    """Why the partitions are offline that have two folders."""
+    """Return why partitions with two logs are offline."""
     folders: dict[TopicPartition, list[str]] = {}
     for found in logs:
         folders.setdefault(found.partition, []).append(found.folder)
     return {
         partition: LogStorageError(
-            f"{' and '.join(duplicates)} are logs of the same partition: keep the one that is whole, and start again"
+            f"{' and '.join(duplicates)} are logs of the same partition: keep the complete one, and restart the broker"
         )
         for partition, duplicates in folders.items()
         if len(duplicates) > 1
@@ -300,9 +301,9 @@ def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageE
 def choose_duplicate(
     disk: Disk, found: Collection[FoundLog], topic_id: uuid.UUID | None
 ) -> tuple[FoundLog | None, list[FoundLog]]:
-    """Of one partition's logs, the one that is of the topic of this id, and those that are of another topic.
+    """Return the log with the topic's id, and those of another topic. Raises `OSError`.
 
-    None and none, unless that is sure: one has the id, and all others say another one. Raises `OSError`.
+    Returns None and none unless one has the id and all others have another one.
     """
     ids = {each.folder: read_topic_id(disk, each.folder) for each in found}
     right = [each for each in found if topic_id is not None and ids[each.folder] == topic_id]

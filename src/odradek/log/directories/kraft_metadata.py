@@ -1,18 +1,17 @@
-"""What Kafka's controller (KRaft) wrote down beside the logs, as far as another broker must know it to go on with them.
+"""Reading the metadata of Kafka's controller (KRaft) in a data directory that Odradek takes over.
 
-That is what was set for topics, without which a compacted topic would be deleted by age, and which producer ids were
-given out. Everything else of it is about Kafka's own cluster.
+Needed are topics, their configurations (a compacted topic must not be deleted by age) and the next producer id.
 
 ```
-__cluster_metadata-0/    00000000000000000612-0000000003.checkpoint    a snapshot: all that holds before offset 612
-                         00000000000000000000.log …                    what came since
+__cluster_metadata-0/    00000000000000000612-0000000003.checkpoint    a snapshot of all before offset 612
+                         00000000000000000000.log …                    the records after it
 record's value           frame version varint = 1 | type varint | version varint | fields, flexible | tags
    2 TopicRecord           name string | topic_id uuid
    4 ConfigRecord          resource_type int8 (2: topic) | resource_name string | name string | value string?
    9 RemoveTopicRecord     topic_id uuid
   15 ProducerIdsRecord     broker_id int32 | broker_epoch int64 | next_producer_id int64
 ```
-All are of version 0. Both kinds of file are record batches; a log's last one may be cut after a crash.
+All are of version 0. Both kinds of file are record batches; the last one of a log may be incomplete after a crash.
 """
 
 import re
@@ -21,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.log.errors import CutFileError, DamagedFileError
+from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.log.names import LOG, parse_offset_file
 from odradek.log.segments.batch_scan import scan_file
 from odradek.model.values import dataclass, field
@@ -42,7 +41,7 @@ _PRODUCER_IDS_FIELDS: Final = struct.Struct(">iqq")
 
 @dataclass(slots=True, kw_only=True)
 class KraftMetadata:
-    """Which topics there are and what they are configured to, by name; the first producer id that was not given out."""
+    """Topics and their configurations by name, and the next producer id."""
 
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
@@ -50,11 +49,11 @@ class KraftMetadata:
 
     @property
     def topic_ids(self) -> dict[str, uuid.UUID]:
-        """The topics that there are, by name."""
+        """The topic ids by name."""
         return {name: topic_id for topic_id, name in self._topics.items() if topic_id is not None}
 
     def apply(self, value: memoryview) -> None:
-        """Take a record in. Raises `MalformedMessageError`."""
+        """Apply a record. Raises `MalformedMessageError`."""
         try:
             frame, offset = read_unsigned_varint(value, 0)
             kind, offset = read_unsigned_varint(value, offset)
@@ -86,10 +85,7 @@ class KraftMetadata:
 
 
 def read_kraft_metadata(disk: Disk, directory: str) -> KraftMetadata:
-    """What Kafka left in a data directory; nothing if it kept its metadata elsewhere.
-
-    Raises `DamagedFileError` if it can't be read.
-    """
+    """Return the metadata in a data directory, empty without any. Raises `DamagedFileError`."""
     metadata = KraftMetadata()
     folder = f"{directory}/{FOLDER}"
     if not disk.is_directory(folder):
@@ -110,11 +106,11 @@ def _apply(metadata: KraftMetadata, value: bytes, path: str) -> None:
     try:
         metadata.apply(memoryview(value))
     except MalformedMessageError as error:
-        raise DamagedFileError(path, 0, f"can't be read: {error}") from error
+        raise DamagedFileError(path, 0, f"cannot be read: {error}") from error
 
 
 def _records(disk: Disk, path: str) -> Iterator[tuple[int, bytes]]:
-    """Offset and value of each record that is not a control record."""
+    """Yield the offset and value of each record that is not a control record."""
     file = disk.open(path, read_only=True)
     try:
         for position, header, batch in scan_file(file, path, file.size()):
@@ -124,9 +120,9 @@ def _records(disk: Disk, path: str) -> Iterator[tuple[int, bytes]]:
                 for record in decode_records(batch):
                     if record.value is not None:
                         yield record.offset, record.value
-    except CutFileError:
-        return  # what Kafka was writing when it was killed
+    except TruncatedFileError:
+        return  # Kafka was killed while it wrote it
     except CorruptBatchError as error:
-        raise DamagedFileError(path, 0, f"can't be read: {error}") from error
+        raise DamagedFileError(path, 0, f"cannot be read: {error}") from error
     finally:
         file.close()

@@ -1,8 +1,8 @@
-"""How far the opening of a broker's logs is: told by the threads that open them, said in a line every few seconds.
+"""The progress of opening a broker's logs, logged every few seconds.
 
 ```
 310 of 1000 logs are open; 3100 of 10000 MiB checked in 5 s, about 11 s to go
-1000 logs are open after 16.1 s: 998 recovered, 9981 MiB checked; 2 were not whole: 4711 bytes and 0 segments are cut
+1000 logs are open after 16.1 s: 998 recovered, 9981 MiB checked; 2 truncated by 4711 bytes and 0 segments
 ```
 """
 
@@ -19,17 +19,14 @@ _EVERY_S: Final = 5.0
 
 
 class LoadingStoppedError(OdradekError):
-    """Somebody wants the broker to end before its logs are open."""
+    """The broker is to stop before its logs are open."""
 
     def __init__(self) -> None:
         super().__init__("the broker was told to stop while it opened its logs")
 
 
 class LoadingProgress:
-    """See the module. `monotonic` is a clock in seconds; `logs` and `size` say how much there is to open, and to check.
-
-    A log may turn out to need no check: `size` is the most that is read, in bytes. Any thread may call it.
-    """
+    """Counts `logs` and bytes from any thread. `monotonic` returns seconds; `size` is the most that recovery reads."""
 
     def __init__(self, monotonic: Callable[[], float], *, logs: int, size: int) -> None:
         self._monotonic = monotonic
@@ -41,11 +38,11 @@ class LoadingProgress:
         self._checked = 0
         self._skipped = 0
         self._recovered = 0
-        self._cuts: list[TruncatedBytes] = []
+        self._truncated: list[TruncatedBytes] = []
         self.is_stopped = False
 
     def checked(self, size: int) -> None:
-        """So many bytes more. Raises `LoadingStoppedError` after `stop`."""
+        """Count `size` bytes as checked. Raises `LoadingStoppedError` after `stop`."""
         if self.is_stopped:
             raise LoadingStoppedError
         with self._lock:
@@ -53,17 +50,17 @@ class LoadingProgress:
             self._say()
 
     def opened(self, *, skipped: int, is_recovered: bool, truncated: TruncatedBytes) -> None:
-        """A log more. `skipped` bytes of it needed no check."""
+        """Count an opened log; `skipped` bytes needed no check."""
         with self._lock:
             self._opened += 1
             self._skipped += skipped
             self._recovered += is_recovered
             if truncated.size or truncated.segments:
-                self._cuts.append(truncated)
+                self._truncated.append(truncated)
             self._say()
 
     def stop(self) -> None:
-        """Let every thread end soon; what it has in hand and is done with counts."""
+        """Make every thread stop soon; logs that are open then count."""
         self.is_stopped = True
 
     def _say(self) -> None:
@@ -79,11 +76,11 @@ class LoadingProgress:
         _logger.info("%s", text)
 
     def end(self) -> None:
-        """Say how long it took, and what was lost."""
+        """Log the totals."""
         text = f"{self._opened} logs are open after {self._monotonic() - self._began:.1f} s"
         if self._recovered:
             text += f": {self._recovered} recovered, {self._checked >> 20} MiB checked"
-        if self._cuts:
-            lost, segments = sum(cut.size for cut in self._cuts), sum(cut.segments for cut in self._cuts)
-            text += f"; {len(self._cuts)} were not whole: {lost} bytes and {segments} segments are cut"
+        if self._truncated:
+            lost, segments = sum(each.size for each in self._truncated), sum(each.segments for each in self._truncated)
+            text += f"; {len(self._truncated)} truncated by {lost} bytes and {segments} segments"
         _logger.info("%s", text)

@@ -1,11 +1,11 @@
-"""The end of a broker's logs: all that they have in memory is written, and all that is written synced.
+"""Closing a broker's logs: everything is written, then synced.
 
 ```
-each log      what is pending, its indexes, producers and leader epochs ─► files     several at a time of each directory
-each directory                                                files ─► the disk      all directories at a time
+each log      pending batches, indexes, producers, leader epochs ─► files     several at a time in each directory
+each directory                                             files ─► the disk      all directories at a time
 ```
-Kafka flushes one log after the other on each of `num.recovery.threads.per.data.dir` threads (`LogManager.shutdown`). A
-file system writes its journal once for all that wait for it, so that here the syncs come together.
+Kafka flushes one log after the other on each of `num.recovery.threads.per.data.dir` threads. Syncs together are
+faster: a file system writes its journal once for all.
 """
 
 import logging
@@ -24,9 +24,9 @@ _logger = logging.getLogger("odradek.log")
 
 @dataclass(slots=True, kw_only=True)
 class ClosedDirectory:
-    """What became of a directory's logs. `error` is why nothing of it may be believed; without one, `jobs` are done.
+    """The result for a directory. With an `error` nothing of it is synced for sure; without one, `jobs` are done.
 
-    `is_whole` says that all its logs are on the disk: that none has failed, now or earlier.
+    `is_whole` says that no log has failed, now or earlier.
     """
 
     jobs: list[tuple[Log, FlushJob]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class ClosedDirectory:
 
 
 def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: int) -> dict[str, ClosedDirectory]:
-    """Write and sync the logs of each directory, which nobody else uses, `threads` at a time of each directory."""
+    """Write and sync the logs of each directory, `threads` at a time in each."""
     closed = {directory: ClosedDirectory() for directory in logs}
     writing = [[partial(_write, directory, log) for log in those] for directory, those in logs.items()]
     for directory, log, job, is_written in pool.run_lanes(writing, threads=threads):
@@ -49,7 +49,7 @@ def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: in
 
 
 def _write(directory: str, log: Log) -> tuple[str, Log, FlushJob | None, bool]:
-    """The job that is to be synced, if there is one, and whether all is written."""
+    """Write a log; return the job that syncs it, and whether all is written."""
     try:
         job = log.begin_close()
         if job is not None:

@@ -1,6 +1,6 @@
 """Periodic work on a broker's logs: retention, expiry of producers, syncs, removal of files, checkpoints.
 
-What takes the disk a while is a `MaintenanceJob` for a background thread.
+Syncs and removals are a `MaintenanceJob` for a background thread.
 """
 
 import logging
@@ -39,7 +39,7 @@ class MaintenanceJob:
         return not (self.flushes or self.files or self.folders)
 
     def run(self) -> None:
-        """Sync and remove. What cannot be removed is removed at the next start."""
+        """Sync and remove; the next start removes what is left."""
         for _, flush in self.flushes:
             began = self.monotonic()
             flush.run()

@@ -1,6 +1,6 @@
 """Logs that are in a data directory and not open, and partitions that are offline for it.
 
-What the checkpoints say of such a log is kept. A partition with logs in two directories is offline until the topic's id
+The checkpoints of such a log are kept. A partition with logs in two directories is offline until the topic's id
 tells which one is right.
 """
 

@@ -1,1 +1,1 @@
-"""Reading a log's files for people: `odradek log dump` and `odradek log verify`. Nothing here writes."""
+"""Reading a log's files for `odradek log dump` and `odradek log verify`. Nothing here writes."""

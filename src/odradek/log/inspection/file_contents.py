@@ -1,7 +1,6 @@
-"""What is in the files of a log, one value per batch, record, entry or line: for people who look, and for tests.
+"""The content of a log's files, one value per batch, record, entry or line, for operators and tests.
 
-Nothing here is needed to run a log. Files are only read, and may belong to a broker that runs. What a file has that it
-should not is a `Damage`, the last thing that is told of it.
+Files are only read, and a running broker may use them. The last value of a damaged file is a `Damage`.
 """
 
 import json
@@ -12,7 +11,7 @@ from typing import Final, NamedTuple
 from odradek.log.checkpoints import checkpoint_file, leader_epoch_cache, meta_properties
 from odradek.log.checkpoints.checkpoint_file import decode_offset_lines, split_lines
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
-from odradek.log.errors import CutFileError, DamagedFileError
+from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, parse_folder, parse_offset_file
 from odradek.log.producers.producer_snapshot import decode_snapshot
 from odradek.log.producers.producer_state import last_sequence
@@ -38,7 +37,7 @@ _DIRECTORY_FILES: Final = (meta_properties.META_PROPERTIES, meta_properties.CLEA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch's header, and where it begins in the file. `timestamp_type` is CreateTime or LogAppendTime; ms."""
+    """A batch's header and position. `timestamp_type` is CreateTime or LogAppendTime; times in ms."""
 
     base_offset: int
     last_offset: int
@@ -63,7 +62,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRecord:
-    """A record of the batch before it. A size of -1 is null; `control_type` is of a transaction's end."""
+    """A record of the batch before it. Size -1 means null; `control_type` is for transaction markers."""
 
     offset: int
     timestamp_type: str
@@ -80,7 +79,7 @@ class LoggedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetIndexEntry:
-    """Where in the segment to look for `offset`."""
+    """An entry of an `.index`."""
 
     offset: int
     position: int
@@ -88,7 +87,7 @@ class OffsetIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeIndexEntry:
-    """Up to `offset` no record is later than `timestamp` (ms)."""
+    """An entry of a `.timeindex`: up to `offset` no record is later than `timestamp` (ms)."""
 
     timestamp: int
     offset: int
@@ -96,7 +95,7 @@ class TimeIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionIndexEntry:
-    """A transaction that was aborted."""
+    """An aborted transaction."""
 
     version: int
     producer_id: int
@@ -107,7 +106,7 @@ class TransactionIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """A producer as of a snapshot; without a last batch its numbers are -1. Times in ms."""
+    """A producer in a snapshot; without a last batch its numbers are -1. Times in ms."""
 
     producer_id: int
     producer_epoch: int
@@ -130,7 +129,7 @@ class LeaderEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointEntry:
-    """A partition's offset in one of the checkpoints of a data directory."""
+    """A partition's offset in a checkpoint."""
 
     topic: str
     partition: int
@@ -139,7 +138,7 @@ class CheckpointEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """A line of a file that names things."""
+    """A line of `meta.properties` or `partition.metadata`."""
 
     name: str
     value: str
@@ -147,7 +146,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """The file cannot be read from `byte` on. `is_cut`: because it ends there, in the middle of something."""
+    """The file cannot be read from `byte` on. `is_cut`: it ends inside a batch or an entry."""
 
     byte: int
     reason: str
@@ -169,7 +168,7 @@ Row = (
 
 
 class Pair(NamedTuple):
-    """An entry of an index that has two numbers, and the byte at which it begins."""
+    """An entry of an index with two numbers, and the byte at which it begins."""
 
     byte: int
     first: int
@@ -180,20 +179,20 @@ class Pair(NamedTuple):
 
 
 def is_known_file(path: str) -> bool:
-    """Whether `inspect` knows what is in a file of that name."""
+    """Return whether `inspect` can read a file of that name."""
     name = path.rpartition("/")[2]
     parsed = parse_offset_file(name)
     return name in _PARTITION_FILES or name in _DIRECTORY_FILES or (parsed is not None and parsed[1] in _SEGMENT_FILES)
 
 
 def is_partition_directory(disk: Disk, directory: str) -> bool:
-    """Whether the folder is a partition's, by its files or, if it has none, by its name."""
+    """Return whether the folder is a partition's, by its files or, without any, by its name."""
     names = disk.list(directory)
     return any(map(parse_offset_file, names)) or (not names and parse_folder(_name_of(disk, directory)) is not None)
 
 
 def partition_directories(disk: Disk, directory: str) -> list[str]:
-    """The partitions' folders in a data directory."""
+    """Return the partitions' folders in a data directory."""
     return [
         f"{directory}/{name}"
         for name in disk.list(directory)
@@ -202,7 +201,7 @@ def partition_directories(disk: Disk, directory: str) -> list[str]:
 
 
 def known_files(disk: Disk, directory: str) -> list[str]:
-    """The files of a folder that `inspect` knows: a segment's side by side, the log first."""
+    """Return the files of a folder that `inspect` can read, sorted by segment, the log first."""
     return [f"{directory}/{name}" for name in sorted(filter(is_known_file, disk.list(directory)), key=_order)]
 
 
@@ -219,14 +218,14 @@ def _name_of(disk: Disk, directory: str) -> str:
 
 
 def inspect(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
-    """Everything in a file, by its name; with `records` also what is in the batches.
+    """Yield the content of a file, with `records` that of its batches, too. Raises `OSError`.
 
-    A `Damage` comes last, if there is one. Raises `OSError`.
+    A `Damage` comes last, if there is one.
     """
     try:
         yield from _inspect(disk, path, records=records)
     except DamagedFileError as error:
-        yield Damage(byte=error.byte, reason=error.reason, is_cut=isinstance(error, CutFileError))
+        yield Damage(byte=error.byte, reason=error.reason, is_cut=isinstance(error, TruncatedFileError))
 
 
 def _inspect(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
@@ -254,7 +253,7 @@ def _inspect(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
 
 
 def inspect_batches(disk: Disk, path: str, *, records: bool) -> Iterator[Batch | LoggedRecord]:
-    """The batches of a `.log` file, and with `records` what is in them. Raises `DamagedFileError`, `OSError`."""
+    """Yield the batches of a `.log` file, with `records` their records. Raises `DamagedFileError`, `OSError`."""
     file = disk.open(path, read_only=True)
     try:
         for position, header, data in scan_file(file, path, file.size()):
@@ -329,9 +328,9 @@ def _logged(record: Record, timestamp_type: str, sequence: int, *, is_control: b
 
 
 def read_pairs(data: bytes, path: str, layout: struct.Struct) -> Iterator[Pair]:
-    """The entries of an `.index` or `.timeindex`. Raises `CutFileError` if the last one is cut.
+    """Yield the entries of an `.index` or `.timeindex`. Raises `TruncatedFileError` if the last one is incomplete.
 
-    Zeros up to the end are not entries: Kafka makes such a file as long as it may become, and a crash leaves it so.
+    Zeros up to the end are no entries: Kafka allocates the file in advance, and a crash leaves it so.
     """
     width = layout.size
     end = len(data) - len(data) % width
@@ -340,11 +339,11 @@ def read_pairs(data: bytes, path: str, layout: struct.Struct) -> Iterator[Pair]:
     for byte in range(0, used, width):
         yield Pair(byte, *layout.unpack_from(data, byte))
     if used == end < len(data):
-        raise CutFileError(path, end, f"ends with {len(data) - end} bytes of an entry that has {width}")
+        raise TruncatedFileError(path, end, f"ends with {len(data) - end} bytes of an entry that has {width}")
 
 
 def inspect_snapshot(data: bytes, path: str) -> Iterator[Producer]:
-    """The producers of a `.snapshot`. Raises `DamagedFileError`."""
+    """Yield the producers of a `.snapshot`. Raises `DamagedFileError`."""
     for producer_id, entry in decode_snapshot(data, path).entries.items():
         last = entry.batches[-1] if entry.batches else None
         yield Producer(
@@ -378,7 +377,7 @@ def _inspect_text(data: bytes, name: str, path: str) -> Iterator[Row]:
             found = json.loads(data) if data else {}
         except ValueError:
             found = None
-        if isinstance(found, dict):  # Kafka's brokers before 3.7 left the file empty; nobody reads what is in it
+        if isinstance(found, dict):  # Kafka before 3.7 wrote it empty; its content is not used
             yield from (Property(name=str(key), value=str(value)) for key, value in found.items())
 
 

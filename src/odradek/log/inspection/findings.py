@@ -1,4 +1,4 @@
-"""What a verification finds, and how it is collected: a `Finding` for each file that is wrong, and notes."""
+"""The results of a verification: a `Finding` for each damaged file, and notes."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,10 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something about a file. `byte` is where the first batch, entry or line begins that is wrong.
-
-    Without `is_damage` it is to be known, and nothing is wrong.
-    """
+    """A fact about a file; not a damage without `is_damage`. The first wrong batch, entry or line begins at `byte`."""
 
     path: str
     byte: int | None = None
@@ -27,7 +24,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """What was looked at, and how many files are damaged."""
+    """The numbers of things checked, and of damaged files."""
 
     logs: int = 0
     segments: int = 0
@@ -41,8 +38,8 @@ class Totals:
 class DirectoryState:
     """A data directory at this moment.
 
-    `holder` is the running broker whose it is, as its lock says; `lock_error` is why that cannot be read. `is_clean`:
-    none runs, and the last one has closed everything, so that every file should be complete.
+    `holder` is the running broker that has locked it; `lock_error` is why that is unknown. `is_clean` says that a
+    clean shutdown left it, so that every file should be complete.
     """
 
     holder: str | None
@@ -52,11 +49,10 @@ class DirectoryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a data directory says of one of its logs.
+    """Facts about one log in its data directory's files.
 
-    From `recovery_point` on, nothing was promised to be on the disk but what is in the `.log` files: the next start, or
-    the next flush of the broker that runs, writes the rest anew. Up to `cleaned_offset`, compaction may have taken
-    whole segments. What is below `log_start_offset` is deleted, though its bytes may still be there.
+    From `recovery_point` on only the `.log` files count: other files are rewritten by the next flush or start. Up to
+    `cleaned_offset` compaction may have removed whole segments. Records below `log_start_offset` are deleted.
     """
 
     state: DirectoryState
@@ -65,12 +61,12 @@ class Surroundings:
     log_start_offset: int = 0
 
     def is_settled(self, offset: int) -> bool:
-        """Whether what belongs to the log up to `offset` should be on the disk and right."""
+        """Return whether files up to `offset` should be complete."""
         return self.state.is_clean or offset <= self.recovery_point
 
 
 def directory_state(disk: Disk, directory: str) -> DirectoryState:
-    """How the data directory was left."""
+    """Return the state of a data directory."""
     holder = lock_error = None
     try:
         holder = disk.lock_holder(f"{directory}/{meta_properties.LOCK}")
@@ -82,30 +78,30 @@ def directory_state(disk: Disk, directory: str) -> DirectoryState:
 
 @dataclass(slots=True)
 class Report:
-    """Collects findings until somebody takes them."""
+    """Collects findings."""
 
     disk: Disk
     totals: Totals = field(default_factory=Totals)
     _found: list[Finding] = field(default_factory=list)
 
     def take(self) -> list[Finding]:
-        """What was found since this was last asked."""
+        """Return the findings since the last call."""
         found, self._found = self._found, []
         return found
 
     def note(self, path: str, reason: str, byte: int | None = None) -> None:
-        """Something that whoever reads this should know."""
+        """Add a note."""
         self._found.append(Finding(path=path, byte=byte, reason=reason, is_damage=False))
 
     def damage(self, path: str, reason: str, byte: int | None = None) -> None:
-        """A file is wrong; to be said once for each."""
+        """Add a damaged file; call it once for each."""
         self.totals.damaged_files += 1
         self._found.append(Finding(path=path, byte=byte, reason=reason))
 
     def add(self, check: FileCheck, *, is_settled: bool = True) -> None:
-        """What a check found, if it found anything; without `is_settled` the file is about to be written anew."""
+        """Add the result of a check, if any; without `is_settled`, the file will be rewritten."""
         if check.damage is not None and not is_settled:
-            self.note(check.path, f"{check.damage.reason}: it is to be written anew", check.damage.byte)
+            self.note(check.path, f"{check.damage.reason}: it will be rewritten", check.damage.byte)
         elif check.damage is not None:
             others = f"; {check.others} more things in it are wrong" if check.others else ""
             self.damage(check.path, check.damage.reason + others, check.damage.byte)
@@ -114,14 +110,14 @@ class Report:
             self.note(check.path, reason, byte)
 
     def unreadable(self, path: str, error: OSError, state: DirectoryState) -> None:
-        """A file could not be read, perhaps because a broker that runs has just removed it."""
+        """Add a file that could not be read, unless a running broker has just removed it."""
         if isinstance(error, FileNotFoundError) and state.holder is not None:
             self.note(path, "went while the directory was read")
         else:
             self.damage(path, f"cannot be read: {error.strerror or error}")
 
     def read(self, path: str, state: DirectoryState, decode: Callable[[bytes, str], T]) -> T | None:
-        """What is in a small file, or None, once it is said what is wrong with it."""
+        """Return the content of a small file, or None, after adding why it cannot be read."""
         try:
             return decode(self.disk.read_file(path), path)
         except DamagedFileError as error:

@@ -1,4 +1,4 @@
-"""One partition's folder: its segments in a row, and what else is in it. See `verification` for what is checked."""
+"""The verification of one partition's folder: its segments in order, and its other files."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Final
 from odradek.log.checkpoints import leader_epoch_cache, meta_properties
 from odradek.log.checkpoints.checkpoint_file import decode_lines
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
-from odradek.log.errors import CutFileError, DamagedFileError
+from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.log.inspection.file_contents import inspect_snapshot
 from odradek.log.inspection.findings import Finding, Report, Surroundings
 from odradek.log.inspection.segment_check import (
@@ -28,7 +28,7 @@ MAX_OFFSET: Final = 2**63 - 1
 
 
 class PartitionCheck:
-    """Checks one folder. `end_offset` is where its log ends, None where that cannot be said."""
+    """Checks one folder. `end_offset` is the end of its log, None if unknown."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PartitionCheck:
             return
         self._is_swapping = any(name.endswith(SWAP) for name in names)
         if self._is_swapping:
-            # A compaction was interrupted, and the next start completes it: until then there may be a gap.
+            # The next start completes an interrupted compaction; until then there may be a gap.
             self._surroundings = replace(self._surroundings, recovery_point=0, cleaned_offset=MAX_OFFSET)
         bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
         epochs = self._read_epochs()
@@ -108,7 +108,7 @@ class PartitionCheck:
         return EpochCheck(path, len(data or b""), lines, log_start_offset=start, is_complete=is_complete)
 
     def _check_strays(self, bases: list[int]) -> None:
-        """Indexes without a segment, and snapshots that no segment begins with."""
+        """Check for indexes without a segment, and snapshots at which no segment begins."""
         for name in sorted(self._names):
             parsed = parse_offset_file(name)
             if parsed is None or parsed[0] in bases or parsed[1] not in _PARTS:
@@ -123,7 +123,7 @@ class PartitionCheck:
 
 
 class _SegmentFiles:
-    """One segment's files. `following` is where the next one begins; None for the last."""
+    """The files of one segment. `following` is the next one's base offset, None for the last."""
 
     def __init__(self, partition: PartitionCheck, base_offset: int, following: int | None) -> None:
         self._partition = partition
@@ -138,7 +138,7 @@ class _SegmentFiles:
         self._paths = {suffix: self._path.removesuffix(LOG) + suffix for suffix in _PARTS}
 
     def check(self, chain: Chain, epochs: EpochCheck) -> bool:
-        """Check them; whether all of the segment's batches could be walked and believed."""
+        """Check the files; return whether all batches are readable and valid."""
         base, report, paths = self._base_offset, self._report, self._paths
         data = {suffix: self._read_part(path) for suffix, path in paths.items()}  # before the log, which may grow
         log = LogCheck(
@@ -165,7 +165,7 @@ class _SegmentFiles:
             transactions.end(is_complete=is_complete, may_be_ahead=self._is_growing)
         else:
             chain.producers = None
-        if self._is_growing and isinstance(log.damage, CutFileError):
+        if self._is_growing and isinstance(log.damage, TruncatedFileError):
             report.note(log.path, f"{log.damage.reason}: it is being written", log.damage.byte)
         else:
             report.add(log)
@@ -186,7 +186,7 @@ class _SegmentFiles:
         transactions: TransactionCheck,
         epochs: EpochCheck,
     ) -> int | None:
-        """Show every batch to every check; where the last one ends, None where not all of them could be found."""
+        """Pass every batch to every check; return the end offset, None if some could not be read."""
         try:
             file = self._partition._disk.open(self._path, read_only=True)
         except OSError as error:
@@ -208,7 +208,7 @@ class _SegmentFiles:
             return size
         except DamagedFileError as error:
             log.found(error)
-            return error.byte if isinstance(error, CutFileError) and self._is_growing else None
+            return error.byte if isinstance(error, TruncatedFileError) and self._is_growing else None
         except OSError as error:
             self._report.unreadable(self._path, error, self._state)
             return None
@@ -216,7 +216,7 @@ class _SegmentFiles:
             file.close()
 
     def _is_unreadable(self, data: Mapping[str, bytes | None], suffix: str) -> bool:
-        """Whether the file is there, and was said to be unreadable."""
+        """Return whether the file exists and was reported as unreadable."""
         return data[suffix] is None and self._paths[suffix].rpartition("/")[2] in self._partition._names
 
     def _read_part(self, path: str) -> bytes | None:
@@ -240,6 +240,6 @@ def check_snapshot(report: Report, path: str, data: bytes | None, offset: int, *
 
 
 def _decode_epochs(data: bytes, path: str) -> list[tuple[int, int, int]]:
-    """`(byte, epoch, start offset)` of its lines."""
+    """Yield `(byte, epoch, start offset)` of each line."""
     entries = LeaderEpochs.decode(data, path).entries
     return [(line.byte, *entry) for line, entry in zip(decode_lines(data, path), entries, strict=True)]

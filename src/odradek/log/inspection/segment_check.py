@@ -1,7 +1,6 @@
-"""One segment's files held against one another: every batch, and every entry of the indexes against its batch.
+"""The verification of a segment's files against each other: every batch, and every index entry against its batch.
 
-Each check remembers the first thing that is wrong in its file, and goes on where it can, because one damaged batch
-leaves the others, and the entries that point to them, as good as they were.
+Each check keeps the first error in its file and goes on where it can: the other batches may be good.
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from odradek.protocol.records import decode_records
 
 @dataclass(slots=True, kw_only=True)
 class Chain:
-    """What a log's batches have come to, from segment to segment; `producers` is None where that is not known."""
+    """The state after the batches so far, over all segments; `producers` is None if unknown."""
 
     next_offset: int
     leader_epoch: int = NO_EPOCH
@@ -29,9 +28,9 @@ class Chain:
 
 
 class FileCheck:
-    """What was found in one file.
+    """The result for one file: `damage` is the first error, `others` the number of more.
 
-    `damage` is the first thing that is wrong, `others` how many more there are; `oddity` is the first that is strange.
+    `oddity` is the first thing that may be an error, or not.
     """
 
     def __init__(self, path: str) -> None:
@@ -41,16 +40,16 @@ class FileCheck:
         self.oddity: tuple[int, str] | None = None
 
     def wonder(self, byte: int, reason: str) -> None:
-        """Something is as Kafka writes it in some cases, and may be wrong in others."""
+        """Note something that Kafka writes in some cases, and that is wrong in others."""
         if self.oddity is None:
             self.oddity = byte, reason
 
     def fail(self, byte: int, reason: str) -> None:
-        """Something is wrong; whatever comes first in the file is remembered."""
+        """Note an error; the first one in the file is kept."""
         self.found(DamagedFileError(self.path, byte, reason))
 
     def found(self, error: DamagedFileError) -> None:
-        """The same, with the error that there is already."""
+        """Note an error that was raised."""
         if self.damage is None:
             self.damage = error
         else:
@@ -60,7 +59,7 @@ class FileCheck:
 
 
 class LogCheck(FileCheck):
-    """A `.log` file's batches, one after the other."""
+    """Checks the batches of a `.log` file."""
 
     def __init__(self, path: str, base_offset: int, chain: Chain, *, cleaned_offset: int, records: bool) -> None:
         super().__init__(path)
@@ -70,7 +69,7 @@ class LogCheck(FileCheck):
         self._records = records
 
     def batch(self, found: FoundBatch) -> bool:
-        """Check a batch; whether its header may be believed."""
+        """Check a batch; return whether its header is valid."""
         position, header, data = found
         if not verify_crc(data, 0, header):
             self.fail(position, f"has a batch with a wrong checksum, at offset {header.base_offset}")
@@ -92,7 +91,7 @@ class LogCheck(FileCheck):
         return reason is None
 
     def _is_in_its_place(self, header: BatchHeader) -> bool:
-        """Whether what comes next may be held against it: no checksum covers where a batch says it begins."""
+        """Return whether the next batch can be compared with it: no checksum covers the base offset."""
         return self._base_offset <= header.base_offset <= header.last_offset <= self._base_offset + MAX_RELATIVE_OFFSET
 
     def _fault(self, header: BatchHeader) -> str | None:
@@ -104,7 +103,7 @@ class LogCheck(FileCheck):
         if header.last_offset_delta < 0 or last - self._base_offset > MAX_RELATIVE_OFFSET:
             return f"at offset {base} that ends at offset {last}, which cannot be in this segment"
         if not 0 <= header.record_count <= header.last_offset_delta + 1:
-            return f"at offsets {base} to {last} that says it has {header.record_count} records"
+            return f"at offsets {base} to {last} that declares {header.record_count} records"
         if header.partition_leader_epoch < chain.leader_epoch:
             return (
                 f"at offset {base} of leader epoch {header.partition_leader_epoch}, after one of {chain.leader_epoch}"
@@ -130,10 +129,10 @@ class LogCheck(FileCheck):
 
 
 class OffsetIndexCheck(FileCheck):
-    """An `.index`: each entry points to where a batch begins, and has the offset of that batch's last record.
+    """Checks an `.index`: each entry has the position of a batch and the offset of its last record.
 
-    Kafka's followers and its compaction write several batches at a time, with one entry for them all: it points to the
-    first and has the last one's offset.
+    Kafka's followers and cleaner write several batches with one entry: the first one's position, the last one's
+    offset.
     """
 
     def __init__(self, path: str, data: bytes, base_offset: int) -> None:
@@ -154,7 +153,7 @@ class OffsetIndexCheck(FileCheck):
             self.found(error)
 
     def batch(self, position: int, header: BatchHeader, *, is_trusted: bool) -> None:
-        """The next batch of the segment; without `is_trusted` its offsets mean nothing."""
+        """Check the next batch; without `is_trusted` its offsets are not used."""
         last = header.last_offset - self._base_offset
         if self._awaited is not None and is_trusted and last >= self._awaited.first:
             if last > self._awaited.first:
@@ -176,7 +175,7 @@ class OffsetIndexCheck(FileCheck):
                 self._awaited = entry
 
     def end(self, size: int, *, may_be_ahead: bool) -> None:
-        """No more batches come: the segment has `size` bytes. An entry may come before its batch, in a live log."""
+        """Check the end of the segment at `size` bytes. In a live log, an entry may come before its batch."""
         if self._awaited is not None and not may_be_ahead:
             self._disagree(self._awaited)
         for entry in self._entries[self._next :]:
@@ -195,7 +194,7 @@ class OffsetIndexCheck(FileCheck):
 
 
 class TimeIndexCheck(FileCheck):
-    """A `.timeindex`: each entry has the largest timestamp so far, and an offset of the batch that has it."""
+    """Checks a `.timeindex`: each entry has the largest timestamp so far, and an offset of its batch."""
 
     def __init__(self, path: str, data: bytes, base_offset: int) -> None:
         super().__init__(path)
@@ -217,7 +216,7 @@ class TimeIndexCheck(FileCheck):
             self.found(error)
 
     def batch(self, header: BatchHeader, *, is_trusted: bool) -> None:
-        """The next batch of the segment; after one that is not to be trusted, nobody knows the largest timestamp."""
+        """Check the next batch; after one that is not trusted, the largest timestamp is unknown."""
         self._is_lost = self._is_lost or not is_trusted
         if self._is_lost:
             return
@@ -236,7 +235,7 @@ class TimeIndexCheck(FileCheck):
                 )
 
     def end(self, *, may_be_ahead: bool, is_finished: bool) -> None:
-        """No more batches come. `is_finished`: the largest timestamp of all must be there by now."""
+        """Check the end of the segment; with `is_finished` the largest timestamp must be indexed."""
         if self._is_lost:
             return
         for entry in self._entries[self._next :]:
@@ -251,7 +250,7 @@ class TimeIndexCheck(FileCheck):
 
 
 class EpochCheck(FileCheck):
-    """A `leader-epoch-checkpoint`: every batch is of the epoch that it says for the batch's offset."""
+    """Checks a `leader-epoch-checkpoint` against the epoch of every batch."""
 
     def __init__(
         self,
@@ -262,9 +261,9 @@ class EpochCheck(FileCheck):
         log_start_offset: int,
         is_complete: bool,
     ) -> None:
-        """`entries` are `(byte, epoch, start offset)`; `is_complete`: the file should not lack the latest epoch.
+        """`entries` are `(byte, epoch, start offset)`; with `is_complete` the latest epoch must be there.
 
-        It need not know the epochs of what is below `log_start_offset`.
+        Epochs of offsets below `log_start_offset` may be missing.
         """
         super().__init__(path)
         self._log_start_offset = log_start_offset
@@ -274,7 +273,7 @@ class EpochCheck(FileCheck):
         self._number = -1
 
     def batch(self, header: BatchHeader) -> None:
-        """The next batch of the log, in the order of offsets."""
+        """Check the next batch of the log, in the order of offsets."""
         entries, epoch, offset = self._entries, header.partition_leader_epoch, header.base_offset
         while self._number + 1 < len(entries) and entries[self._number + 1][2] <= offset:
             self._number += 1
@@ -283,7 +282,7 @@ class EpochCheck(FileCheck):
             self.fail(following[0], f"says that leader epoch {following[1]} begins inside a batch, at {following[2]}")
         is_deleted = header.last_offset < self._log_start_offset
         if epoch < 0 or is_deleted or (self._number < 0 and entries) or self.damage is not None:
-            return  # there are no epochs yet, or the log begins later
+            return  # no epochs yet, or the log begins later
         byte, known, _ = entries[self._number] if entries else (0, NO_EPOCH, 0)
         if epoch == known:
             return

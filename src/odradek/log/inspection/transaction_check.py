@@ -1,7 +1,7 @@
-"""A `.txnindex` held against its segment: every transaction that a marker aborts is in it, and nothing else.
+"""The verification of a `.txnindex`: it has every transaction that a marker aborts, and nothing else.
 
-Which transaction a marker ends, the batches before it tell, from the log's beginning or the last snapshot on. Where
-compaction was, or a batch is damaged, that cannot be said any more: an entry then has to belong to some marker.
+The batches before a marker, or the last snapshot, show which transaction it ends. After compaction or damage that is
+unknown, and an entry must only belong to some marker.
 """
 
 from odradek.log.errors import DamagedFileError
@@ -14,16 +14,16 @@ from odradek.protocol.record_batch import BatchHeader
 
 
 class TransactionCheck(FileCheck):
-    """One segment's; `batch` is shown all of its batches, and moves `chain.producers` on."""
+    """Checks the `.txnindex` of one segment; `batch` updates `chain.producers`."""
 
     def __init__(self, path: str, data: bytes, base_offset: int, chain: Chain, *, is_cleaned: bool) -> None:
-        """`is_cleaned`: compaction may have been here."""
+        """`is_cleaned` says that compaction may have been here."""
         super().__init__(path)
         self._size = len(data)
         self._chain = chain
         self._is_cleaned = is_cleaned
         self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
-        """`(byte, transaction)` by the marker's offset; those that a marker was found for go."""
+        """`(byte, transaction)` by the marker's offset, without those whose marker was found."""
         self._lacking: AbortedTransaction | None = None
         self._is_lost = False
         before = -1
@@ -43,7 +43,7 @@ class TransactionCheck(FileCheck):
             self.found(error)
 
     def batch(self, header: BatchHeader, data: memoryview, *, is_trusted: bool) -> None:
-        """The next batch of the segment; after one that is not to be trusted, nobody knows what is open."""
+        """Check the next batch; after one that is not trusted, open transactions are unknown."""
         if not is_trusted:
             self._chain.producers = None
             self._is_lost = True
@@ -63,7 +63,7 @@ class TransactionCheck(FileCheck):
             self.fail(byte, f"has {entry} where the log has {aborted or 'no transaction that is open'}")
 
     def end(self, *, is_complete: bool, may_be_ahead: bool) -> None:
-        """No more batches come. `is_complete`: nothing should be missing; an entry may be ahead of a live log."""
+        """Check the end of the segment; with `is_complete` no entry may be missing. In a live log, one may be ahead."""
         if is_complete and self._lacking is not None:
             self.fail(self._size, f"lacks {self._lacking}")
         for byte, entry in self._entries.values():
@@ -74,13 +74,13 @@ class TransactionCheck(FileCheck):
 
 
 def begin_segment(chain: Chain, base_offset: int, snapshot: bytes | None) -> None:
-    """Learn which producers there are where a segment begins, if that is not known from the batches before it."""
+    """Read the producers at the beginning of a segment from a snapshot, if they are unknown."""
     if chain.producers is not None:
         return
     if snapshot is not None:
         try:
             chain.producers = decode_snapshot(snapshot, "")
         except DamagedFileError:
-            return  # the check of snapshots will say so
+            return  # the check of snapshots reports it
     elif not base_offset:
         chain.producers = ProducerState()

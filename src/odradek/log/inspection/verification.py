@@ -1,18 +1,17 @@
-"""Whether a log's files are what they should be: each checked by its own rules, and against the others.
+"""Whether a log's files are valid and agree with each other.
 
 ```
-.log                     CRC of every batch, sizes, codecs, offsets and leader epochs that rise (records too, if asked)
+.log                     CRC of every batch, sizes, codecs, offsets and leader epochs that rise (and `records`)
 .index .timeindex        every entry against its batch
 .txnindex                every entry against the batches of its transaction, and every aborted transaction
 .snapshot                its own rules; nothing beyond the log
 leader-epoch-checkpoint  its own rules, and the epoch of every batch
-the segments             no offset is missing between two, unless compaction took it
+the segments             no gap between two, unless compaction made it
 a data directory         its checkpoints too: no offset in them is beyond its log
 ```
-Nothing is changed, locked or repaired. In the directory of a broker that runs, the end of a log may be half written,
-and files may go while they are read: that is said, and is no damage. The same is true of indexes, snapshots and epochs
-beyond the recovery point, which nobody synced and the next start writes anew; where a broker died, a batch that is cut
-is damage.
+Nothing is changed or locked. While a broker runs, the end of a log may be incomplete and files may disappear; that is
+a note, not a damage. So are indexes, snapshots and epochs beyond the recovery point, which the next start rewrites.
+After a crash, an incomplete batch is a damage.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,10 +35,10 @@ Lines = list[tuple[int, TopicPartition, int]]
 
 
 class Verification:
-    """One look at one directory or several, with the totals of all.
+    """The verification of one or several directories, with totals.
 
-    `records`: also decompress the batches and read what is in them. `advance` is told, as it goes on, of the bytes of
-    batches that were checked.
+    With `records`, batches are decompressed and their records checked. `advance` is called with the bytes checked so
+    far.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Verification:
         self.totals = self._report.totals
 
     def data_directory(self, directory: str) -> Iterator[Finding]:
-        """Check every log of a broker's directory, and the directory's own files. Raises `OSError`."""
+        """Check every log of a data directory, and its own files. Raises `OSError`."""
         report, disk = self._report, self._report.disk
         state = directory_state(disk, directory)
         self._tell(directory, state)
@@ -73,7 +72,7 @@ class Verification:
         yield from report.take()
 
     def partition_directory(self, directory: str) -> Iterator[Finding]:
-        """Check one partition's log; what its data directory says of it is taken into account. Raises `OSError`."""
+        """Check one partition's log, with what its data directory says of it. Raises `OSError`."""
         disk = self._report.disk
         parent, _, name = disk.absolute(directory).rstrip("/").rpartition("/")
         state = directory_state(disk, parent)
@@ -127,7 +126,7 @@ class Verification:
 def _surroundings(
     state: DirectoryState, checkpoints: Mapping[str, Lines]
 ) -> Callable[[TopicPartition | None], Surroundings]:
-    """From a partition to what is said of it."""
+    """Return what the data directory says of each partition."""
     points, cleaned, starts = (
         _offsets_in(checkpoints.get(name)) for name in (RECOVERY_POINTS, CLEANER_OFFSETS, LOG_START_OFFSETS)
     )

@@ -1,1 +1,1 @@
-"""What a log knows of its idempotent producers and their transactions, and the snapshots of it."""
+"""The state of idempotent producers and their transactions, and its snapshots."""

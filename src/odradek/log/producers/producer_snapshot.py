@@ -5,11 +5,10 @@
 entry    producer_id int64 | epoch int16 | last_sequence int32 | last_offset int64 | offset_delta int32
          timestamp int64 | coordinator_epoch int32 | current_txn_first_offset int64
 ```
-Big-endian. `offset_delta` is the last batch's last offset less its first. Only the last batch of each producer is in
-it; `last_offset` -1 says that there is none. `coordinator_epoch` is of the coordinator that ended the producer's last
-transaction, `current_txn_first_offset` where the one begins that is open; -1 for none. Valid if version, CRC and length
-are right; one that is not is removed, and an older one or none takes its place. Written at each roll and at clean
-shutdown.
+Big-endian. Only the last batch of each producer is stored; `last_offset` -1 means none, `offset_delta` is its last
+offset less its first. `coordinator_epoch` is of the coordinator that ended the producer's last transaction,
+`current_txn_first_offset` that of the open one, or -1. A file with a wrong version, CRC or length is removed, and an
+older one or none is used. Written at each roll and at clean shutdown.
 """
 
 import struct
@@ -33,7 +32,7 @@ _NO_OFFSET: Final = -1
 
 
 def encode_snapshot(state: ProducerState) -> bytes:
-    """The file."""
+    """Return the content of the file."""
     body = bytearray(_COUNT.pack(len(state.entries)))
     for producer_id, entry in state.entries.items():
         last = entry.batches[-1] if entry.batches else AppendedBatch(0, NO_SEQUENCE, _NO_OFFSET, _NO_OFFSET, -1)
@@ -51,18 +50,18 @@ def encode_snapshot(state: ProducerState) -> bytes:
 
 
 def decode_snapshot(data: bytes, path: str) -> ProducerState:
-    """The producers. Raises `DamagedFileError` if the file is not valid."""
+    """Return the producers. Raises `DamagedFileError` if the file is not valid."""
     if len(data) < _HEAD.size + _COUNT.size:
-        raise DamagedFileError(path, 0, "is cut")
+        raise DamagedFileError(path, 0, "is truncated")
     version, crc = _HEAD.unpack_from(data)
     if version != VERSION:
         raise DamagedFileError(path, 0, f"has version {version}; this release reads {VERSION}")
     body = memoryview(data)[_HEAD.size :]
     if crc32c(body) != crc:
-        raise DamagedFileError(path, 0, "has another checksum than it says")
+        raise DamagedFileError(path, 0, "has a wrong checksum")
     (count,) = _COUNT.unpack_from(body)
     if count < 0 or len(body) != _COUNT.size + count * _ENTRY.size:
-        raise DamagedFileError(path, 0, f"says that it has {count} producers, and has {len(data)} bytes")
+        raise DamagedFileError(path, 0, f"declares {count} producers, and has {len(data)} bytes")
     entries: dict[int, ProducerEntry] = {}
     for fields in _ENTRY.iter_unpack(body[_COUNT.size :]):
         producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, transaction_start = fields

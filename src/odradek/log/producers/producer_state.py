@@ -1,30 +1,30 @@
-"""What a log knows of its producers: which sequence number is due, which batches are there already, what is open.
+"""The producers of a log: expected sequence numbers, the last batches, and open transactions.
 
-An idempotent producer numbers its records per partition; a batch carries the first number. The log takes a batch only
-if it continues the last one, answers a repetition of one of the last five with the offsets that it got the first time,
-and refuses all else. The state is nothing but replayed batches: it is rebuilt from a snapshot and what follows it.
+An idempotent producer numbers its records per partition; a batch carries the first number. A batch is appended only if
+it continues the last one; a repetition of one of the last five gets the offsets of the first time. The state is
+rebuilt from a snapshot and the batches after it.
 
 | the batch's producer | and its sequence | answer |
 |---|---|---|
-| is unknown, or has no epoch | any | taken: earlier records may be gone by retention |
+| is unknown, or has no epoch | any | appended: retention may have deleted earlier records |
 | has an older epoch | any | INVALID_PRODUCER_EPOCH: a newer instance has taken over |
-| has a newer epoch | 0 | taken |
+| has a newer epoch | 0 | appended |
 | has a newer epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | has the same epoch | first and last of one of its last five batches | duplicate |
-| has the same epoch | follows the last one (0 follows 2**31 - 1) | taken |
-| has the same epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER, unless the due one was refused (`refused_batches`) |
+| has the same epoch | follows the last one (0 follows 2**31 - 1) | appended |
+| has the same epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER, unless the expected one was refused (`refused_batches`) |
 
-A transaction begins with a producer's first transactional batch and ends with the marker that a coordinator has the
-broker write; until then a batch of that producer that is not transactional is refused with INVALID_TXN_STATE.
+A transaction begins with a producer's first transactional batch and ends with a marker from its coordinator; until
+then a batch of that producer that is not transactional gets INVALID_TXN_STATE.
 
 | the marker's producer epoch | and the transaction | answer |
 |---|---|---|
 | is older than the producer's | | INVALID_PRODUCER_EPOCH |
-| is the same, before transactions of version 2 | | taken |
-| is the same, since (each end has a new epoch, KIP-890) | is open | INVALID_PRODUCER_EPOCH: it is an earlier one's |
-| is the same, since | is not open | repeated: the coordinator did not hear that it is written |
-| is newer, or the producer is unknown | | taken |
-| was sent by a coordinator that is older than the last | | TRANSACTION_COORDINATOR_FENCED |
+| is the same, before transactions of version 2 | | appended |
+| is the same, since (each end has a new epoch, KIP-890) | is open | INVALID_PRODUCER_EPOCH: it is of an earlier one |
+| is the same, since | is not open | duplicate: the coordinator has sent it again |
+| is newer, or the producer is unknown | | appended |
+| is from an older coordinator than the last | | TRANSACTION_COORDINATOR_FENCED |
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.record_batch import BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
-"""As many as a producer may have on their way at once."""
+"""The number of batches that a producer may have in flight."""
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 EPOCH_PER_TRANSACTION: Final = 2
@@ -46,7 +46,7 @@ _SEQUENCES: Final = 2**31
 
 
 class AppendedBatch(NamedTuple):
-    """A batch that is in the log. `timestamp` is its largest, in ms."""
+    """A batch in the log. `timestamp` is its largest, in ms."""
 
     first_sequence: int
     last_sequence: int
@@ -58,9 +58,9 @@ class AppendedBatch(NamedTuple):
 class ProducerEntry:
     """One producer: its epoch and its last batches, the newest last.
 
-    `transaction_start` is the first offset of the transaction that is open, -1 if none is; `coordinator_epoch` is of
-    the coordinator that ended the one before, -1 if there was none. `last_append_ms` is when its last batch was
-    appended here, -1 if that was before the log was opened: its records may have no timestamps, or old ones.
+    `transaction_start` is the first offset of the open transaction, -1 without one; `coordinator_epoch` is of the
+    coordinator that ended the last one, -1 without one. `last_append_ms` is when its last batch was appended here, -1
+    if before the log was opened: records may have no timestamps, or old ones.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms", "last_timestamp", "transaction_start")
@@ -87,7 +87,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def due_sequence(self, epoch: int) -> int:
-        """Return the sequence number that the next batch of that epoch must begin with."""
+        """Return the sequence number with which the next batch of that epoch must begin."""
         return (self.last_sequence + 1) % _SEQUENCES if epoch == self.epoch else 0
 
 
@@ -99,10 +99,10 @@ class ProducerState:
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self.entries = {} if entries is None else entries
         self.high_watermark = 0
-        """The end of what is committed, as far as `committed` was told."""
+        """The end of the committed records, as passed to `committed`."""
         starts = {key: entry.transaction_start for key, entry in self.entries.items() if entry.transaction_start >= 0}
         self._open = {key: self.entries[key] for key in sorted(starts, key=starts.__getitem__)}
-        """The producers whose transactions are open, in the order of their beginnings."""
+        """The producers with open transactions, the oldest first."""
         self._ended: deque[tuple[int, int]] = deque()
         """`(first offset, the marker's)` of those whose end is not committed yet, in the order of their ends."""
 
@@ -110,7 +110,10 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the first transaction begins that is open, or whose end is not committed; None without one."""
+        """The first offset of the earliest transaction that is open, or whose end is not committed.
+
+        None without one.
+        """
         first = next(iter(self._open.values())).transaction_start if self._open else None
         if not self._ended:
             return first
@@ -119,11 +122,11 @@ class ProducerState:
 
     @property
     def oldest_transaction_timestamp(self) -> int | None:
-        """When the producer whose transaction is open longest wrote its last batch (ms); None if none is open."""
+        """The time of the last batch of the producer with the oldest open transaction (ms); None without one."""
         return next(iter(self._open.values())).last_timestamp if self._open else None
 
     def committed(self, high_watermark: int) -> None:
-        """What is before `high_watermark` is committed now."""
+        """Note that everything before `high_watermark` is committed."""
         self.high_watermark = high_watermark
         while self._ended and self._ended[0][1] < high_watermark:
             self._ended.popleft()
@@ -131,7 +134,7 @@ class ProducerState:
     def check_marker(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, transaction_version: int
     ) -> bool:
-        """Whether the marker is to be appended; False if it is there already. See the table in the module.
+        """Return whether the marker must be appended; False if it is a duplicate. The module has the rules.
 
         Raises `KafkaError` INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
@@ -157,9 +160,9 @@ class ProducerState:
     def end_transaction(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Note a marker that was appended at `offset`; what is to be remembered of the transaction if it is aborted.
+        """Note a marker that was appended at `offset`; return the transaction if it was aborted.
 
-        Checks nothing, as `update`. `timestamp` in ms.
+        Checks nothing. `timestamp` in ms.
         """
         entry = self._entry(producer_id, producer_epoch)
         entry.last_timestamp = timestamp
@@ -179,10 +182,10 @@ class ProducerState:
     # ---- batches ------------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, *, has_sequence: bool = True) -> AppendedBatch | None:
-        """The batch that `header` repeats, or None if it is to be appended; see the tables in the module.
+        """Return the batch that `header` repeats, or None if it must be appended. The module has the rules.
 
-        What the broker writes in a producer's name has no sequence. Raises `KafkaError` OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE.
+        Batches that the broker writes for a producer have no sequence. Raises `KafkaError`
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -231,9 +234,9 @@ class ProducerState:
         return found
 
     def update(self, header: BatchHeader, first_offset: int, timestamp: int, *, now_ms: int = -1) -> None:
-        """Note a batch of data that is appended at `first_offset`, at `now_ms` unless it is read from the log.
+        """Note a data batch at `first_offset`, appended at `now_ms`, or read from the log without it.
 
-        `timestamp` is its largest, in ms. Checks nothing: a replayed batch was checked by the leader that appended it.
+        `timestamp` is its largest, in ms. Checks nothing: the leader that appended it did.
         """
         producer_id = header.producer_id
         entry = self._entry(producer_id, header.producer_epoch)
@@ -249,9 +252,9 @@ class ProducerState:
     def replay(
         self, header: BatchHeader, marker: EndTransactionMarker | None, *, now_ms: int = -1
     ) -> AbortedTransaction | None:
-        """Note a batch that was read from the log, with its `marker` if it is a control batch that has one.
+        """Note a batch from the log, with its `marker` if it is a control batch.
 
-        What is to be remembered of a transaction that it aborts. `now_ms` is for a follower, which appends it now.
+        Return the transaction if it was aborted. A follower, which appends the batch now, passes `now_ms`.
         """
         if header.producer_id < 0:
             return None
@@ -269,10 +272,10 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without a transaction whose last batch is older than `expiration_ms`; how many.
+        """Forget producers without an open transaction whose last batch is older than `expiration_ms`; return how many.
 
-        By its timestamp (as Kafka does), or by its append if that was later. A batch that has no timestamp and was
-        appended before the log was opened is taken to be appended now.
+        Its age is by its timestamp, as in Kafka, or by its append if that was later. A batch without a timestamp that
+        was appended before the log was opened counts from now.
         """
         old = []
         for producer_id, entry in self.entries.items():
@@ -286,7 +289,7 @@ class ProducerState:
         return len(old)
 
     def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
-        """The producer's entry, of that epoch from now on."""
+        """Return the producer's entry, with that epoch from now on."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(epoch)
@@ -297,10 +300,10 @@ class ProducerState:
 
 
 def last_sequence(first: int, last_offset_delta: int) -> int:
-    """The sequence number of a batch's last record; after 2**31 - 1 comes 0."""
+    """Return the sequence number of a batch's last record; 0 follows 2**31 - 1."""
     return (first + last_offset_delta) % _SEQUENCES
 
 
 def first_sequence(last: int, last_offset_delta: int) -> int:
-    """The sequence number of a batch's first record, from its last one's."""
+    """Return the sequence number of a batch's first record, from its last one's."""
     return (last - last_offset_delta) % _SEQUENCES

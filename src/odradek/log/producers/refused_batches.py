@@ -1,10 +1,9 @@
-"""The batches of idempotent producers that a broker refused for a passing reason.
+"""Batches of idempotent producers that a broker refused for a passing reason.
 
-An idempotent producer has up to five batches on their way. If the first is refused, because the disk has no room, too
-few replicas are in sync, or the broker does not lead the partition yet, the next ones skip its sequence numbers. Kafka
-answers OUT_OF_ORDER_SEQUENCE_NUMBER to them. librdkafka then takes a new epoch and sends all batches that are in doubt
-again, in all partitions, so that records that were written and not yet acknowledged are in those logs twice. This
-broker answers with the first batch's error instead, and the producer sends the batches again in order.
+A producer has up to five batches in flight. If the first is refused (no room, too few in-sync replicas, not the leader
+yet), the next ones skip its sequence numbers. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER; librdkafka then takes a new
+epoch and sends all unacknowledged batches again, which duplicates those that were written. This broker repeats the
+first batch's error instead, and the producer sends the batches again in order.
 """
 
 from collections.abc import Iterable
@@ -17,13 +16,13 @@ from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_
 from odradek.runtime import Buffer
 
 _MOST_PRODUCERS: Final = 10_000
-"""The producers that were refused first are forgotten: any client may make up producer ids."""
+"""The oldest refusals are forgotten beyond this: any client may make up producer ids."""
 _MOST_SEQUENCES: Final = 8
-"""Of one producer. Idempotent producers have at most five batches on their way."""
+"""Per producer, which has at most five batches in flight."""
 _KEPT_MS: Final = 30_000
-"""A producer that has not tried again for this long has given the batch up."""
+"""A producer retries sooner than this, or never."""
 _SEQUENCES: Final = 1 << 31
-"""Sequence numbers start again at 0 after this many."""
+"""After this many, sequence numbers start again at 0."""
 
 
 @dataclass(slots=True)
@@ -38,11 +37,11 @@ class _Refusals:
     """The first sequence numbers of the batches, in the order in which they were last refused."""
 
     def is_current(self, now_ms: int) -> bool:
-        """Return whether the producer may still send the batches again; not if the clock was set back far."""
+        """Return whether the producer may still retry; not after the clock was set back far."""
         return 0 <= self.until_ms - now_ms <= _KEPT_MS
 
     def add(self, sequences: Iterable[int]) -> None:
-        """Add batches, or move them to the end; the oldest ones are forgotten beyond the limit."""
+        """Add batches, or move them to the end; beyond the limit the oldest are forgotten."""
         for sequence in sequences:
             self.sequences.pop(sequence, None)
             self.sequences[sequence] = None
@@ -50,9 +49,9 @@ class _Refusals:
             del self.sequences[next(iter(self.sequences))]
 
     def due_before(self, sequence: int, entry: ProducerEntry | None) -> int | None:
-        """Return the refused batch that must come before the one that begins with `sequence`; None if none must.
+        """Return the refused batch that must come before the one that begins with `sequence`, or None.
 
-        Of a producer without an `entry` any batch may be the first, unless an earlier one was refused.
+        Without an `entry` the producer is unknown, and any batch may come first unless an earlier one was refused.
         """
         if entry is not None:
             due = entry.due_sequence(self.epoch)
@@ -73,7 +72,7 @@ class RefusedBatches:
         return len(self._refusals)
 
     def note_batch(self, batch: Buffer, error: KafkaError, now_ms: int) -> bool:
-        """Remember that a client's `batch` was refused with `error`; False if no idempotent producer sent it."""
+        """Remember that a client's `batch` was refused with `error`; return False if no idempotent producer sent it."""
         if len(batch) < HEADER_SIZE:
             return False
         header = read_header(batch)
@@ -93,7 +92,7 @@ class RefusedBatches:
         self._merge(producer_id, _Refusals(epoch, error.code, str(error), now_ms + _KEPT_MS, {sequence: None}))
 
     def add_all(self, other: "RefusedBatches") -> None:
-        """Remember what `other` does, too."""
+        """Add the refusals of `other`."""
         for producer_id, refusals in other._refusals.items():
             self._merge(producer_id, refusals)
 
@@ -110,7 +109,7 @@ class RefusedBatches:
             del self._refusals[next(iter(self._refusals))]
 
     def check(self, header: BatchHeader, entry: ProducerEntry | None, now_ms: int) -> None:
-        """Raise the `KafkaError` of the batch that is due before `header`'s by the producer's `entry`, if refused."""
+        """Raise the error of the refused batch that must come before `header`'s, if there is one."""
         known = self._refusals.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch or not known.is_current(now_ms):
             return

@@ -1,1 +1,1 @@
-"""Opening a log: which of its files count, what a crash may have damaged, and where it is truncated."""
+"""Opening a log: loading its files, and after a crash, checking what may be damaged and truncating the log."""

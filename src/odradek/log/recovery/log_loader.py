@@ -1,11 +1,9 @@
-"""Opening a log: what is in its folder, and after a crash, how much of it may be believed.
+"""Opening a log: its segments, leader epochs and producers are loaded, and recovered after a crash.
 
-After a clean shutdown the files are as the log left them, and only their ends are looked at. Otherwise every batch
-from the recovery point's segment on is checked, its indexes are built anew, and the log ends before the first batch
-that is cut, damaged, out of order, or of an older leader epoch than the one before it: what comes after it cannot have
-been synced. For the same reason a segment there must begin where the one before ends, as `Log` always rolls.
-Loading changes files (it cuts and removes) only towards a state that loading again would leave alone, so it may itself
-be interrupted anywhere.
+After a clean shutdown only the ends of the files are checked. Otherwise every batch from the recovery point's segment
+on is checked, indexes are rebuilt, and the log is truncated before the first batch that is incomplete, damaged, out of
+order, or of an older leader epoch than the one before: it and what follows cannot have been synced. A segment there
+must begin where the one before ends, too. Loading may be interrupted anywhere: loading again leads to the same state.
 """
 
 import logging
@@ -40,14 +38,14 @@ from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
-_RECALLED_ENTRIES: Final = 64
-"""Index entries before the end whose batches are read again: 64 batches of 4 KiB or more, else a quarter of a MiB."""
+_RECENT_ENTRIES: Final = 64
+"""Index entries before the end whose batches are read again: 64 batches of 4 KiB or more, else 256 KiB."""
 _LEFT_OVER: Final = (DELETED, TEMPORARY)
 _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 class TruncatedBytes(NamedTuple):
-    """What recovery removed because it was not whole: `size` bytes, `segments` of them as whole segments."""
+    """Sizes of what recovery removed: `size` bytes, and how many whole segments."""
 
     size: int
     segments: int
@@ -58,9 +56,9 @@ NOTHING_TRUNCATED: Final = TruncatedBytes(0, 0)
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What was found: at least one segment, the last of which is appended to. No file is open.
+    """The files of a log: at least one segment, the last of which is active; none is open.
 
-    `is_clean` says that all of it is on the disk as a clean shutdown left it.
+    `is_clean` says that all of it is as a clean shutdown left it.
     """
 
     segments: list[Segment]
@@ -83,21 +81,21 @@ def load(
     cleaned_offset: int = 0,
     watch: Watcher = lambda size: None,
 ) -> LoadedLog:
-    """Open the log in `directory`, which is created if it is not there, and repair it. Raises `OSError`.
+    """Open the log in `directory`, which is created if it does not exist, and repair it. Raises `OSError`.
 
-    `recovery_point`, `log_start_offset` and `cleaned_offset` are what the checkpoints say. With `clean` nothing should
-    be amiss; what is amiss even so is repaired. `watch` is told what recovery reads.
+    `recovery_point`, `log_start_offset` and `cleaned_offset` come from the checkpoints, `clean` from the mark of a
+    clean shutdown. `watch` is called while recovery reads.
     """
     if not pool.disk.exists(directory):
         pool.disk.make_directories(directory)
     complete_swaps(pool, directory, config)
-    names = _without_left_overs(pool, directory)
+    names = _remove_left_overs(pool, directory)
     bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
     segments = [Segment.open(pool, directory, base, config, now_ms=now_ms) for base in bases]
     first = _load_synced(pool, directory, segments, now_ms, clean=clean, recovery_point=recovery_point)
     epochs = _load_epochs(pool, directory, segments[:first])
-    if first == len(segments) and not _knows_the_end(epochs, segments, log_start_offset):
-        _logger.warning("%s does not know its last leader epoch; it is built anew from the batches", directory)
+    if first == len(segments) and not _has_latest_epoch(epochs, segments, log_start_offset):
+        _logger.warning("%s lacks its last leader epoch; rebuilding it from the batches", directory)
         epochs = _epochs_of(segments)
     is_clean, producers, truncated = bool(segments) and first == len(segments), None, NOTHING_TRUNCATED
     if first < len(segments):
@@ -105,7 +103,7 @@ def load(
         truncated = _recover(segments, first, epochs, producers, now_ms, watch, cleaned_offset)
     if segments and segments[-1].next_offset < log_start_offset:
         _logger.warning(
-            "%s ends at offset %d and begins at %d: its records are gone",
+            "%s ends at offset %d, before its log start offset %d: all of its records are lost",
             directory,
             segments[-1].next_offset,
             log_start_offset,
@@ -140,9 +138,9 @@ def load(
 def _load_synced(
     pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
 ) -> int:
-    """Learn the ends of the segments that are on the disk as they should be; how many these are, the others follow.
+    """Load the ends of the segments that are synced and valid; return their number. The others must be recovered.
 
-    A log whose recovery point is its end was not written to since that was noted: all of it is synced.
+    A log whose recovery point is its end is synced completely.
     """
     for number, segment in enumerate(segments[:-1]):
         following = segments[number + 1].base_offset
@@ -151,7 +149,7 @@ def _load_synced(
         if segment.has_valid_indexes(following):
             segment.load_finished(following)
         else:
-            _logger.warning("%s: its indexes are missing or damaged; they are built anew", segment.log.path)
+            _logger.warning("%s: its indexes are missing or damaged; rebuilding them", segment.log.path)
             _rebuild_indexes(segment, following, load_producers(pool, directory, segments[:number], segment), now_ms)
         segment.close()
     if not segments:
@@ -166,7 +164,7 @@ def _load_synced(
 
 
 def create_segment(pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
-    """A new, empty segment whose file is there; not synced. Raises `OSError`."""
+    """Create an empty segment with its `.log` file; not synced. Raises `OSError`."""
     segment = Segment(pool, directory, base_offset, config, now_ms=now_ms)
     segment.log.truncate(0)
     segment.is_created = True
@@ -174,14 +172,14 @@ def create_segment(pool: FilePool, directory: str, base_offset: int, config: Log
 
 
 def _has_valid_end(active: Segment) -> bool:
-    """Learn where the log ends; whether its last segment is as a clean shutdown leaves it."""
+    """Find the end of the log; return whether its last segment is as a clean shutdown leaves it."""
     return active.load_end() and active.has_valid_transactions(active.next_offset)
 
 
 def load_producers(
     pool: FilePool, directory: str, segments: Sequence[Segment], following: Segment | None = None
 ) -> ProducerState:
-    """The producers as of the end of `segments`: the newest snapshot that is valid, and the batches after it.
+    """Return the producers as of the end of `segments`, from the newest valid snapshot and the batches after it.
 
     `following` is the segment after them, if there is one.
     """
@@ -196,9 +194,9 @@ def load_producers(
             break
         try:
             state, start = decode_snapshot(disk.read_file(path), path), offset
-            _recall(state, segments, start)
+            _add_recent_batches(state, segments, start)
         except StorageError as error:
-            _logger.warning("%s; an older one is used", error)
+            _logger.warning("%s; using an older one", error)
             disk.remove(path)
         else:
             break
@@ -210,20 +208,20 @@ def load_producers(
     return state
 
 
-def _recall(state: ProducerState, segments: Sequence[Segment], end: int) -> None:
-    """Add the batches before `end` that a snapshot leaves out, which has one of each producer.
+def _add_recent_batches(state: ProducerState, segments: Sequence[Segment], end: int) -> None:
+    """Add batches before `end` that the snapshot does not have: it has one per producer.
 
-    Any of the last five may be sent again, by who got no answer before the broker stopped. (Kafka takes those for out
-    of order; a client then sends them as new ones, and they are there twice.)
+    A producer may send any of its last five again after a restart. (Kafka's broker answers
+    OUT_OF_ORDER_SEQUENCE_NUMBER; the client then sends them as new ones, which duplicates them.)
     """
     holding = [segment for segment in segments if segment.base_offset < end]
     if not holding or not state.entries:
         return
     found = ProducerState()
-    # Two: the last one may have begun a moment ago.
+    # Two, because the last one may be new.
     for segment in holding[-2:]:
-        with suppress(CorruptBatchError):  # nobody asked whether it is sound; what follows it is enough
-            for _, header in segment.scan(segment.offset_index.position_before(end, entries=_RECALLED_ENTRIES)):
+        with suppress(CorruptBatchError):  # what follows the damage is enough
+            for _, header in segment.scan(segment.offset_index.position_before(end, entries=_RECENT_ENTRIES)):
                 if header.base_offset >= end:
                     break
                 if not header.is_control:
@@ -247,9 +245,9 @@ def remove_snapshots(
     before: int | None = None,
     of: Container[int] = (),
 ) -> None:
-    """Remove the snapshots older than `before`, those beyond `after`, which may not come back, and those `of` offsets.
+    """Remove the snapshots before `before`, after `after`, and at offsets in `of`. Raises `OSError`.
 
-    Raises `OSError`.
+    Those after `after` are removed durably: they must not come back.
     """
     gone = [
         offset
@@ -263,9 +261,9 @@ def remove_snapshots(
 
 
 def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment], *, synced_offset: int) -> None:
-    """Remove those of earlier shutdowns, and those from `synced_offset` on that a crash left damaged.
+    """Remove snapshots of earlier shutdowns, and those from `synced_offset` on that a crash damaged.
 
-    Only the newest, and those with which a segment begins, are of use.
+    Needed are only the newest, and those at which a segment begins.
     """
     bases = {segment.base_offset for segment in segments}
     offsets = _snapshots(pool, directory)
@@ -285,7 +283,7 @@ def _is_snapshot(disk: Disk, path: str) -> bool:
 
 
 def remove_segment_files(pool: FilePool, segment: Segment) -> None:
-    """Remove the files of a segment that is no longer part of its log, the log file last. Raises `OSError`."""
+    """Remove the files of a segment that left its log, the `.log` file last. Raises `OSError`."""
     segment.close()
     for path in reversed(segment.paths):
         if pool.disk.exists(path):
@@ -297,8 +295,8 @@ def _snapshots(pool: FilePool, directory: str) -> list[int]:
     return sorted(item[0] for item in parsed if item and item[1] == SNAPSHOT)
 
 
-def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
-    """The names in the folder, after what a crash left on its way out is gone, and indexes whose log is gone."""
+def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
+    """Remove files that an interrupted deletion left, and indexes without a `.log`; return the names of the others."""
     names = pool.disk.list(directory)
     logs = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
     kept = []
@@ -322,25 +320,24 @@ def _without_left_overs(pool: FilePool, directory: str) -> list[str]:
 
 
 def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
-    """The file's epochs; without a file, or if it is damaged, those of the `synced` segments. Recovery adds others."""
+    """Return the file's epochs; if it is missing or damaged, those of the `synced` segments. Recovery adds others."""
     path = f"{directory}/{leader_epoch_cache.FILE_NAME}"
     try:
         return LeaderEpochs.decode(pool.disk.read_file(path), path)
     except FileNotFoundError:
         return _epochs_of(synced)
     except StorageError as error:
-        _logger.warning("%s; it is built anew from the batches", error)
+        _logger.warning("%s; rebuilding it from the batches", error)
     epochs = _epochs_of(synced)
     epochs.is_dirty = True
     return epochs
 
 
-def _knows_the_end(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
-    """Whether the last batch is of the epoch that the file says.
+def _has_latest_epoch(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
+    """Return whether the epoch of the last batch agrees with the file.
 
-    Were the latest epoch missing, it would seem to begin later than it did, and followers would keep what they must
-    not. Another broker may leave the file so: Kafka's forgets epochs that began after the one its own controller knows,
-    which another cluster's controller gave while the directory was there.
+    With the latest epoch missing, followers would keep records that they must truncate. Kafka's broker leaves such a
+    file: it drops epochs newer than its own controller's, which another cluster's controller gave.
     """
     last = next((segment for segment in reversed(segments) if segment.size), None)
     if last is None:
@@ -350,14 +347,14 @@ def _knows_the_end(epochs: LeaderEpochs, segments: list[Segment], log_start_offs
             for _, header in last.scan((last.offset_index.entries.last or (0, 0))[1]):
                 last.end_batch = header.last_offset, header.partition_leader_epoch
         except CorruptBatchError as error:
-            _logger.error("%s: its last leader epoch is not known", error)
+            _logger.error("%s: its last leader epoch is unknown", error)
         last.close()
     offset, epoch = last.end_batch or (NO_OFFSET, NO_EPOCH)
     return epoch == NO_EPOCH or offset < log_start_offset or epochs.epoch_at(offset) == epoch
 
 
 def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
-    """What the batches say, up to the first that cannot be read."""
+    """Return the epochs of the batches up to the first that cannot be read."""
     epochs = LeaderEpochs()
     try:
         for segment in segments:
@@ -365,7 +362,7 @@ def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment.close()
     except CorruptBatchError as error:
-        _logger.error("%s: the leader epochs from there on are not known", error)
+        _logger.error("%s: the leader epochs from there on are unknown", error)
     return epochs
 
 
@@ -378,15 +375,15 @@ def _recover(
     watch: Watcher,
     cleaned_offset: int,
 ) -> TruncatedBytes:
-    """Check the segments from number `first` on; the log ends where something is wrong, and the rest is removed.
+    """Check the segments from number `first` on; truncate the log at the first error, and remove the rest.
 
-    `producers` are as of the first of them, and in the end as of the last.
+    `producers` are as of the first of these segments, and of the last one afterwards.
     """
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for number in range(first, len(segments)):
         segment = segments[number]
-        # Kafka's compaction leaves gaps between segments, this one none.
+        # Kafka's compaction leaves gaps between segments, ours does not.
         is_wrong = not expected <= segment.base_offset <= max(expected, cleaned_offset)
         cut = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
         segment.close()
@@ -395,7 +392,7 @@ def _recover(
             rest = segments[number if is_wrong else number + 1 :]
             if cut or rest:
                 _logger.warning(
-                    "%s: %d bytes and %d segments after offset %d were not whole and are cut",
+                    "%s: %d bytes and %d segments after offset %d removed, which were incomplete",
                     segment.directory, cut, len(rest), segments[number - 1].next_offset if is_wrong else expected,
                 )  # fmt: skip
             lost = cut + sum(each.size for each in rest)
@@ -406,7 +403,7 @@ def _recover(
 
 
 def _remove(segments: list[Segment]) -> None:
-    """Remove segments from the last one backwards, so that an interruption leaves no hole."""
+    """Remove segments, the last one first, so that an interruption leaves no gap."""
     for segment in reversed(segments):
         remove_segment_files(segment.pool, segment)
     if segments:
@@ -414,17 +411,17 @@ def _remove(segments: list[Segment]) -> None:
 
 
 def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState, now_ms: int) -> None:
-    """Build the indexes of a segment that was synced. Its file is left alone, also where it is damaged.
+    """Rebuild the indexes of a synced segment; its `.log` file is unchanged even if it is damaged.
 
     `producers` are as of the segment's beginning.
     """
     size = segment.size
-    offset_beyond = segment.offset_beyond_its_end()
-    segment.clear_books()
+    offset_beyond = segment.offset_beyond_end()
+    segment.reset()
     try:
         for position, header in segment.scan():
             if not segment.next_offset <= header.base_offset <= header.last_offset < next_offset:
-                raise CorruptBatchError(f"{segment.log.path} has a batch at byte {position} that is not in its place")
+                raise CorruptBatchError(f"{segment.log.path} has a batch at byte {position} that is out of order")
             if position + header.size > size:
                 break
             segment.add(header.base_offset, header.last_offset, header.size, header.max_timestamp, now_ms)
@@ -432,22 +429,22 @@ def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerStat
             if aborted is not None:
                 segment.add_aborted(aborted)
     except CorruptBatchError as error:
-        _logger.error("%s: what follows in this file cannot be found", error)
+        _logger.error("%s; the rest of this file is not indexed", error)
     else:
-        segment.is_cut = segment.size != size
+        segment.is_truncated = segment.size != size
     is_known_by_index = offset_beyond is not None and offset_beyond >= segment.next_offset
-    segment.is_cut |= is_known_by_index
-    if segment.is_cut:
+    segment.is_truncated |= is_known_by_index
+    if segment.is_truncated:
         _logger.error(
-            "%s is cut: what it had from offset %d to %d is lost, and answers CORRUPT_MESSAGE",
+            "%s is truncated: offsets %d to %d are lost, and reading them fails with CORRUPT_MESSAGE",
             segment.log.path,
             segment.next_offset,
             next_offset - 1,
         )
     segment.size = size
     segment.next_offset = next_offset
-    segment.forget_recent()
+    segment.clear_recent()
     segment.finish()
-    if not is_known_by_index:  # else these files tell the next start, too
+    if not is_known_by_index:  # the old files tell the next start, too
         segment.replace_indexes()
     segment.close()

@@ -71,7 +71,7 @@ class DamageCheck:
     disk: Disk
     size: int
     next_offset: int
-    is_cut: bool
+    is_truncated: bool
 
     @classmethod
     def of(cls, segment: Segment) -> "DamageCheck":
@@ -81,7 +81,7 @@ class DamageCheck:
             disk=segment.pool.disk,
             size=segment.written_size,
             next_offset=segment.next_offset,
-            is_cut=segment.is_cut,
+            is_truncated=segment.is_truncated,
         )
 
     def run(self) -> DamagedFileError | None:
@@ -104,4 +104,4 @@ class DamageCheck:
             return None if is_old else error
         finally:
             file.close()
-        return DamagedFileError(path, self.size, "has lost its end") if self.is_cut else None
+        return DamagedFileError(path, self.size, "has lost its end") if self.is_truncated else None

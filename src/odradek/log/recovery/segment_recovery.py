@@ -1,11 +1,10 @@
-"""Which batches of a segment may be believed after a crash, and the books of the segment that has just these.
+"""Recovery of one segment after a crash: which of its batches are valid.
 
-A segment is read from its first byte on, in large pieces into one buffer. A batch is believed if its CRC is right and
-it continues what is before it: its magic is 2, its length fits, no offset of it is below the end or beyond the reach of
-the segment, and its leader epoch does not fall. The segment ends before the first that is not, unless that is a whole
-message of a format that this release does not read.
+The segment is read from its first byte on, in large pieces. A batch is valid if its CRC is right, its magic is 2, its
+length fits, its offsets continue the segment, and its leader epoch does not fall. The segment is truncated at the
+first batch that is not, unless that is a whole message of a format that this release does not read.
 
-A batch costs about a microsecond beside its checksum, which is why its header is unpacked once, into local names.
+A batch takes about 1 µs besides its checksum, because its header is unpacked once, into local names.
 """
 
 from collections.abc import Callable
@@ -24,19 +23,19 @@ from odradek.protocol.record_batch import CONTROL, CRC_START, HEADER, HEADER_SIZ
 _CHUNK_BYTES: Final = 1 << 20
 _SHORTEST: Final = HEADER_SIZE - LENGTH_OVERHEAD
 Watcher = Callable[[int], None]
-"""Told how many bytes were read since the last time. It may raise, and ends the check so."""
+"""Called with the number of bytes read since the last call; may end recovery by raising."""
 
 
 def recover_segment(
     segment: Segment, epochs: LeaderEpochs, producers: ProducerState, *, now_ms: int, watch: Watcher
 ) -> int:
-    """Check all batches, build the indexes anew, and cut the file after the last good one; how many bytes were cut.
+    """Check all batches, rebuild the indexes, truncate the file after the last valid batch; return the bytes removed.
 
-    `epochs` and `producers`, which are as of the segment's beginning, learn what is in it. Raises `OSError`, and
-    `DamagedFileError`, having changed nothing, for messages that are older than all that is read.
+    `epochs` and `producers`, as of the segment's beginning, are updated. Raises `OSError`, and `DamagedFileError` for
+    messages of the formats 0 and 1; nothing has changed then.
     """
     size = segment.written_size
-    segment.clear_books()
+    segment.reset()
     check = _Check(segment, size, epochs, producers)
     check.run(watch)
     magic = old_message(segment.log, check.position, size)
@@ -46,7 +45,7 @@ def recover_segment(
             check.position,
             f"has messages of format {magic}, of before Kafka 0.11, which this release does not read: they are left",
         )
-    segment.set_books(check.end(), now_ms)
+    segment.set_recovered(check.end(), now_ms)
     if segment.size < size:
         segment.log.truncate(segment.size)
         segment.log.sync()
@@ -56,7 +55,7 @@ def recover_segment(
 
 
 class _Check:
-    """One walk over a segment. `position` is the end of the batches that are believed."""
+    """One pass over a segment. `position` is the end of the valid batches."""
 
     __slots__ = (
         "_epoch",
@@ -86,7 +85,7 @@ class _Check:
         self._since_entry = 0
 
     def end(self) -> SegmentEnd:
-        """The books of what is believed."""
+        """Return the state of the segment up to `position`."""
         return SegmentEnd(
             size=self.position,
             next_offset=self._next_offset,
@@ -97,7 +96,7 @@ class _Check:
         )
 
     def run(self, watch: Watcher) -> None:
-        """Walk as far as the batches may be believed."""
+        """Read up to the first batch that is not valid."""
         size, log = self._size, self._segment.log
         buffer = memoryview(bytearray(min(_CHUNK_BYTES, size)))
         while self.position + HEADER_SIZE <= size:
@@ -112,7 +111,7 @@ class _Check:
                 return
 
     def _check_chunk(self, chunk: memoryview) -> bool:
-        """Take the whole batches in `chunk`, which begins at `position`; False if one is not to be believed."""
+        """Check the whole batches in `chunk`, which begins at `position`; return False if one is not valid."""
         at, end = 0, len(chunk)
         start, size, base = self.position, self._size, self._segment.base_offset
         interval = self._segment.config.index_interval_bytes
@@ -164,9 +163,9 @@ class _Check:
         return believed
 
     def _check_large(self, buffer: memoryview, length: int, watch: Watcher) -> bool:
-        """Take the one batch at `position`, of which `buffer` has the first `length` bytes; whether it is believed.
+        """Check the batch at `position`, of which `buffer` has the first `length` bytes; return whether it is valid.
 
-        Its length may be a lie, so that its checksum is made piece by piece, in the same buffer.
+        Its length may be wrong, so its checksum is computed piece by piece, in the same buffer.
         """
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer))
         crc = crc32c(buffer[CRC_START:length])

@@ -1,12 +1,12 @@
-"""A segment's batches as they lie in the file, without trust: each with its bytes, up to the first that cannot be one.
+"""Reading a segment's batches one by one, up to the first bytes that cannot be a batch.
 
-For recovery's sisters, the dump and the verification; what is read is never changed, and the file may still grow.
+Unlike recovery, this changes nothing; the file may still grow.
 """
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from odradek.log.errors import CutFileError, DamagedFileError
+from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from odradek.runtime import File
 
@@ -15,7 +15,7 @@ _LEAST_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
 
 
 class FoundBatch(NamedTuple):
-    """A batch that is whole. Its `data` is good until the next one is asked for."""
+    """A whole batch. Its `data` is valid until the next batch is read."""
 
     position: int
     header: BatchHeader
@@ -25,15 +25,15 @@ class FoundBatch(NamedTuple):
 def scan_file(
     file: File, path: str, size: int, *, position: int = 0, read_bytes: int = _READ_BYTES
 ) -> Iterator[FoundBatch]:
-    """The batches in the first `size` bytes of a `.log` file, of which neither CRC nor offsets are checked.
+    """Yield the batches in the first `size` bytes of a `.log` file; neither CRC nor offsets are checked.
 
-    `position` is where one begins; `read_bytes` are read at once, or a batch that is larger. Raises
-    `DamagedFileError` where no batch can begin, `CutFileError` where one does not end, and `OSError`.
+    A batch begins at `position`; reads have `read_bytes` or more. Raises `DamagedFileError` where no batch can begin,
+    `TruncatedFileError` where one does not end, and `OSError`.
     """
     chunk, start = memoryview(b""), position
     while position < size:
         if size - position < HEADER_SIZE:
-            raise CutFileError(path, position, f"ends with {size - position} bytes of a batch")
+            raise TruncatedFileError(path, position, f"ends with {size - position} bytes of a batch")
         if position + HEADER_SIZE > start + len(chunk):
             chunk, start = _read(file, path, position, min(read_bytes, size - position)), position
         header = read_header(chunk, position - start)
@@ -41,8 +41,8 @@ def scan_file(
             raise _damaged(header, chunk[position - start :], path, position)
         length = header.batch_length + LENGTH_OVERHEAD
         if position + length > size:
-            raise CutFileError(
-                path, position, f"ends with {size - position} bytes of a batch that says it has {length}"
+            raise TruncatedFileError(
+                path, position, f"ends with {size - position} bytes of a batch that declares {length}"
             )
         if position + length > start + len(chunk):
             chunk, start = _read(file, path, position, min(max(read_bytes, length), size - position)), position
@@ -54,12 +54,14 @@ def scan_file(
 def _read(file: File, path: str, position: int, length: int) -> memoryview:
     data = file.read(position, length)
     if len(data) < length:
-        raise CutFileError(path, position, f"became shorter while it was read: {len(data)} of {length} bytes are there")
+        raise TruncatedFileError(
+            path, position, f"became shorter while it was read: {len(data)} of {length} bytes are there"
+        )
     return memoryview(data)
 
 
 def _damaged(header: BatchHeader, chunk: memoryview, path: str, position: int) -> DamagedFileError:
-    """Why no batch begins at the beginning of `chunk`."""
+    """Return why no batch begins at the beginning of `chunk`."""
     if not any(chunk[:HEADER_SIZE]):
         return DamagedFileError(path, position, "has zeros where a batch should begin")
     if header.magic in (0, 1):
@@ -68,4 +70,4 @@ def _damaged(header: BatchHeader, chunk: memoryview, path: str, position: int) -
         )
     if header.magic != MAGIC:
         return DamagedFileError(path, position, f"has a batch of the unknown magic {header.magic}")
-    return DamagedFileError(path, position, f"has a batch that says it has {header.size} bytes")
+    return DamagedFileError(path, position, f"has a batch that declares {header.size} bytes")

@@ -1,7 +1,7 @@
-"""A file of sorted rows of numbers, all of one size: what the three indexes of a segment have in common.
+"""A file of sorted rows of numbers: the common part of a segment's three indexes.
 
-New rows stay in memory until there is a page of them: an index need not survive a crash, because recovery rebuilds
-those of every segment that was not flushed. What is in the file is searched where it is: a few small reads, no memory.
+New rows stay in memory until they fill a page; recovery rebuilds what a crash loses. The file itself is searched with
+a few small reads and is not kept in memory.
 """
 
 import struct
@@ -22,9 +22,9 @@ _COLUMNS: Final = tuple(map(itemgetter, range(5)))
 
 
 class IndexFile(Generic[Row]):
-    """Rows that never fall in any column that is searched; `layout` is how one is written.
+    """Rows that never fall in a column that is searched.
 
-    `stored` rows are in `file` already.
+    `layout` is their binary format, `stored` the rows in `file`.
     """
 
     __slots__ = ("_is_torn", "_last", "_layout", "_stored", "_tail", "file")
@@ -54,27 +54,30 @@ class IndexFile(Generic[Row]):
 
     @property
     def has_full_page(self) -> bool:
-        """Whether enough rows are in memory to be worth a write."""
+        """Whether the rows in memory fill a page."""
         return len(self._tail) >= PAGE_ENTRIES
 
     def is_sorted(self) -> bool:
-        """Whether the first column rises and the second does not fall; reads the whole file. Raises `OSError`."""
+        """Return whether the first column rises and the second does not fall. Reads the whole file.
+
+        Raises `OSError`.
+        """
         rows = [*self._page(0, self._stored), *self._tail]
         return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(rows))
 
     def append(self, row: Row) -> None:
-        """Add a row that is not below the last one; in memory only."""
+        """Add a row, in memory only."""
         self._tail.append(row)
         self._last = row
 
     def rows(self, first: int, count: int) -> list[Row]:
-        """Up to `count` rows from number `first` on, some if there are any. Raises `OSError`."""
+        """Return up to `count` rows from row `first` on; none only at the end. Raises `OSError`."""
         if first >= self._stored:
             return self._tail[first - self._stored : first - self._stored + count]
         return self._page(first, min(count, self._stored - first))
 
     def find(self, value: int, column: int) -> int:
-        """The number of the last row whose `column` is at most `value`, or -1. Raises `OSError`."""
+        """Return the number of the last row whose `column` is at most `value`, or -1. Raises `OSError`."""
         key = _COLUMNS[column]
         if self._tail and self._tail[0][column] <= value:
             return self._stored + bisect_right(self._tail, value, key=key) - 1
@@ -88,13 +91,12 @@ class IndexFile(Generic[Row]):
         return low + bisect_right(self._page(low, high - low), value, key=key) - 1
 
     def clear(self) -> None:
-        """Forget all rows; the file is left as it is until `rewrite` or `replace`."""
+        """Forget all rows; the file is unchanged until `rewrite` or `replace`."""
         self._stored = 0
         self._tail.clear()
         self._last = None
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` rows. Raises `OSError`."""
         if count < self._stored:
             self.file.truncate(count * self._layout.size)
             self._stored = count
@@ -104,7 +106,7 @@ class IndexFile(Generic[Row]):
         self._last = None
 
     def flush(self) -> None:
-        """Write what is in memory; does not sync. The file exists afterwards. Raises `OSError`."""
+        """Write the rows in memory without syncing; the file exists afterwards. Raises `OSError`."""
         if self._is_torn:
             self.file.truncate(self._stored * self._layout.size)
         self._is_torn = True
@@ -114,16 +116,16 @@ class IndexFile(Generic[Row]):
         self._tail.clear()
 
     def rewrite(self) -> None:
-        """Make what is in memory all there is; the file has it with the next `flush`. Raises `OSError`."""
+        """Empty the file; the next `flush` writes the rows in memory. Raises `OSError`."""
         assert not self._stored, "a part of the index would be lost"
         self._is_torn = True
         if len(self._tail) >= PAGE_ENTRIES:
             self.flush()
 
     def correct(self, rows: Sequence[Row], *, column: int, end: int) -> bool:
-        """Make `rows` all there is below `end` in `column`; what is in memory beyond it stays. Whether that is news.
+        """Replace all rows below `end` in `column` by `rows`; return whether that changes any.
 
-        The file has it with the next `flush`. Raises `OSError`.
+        The next `flush` writes them. Raises `OSError`.
         """
         beyond = [row for row in self._tail if row[column] >= end]
         if [*self._page(0, self._stored), *self._tail] == [*rows, *beyond]:
@@ -133,7 +135,7 @@ class IndexFile(Generic[Row]):
         return True
 
     def replace(self, disk: Disk) -> None:
-        """Make what is in memory the whole file, in one step and synced. Raises `OSError`."""
+        """Replace the file by the rows in memory, atomically and synced. Raises `OSError`."""
         assert not self._stored, "a part of the index would be lost"
         self.file.close()
         disk.replace_file(self.file.path, self._packed())
@@ -145,7 +147,7 @@ class IndexFile(Generic[Row]):
         return b"".join([self._layout.pack(*row) for row in self._tail])
 
     def _page(self, first: int, count: int) -> list[Row]:
-        """Rows out of the file; fewer than `count` if the file is shorter than it should be."""
+        """Return rows from the file, fewer than `count` if it is too short."""
         if not count:
             return []
         width = self._layout.size

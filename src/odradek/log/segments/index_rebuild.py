@@ -1,10 +1,9 @@
-"""Indexes anew out of a segment that is being read: an index that misleads must not stand between readers and records.
+"""Indexes rebuilt from the batches of a segment when an entry turns out to be wrong.
 
-At the start an index file is believed for its size and its last entry, as in Kafka (`sanityCheck`), because to hold
-every entry against its batch is to read the segment. Whether an entry told the truth is seen when it is used, for
-nothing: an offset's batch begins at that offset or before it, and the batch of a time has it. Where that is not so, the
-segment's headers are walked from its first byte on. If that comes to its end, it was the index that was wrong, and the
-segment gets what is here; if not, the segment is damaged, and stays so for its readers.
+At the start only an index file's size and last entry are checked, as in Kafka (`sanityCheck`). An entry is checked
+when it is used: the batch at its position must begin at its offset or before, or have its timestamp. If not, all
+headers of the segment are read. If they are consistent, the index was wrong and is replaced; if not, the segment is
+damaged.
 """
 
 from collections.abc import Iterable
@@ -16,10 +15,10 @@ from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrueIndexes:
-    """What the two indexes of a segment should have, as rows of their files, of the batches up to `size`.
+class RebuiltIndexes:
+    """The rows of both indexes for the batches up to `size`.
 
-    `next_offset` is where these end; `max_timestamp` (ms, -1 without any) and its offset are theirs.
+    `next_offset` is where the batches end; `max_timestamp` (ms, -1 without any) and its offset are theirs.
     """
 
     offset_rows: list[Pair]
@@ -30,12 +29,12 @@ class TrueIndexes:
     max_timestamp_offset: int
 
 
-def true_indexes(
+def rebuilt_indexes(
     batches: Iterable[tuple[int, BatchHeader]], base_offset: int, *, size: int, interval_bytes: int
-) -> TrueIndexes:
-    """Walk the batches of a segment, each `(position, header)`, of which `size` bytes are written.
+) -> RebuiltIndexes:
+    """Return the indexes for a segment's batches, each `(position, header)`; `size` bytes are written.
 
-    About a microsecond for each. Raises `CorruptBatchError` if they are not end to end, with offsets that rise.
+    Takes about 1 µs per batch. Raises `CorruptBatchError` if there are gaps between batches, or offsets do not rise.
     """
     offset_rows: list[Pair] = []
     time_rows: list[Pair] = []
@@ -59,7 +58,7 @@ def true_indexes(
         raise CorruptBatchError(f"the last batch ends at byte {end}, and {size} are there")
     if latest > noted:
         time_rows.append((latest, latest_offset - base_offset))
-    return TrueIndexes(
+    return RebuiltIndexes(
         offset_rows=offset_rows,
         time_rows=time_rows,
         size=end,

@@ -1,12 +1,12 @@
-"""Messages of the formats 0 and 1, which Kafka wrote before 0.11: told from damage, and never taken for it.
+"""Messages of the formats 0 and 1, from before Kafka 0.11: recognized, so that they are not taken for damage.
 
 ```
  0 offset int64 | 8 size int32, of all that follows | 12 crc uint32 (CRC-32 of all that follows)
 16 magic int8 = 0 or 1 | 17 attributes int8 | 18 timestamp int64, in format 1 only
 then, a length of -1 being null:    key length int32, key | value length int32, value
 ```
-Nobody writes them any more; Kafka 4 still serves those that are in its logs. This release does not read them, but they
-are somebody's records: where recovery meets one that is whole, the log is left as it is instead of being cut before it.
+Kafka 4 does not write them, but serves those in its logs. This release does not read them; recovery leaves a log with
+such a message unchanged instead of truncating it.
 """
 
 import struct
@@ -21,14 +21,14 @@ _HEAD: Final = struct.Struct(">qiIb")
 _CRC_START: Final = 16
 _LENGTH_OVERHEAD: Final = 12
 _SHORTEST: Final = {0: 14, 1: 22}
-"""What follows the size in a message with neither key nor value, by format."""
+"""The least size of what follows the size field, by format."""
 _CHUNK_BYTES: Final = 1 << 20
 
 
 def old_message(file: File | PooledFile, position: int, size: int) -> int | None:
-    """The format, 0 or 1, of the message that begins at `position` of a file of `size` bytes.
+    """Return the format, 0 or 1, of the message at `position` of a file of `size` bytes.
 
-    None if none does that is whole and has the right checksum. Raises `OSError`.
+    Returns None if no whole message with the right checksum begins there. Raises `OSError`.
     """
     if position + _HEAD.size > size:
         return None

@@ -1,7 +1,7 @@
-"""Files that are opened when they are used and closed when too many are: a broker may have more than the kernel allows.
+"""Files that are opened on use and closed when too many are open.
 
-All of a broker's logs share one `FilePool`. It works on the event loop's thread only; what a writer thread uses is
-pinned first, and at the start and the end, when threads have the logs for themselves, there is `FilePool.run_lanes`.
+All logs of a broker share one `FilePool`, which is used on the event loop's thread only. A file that a writer thread
+uses is pinned. At start and shutdown, when threads use the logs, `FilePool.run_lanes` runs them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +15,13 @@ T = TypeVar("T")
 DEFAULT_OPEN_FILES: Final = 512
 """Half of the usual limit of 1,024; the other half is for connections."""
 _FILES_OF_A_THREAD: Final = 8
-"""Those of two segments."""
+"""The files of two segments."""
 _GIVEN_BACK: Final = 16
-"""Enough for what the threads of a broker open at the same time."""
+"""Enough for what a broker's threads open at the same time."""
 
 
 class FilePool:
-    """Keeps up to `limit` files open, and closes those that were not used lately (a second chance for each)."""
+    """A cache of up to `limit` open files; files that were not used lately are closed (second-chance)."""
 
     def __init__(self, disk: Disk, limit: int = DEFAULT_OPEN_FILES) -> None:
         self.disk = disk
@@ -30,24 +30,24 @@ class FilePool:
 
     @property
     def open_files(self) -> int:
-        """How many are open now."""
+        """The number of open files."""
         return len(self._open)
 
     def give_back(self) -> bool:
-        """Close a few files that were not used lately, as the process has no descriptor left; whether it could."""
+        """Close a few files, because the process has no descriptor left; return whether there were any."""
         idle = sorted((file for file in self._open if not file.pins), key=lambda file: file.is_recent)
         for file in idle[:_GIVEN_BACK]:
             file.close()
         return bool(idle)
 
     def file(self, path: str) -> "PooledFile":
-        """A file that will be opened, and created, when it is first used."""
+        """Return a file that is opened, or created, on its first use."""
         return PooledFile(self, path)
 
     def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """The disk's `run_lanes`, with so few threads that the pool has nothing to close: it is no thread's.
+        """Run work on the disk's threads, so few that the pool never has to close a file meanwhile.
 
-        What is open is closed first. A piece of work has the files of two segments open at most, and closes them.
+        Open files are closed first. A piece of work opens the files of at most two segments, and closes them.
         """
         for file in tuple(self._open):
             file.close()
@@ -71,9 +71,9 @@ class FilePool:
 
 
 def write_file(disk: Disk, path: str, data: bytes) -> None:
-    """Make `path` hold `data`; nothing is synced, and a crash may leave a part of it.
+    """Write a file without syncing; a crash may leave a part of it.
 
-    Raises `OSError`; there is no such file then, as far as that can be had: a full disk leaves no part of it, either.
+    Raises `OSError`, and removes the partial file if it can.
     """
     file = disk.open(path, create=True)
     try:
@@ -88,7 +88,7 @@ def write_file(disk: Disk, path: str, data: bytes) -> None:
 
 
 class PooledFile:
-    """A path whose `File` comes and goes. Raises `OSError` where a `File` does, and when it cannot be opened."""
+    """A path whose `File` is opened on use. Methods raise `OSError` as `File`'s, and when it cannot be opened."""
 
     __slots__ = ("_file", "_pool", "_wants_close", "is_recent", "path", "pins")
 
@@ -101,52 +101,47 @@ class PooledFile:
         self._wants_close = False
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `File`."""
         self.is_recent = True
         return (self._file or self._opened()).read(offset, length)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """See `File`."""
         self.is_recent = True
         return (self._file or self._opened()).read_into(offset, buffer)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """See `File`."""
         (self._file or self._opened()).append(buffers)
 
     def truncate(self, size: int) -> None:
-        """See `File`."""
         (self._file or self._opened()).truncate(size)
 
     def size(self) -> int:
-        """See `File`."""
         return (self._file or self._opened()).size()
 
     def sync(self) -> None:
-        """See `File`. An error of an earlier write-back is reported even if the file was closed since (Linux 4.17)."""
+        """Sync the file. Errors of earlier write-backs are reported even if it was closed since (Linux 4.17)."""
         (self._file or self._opened()).sync()
 
     def pin(self) -> File:
-        """The file, which stays open until `unpin`: for another thread."""
+        """Return the file for another thread; it stays open until `unpin`."""
         file = self._file or self._opened()
         self.is_recent = True
         self.pins += 1
         return file
 
     def unpin(self) -> None:
-        """Let the pool close it again."""
+        """Let the pool close the file again."""
         self.pins -= 1
         if self._wants_close and not self.pins:
             self.close()
 
     def adopt(self, file: File) -> None:
-        """Take what another thread opened for this path."""
+        """Use a file that another thread opened for this path."""
         self.close()
         self._file = file
         self._pool._admit(self)
 
     def close(self) -> None:
-        """Give the descriptor back, once nobody has it pinned; the next use opens the file again."""
+        """Close the file once it is not pinned; the next use opens it again."""
         self._wants_close = self.pins > 0
         if self._file is not None and not self.pins:
             self._pool._open.pop(self, None)

@@ -1,15 +1,14 @@
-"""One segment: batches from a base offset on in a `.log` file, and its indexes.
+"""One segment: a `.log` file of batches from a base offset on, and its indexes.
 
-A segment keeps the books of what was appended (`add`), also of what waits to be written; the log writes the bytes and
-moves `written_size`. Nothing beyond that is read. In the books are the last hundred batches one by one, so that readers
-at the end of the log need no look into a file.
+`add` notes each appended batch, pending ones too; the log writes the bytes and moves `written_size`, and nothing
+behind that is read. The last hundred batches are kept one by one, so that reads at the end of the log need no index.
 
 ```
 NNNNNNNNNNNNNNNNNNNN.log     record batches (protocol.record_batch), end to end, offsets rising, none below the base
                              offset N nor 2**31 or more above it
 ```
-A `.log` is valid up to the first batch that is cut, has another magic than 2, a wrong CRC, or an offset that does not
-rise.
+A `.log` is valid up to the first batch that is truncated, has another magic than 2, a wrong CRC, or an offset that
+does not rise.
 """
 
 import logging
@@ -22,7 +21,7 @@ from odradek.log.errors import DamagedSegmentError
 from odradek.log.log_config import LogConfig
 from odradek.log.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_file
 from odradek.log.segments.index_file import IndexFile
-from odradek.log.segments.index_rebuild import true_indexes
+from odradek.log.segments.index_rebuild import rebuilt_indexes
 from odradek.log.segments.offset_index import ENTRY, OffsetIndex
 from odradek.log.segments.old_formats import OLD_FORMATS
 from odradek.log.segments.open_files import FilePool
@@ -36,16 +35,16 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _SCAN_BYTES: Final = 8192
 _MOST_RECENT: Final = 128
 _WORTH_LENDING_BYTES: Final = 64 * 1024
-"""Below this, memory of Python's own is as good, and a view of a larger piece would waste most of that."""
+"""Smaller reads do not borrow a buffer: most of it would be wasted."""
 
 Lender = Callable[[int], memoryview]
-"""Gives memory of at least so many bytes, which is the borrower's as long as there are views of it."""
+"""Returns a buffer of at least so many bytes, which belongs to the caller while views of it exist."""
 
 
 class SegmentEnd(NamedTuple):
-    """The books of a segment that was read to its end. Timestamps in ms, sizes in bytes.
+    """The state of a segment that recovery has read to its end. Timestamps in ms, sizes in bytes.
 
-    `first_timestamp` is the first batch's, None without one; `since_entry` is what came since the last index entry.
+    `first_timestamp` is the first batch's, None without one; `since_entry` counts bytes since the last index entry.
     """
 
     size: int
@@ -57,16 +56,17 @@ class SegmentEnd(NamedTuple):
 
 
 class Segment:
-    """See the module. Methods that read raise `OSError`, and `CorruptBatchError` where the file is not what it was.
+    """One segment. Methods that read raise `OSError`, and `CorruptBatchError` where the file is damaged.
 
-    `size` and `next_offset` count what is pending; `written_size` does not. `max_timestamp` is that of all records, -1
-    without any. `is_created` says whether the `.log` file is there. `aborted` is None until a transaction is.
+    `size` and `next_offset` include pending batches, `written_size` does not. `max_timestamp` is the largest of all
+    records, -1 without any. `is_created` says whether the `.log` file exists. `aborted` is None until a transaction
+    aborts.
     """
 
     def __init__(
         self, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
     ) -> None:
-        """`suffix` is behind the names of all its files: of a segment that is not yet part of its log."""
+        """`suffix` follows all file names of a segment that is not yet part of its log."""
         self.directory = directory
         self.base_offset = base_offset
         self.config = config
@@ -77,10 +77,10 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.last_append_ms = now_ms
         self.is_created = False
-        self.is_cut = False
-        """Whether the file lost its end after it was synced: there is more than gaps between offsets then."""
+        self.is_truncated = False
+        """Whether the file lost its end after it was synced, so that offsets are missing."""
         self.checked_at_s: float | None = None
-        """When it was last found whole by a check for damage, in monotonic time."""
+        """When a check for damage last found it whole, in monotonic time."""
         self.end_batch: tuple[int, int] | None = None
         """`(last offset, leader epoch)` of the last batch, if `load_end` found one."""
         self._suffix = suffix
@@ -93,7 +93,7 @@ class Segment:
         self._recent_lasts: list[int] = []
         self._recent_positions: list[int] = []
         self._recent_from = base_offset
-        self._is_mended = False
+        self._is_rebuilt = False
         self._are_times_confirmed = True
         self.update_config(config)
         self._make_indexes(0, 0)
@@ -102,7 +102,7 @@ class Segment:
     def open(
         cls, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
     ) -> "Segment":
-        """A segment that is on the disk. Its `next_offset` and `max_timestamp` are not known yet: see `load_end`."""
+        """Return a segment that exists on the disk; `load_end` or `load_finished` finds its end."""
         segment = cls(pool, directory, base_offset, config, now_ms=now_ms, suffix=suffix)
         segment.size = segment.written_size = pool.disk.size(segment.log.path)
         segment.is_created = True
@@ -121,13 +121,13 @@ class Segment:
         self.time_index = TimeIndex(file(self._path(TIME_INDEX)), base, max_bytes=limit, stored_bytes=time_index_bytes)
 
     def stored_index_bytes(self) -> tuple[int, int]:
-        """The sizes of the two index files, 0 where there is none."""
+        """Return the sizes of both index files, 0 for one that does not exist."""
         disk, paths = self.pool.disk, (self._path(INDEX), self._path(TIME_INDEX))
         sizes = [disk.size(path) if disk.exists(path) else 0 for path in paths]
         return sizes[0], sizes[1]
 
     def update_config(self, config: LogConfig) -> None:
-        """Let another configuration hold from now on; the size of the indexes stays what it was."""
+        """Apply another configuration; the size of the indexes does not change."""
         self.config = config
         most_ms = config.segment_ms
         if "compact" in config.cleanup_policy:
@@ -138,7 +138,7 @@ class Segment:
     # ---- the books ----------------------------------------------------------------------------------------------
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Whether a batch of `size` bytes that ends at `last_offset` belongs into the next segment."""
+        """Return whether a batch of `size` bytes that ends at `last_offset` must begin the next segment."""
         if not self.size:
             return False
         first, newest = self.first_timestamp(), max_timestamp
@@ -152,7 +152,7 @@ class Segment:
         )
 
     def add(self, base_offset: int, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
-        """Note that a batch of `size` bytes comes next in the file."""
+        """Note that a batch of `size` bytes follows in the file."""
         position = self.size
         if not position:
             self._first_timestamp = max_timestamp
@@ -178,54 +178,54 @@ class Segment:
         self.last_append_ms = now_ms
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Note that the last batch ends a transaction that is aborted."""
+        """Note that the last batch aborts a transaction."""
         if self.aborted is None:
             self.aborted = TransactionIndex(self.pool.file(self._path(TRANSACTION_INDEX)))
         self.aborted.append(transaction)
 
     def add_index_entries(self, last_offset: int, position: int, max_timestamp: int, timestamp_offset: int) -> None:
-        """Let both indexes know the batch at `position`, and the largest timestamp so far with its offset."""
+        """Index the batch at `position`, and the largest timestamp so far with its offset."""
         self.offset_index.append(last_offset, position)
         self.time_index.append(max_timestamp, timestamp_offset)
 
-    def set_books(self, end: SegmentEnd, now_ms: int) -> None:
-        """Take what recovery found instead of many `add`; the index entries are there already."""
+    def set_recovered(self, end: SegmentEnd, now_ms: int) -> None:
+        """Set what recovery found; the index entries are added already."""
         self.size = self.written_size = end.size
         self.next_offset = end.next_offset
         self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
         self.last_append_ms = now_ms
-        self.forget_recent()
+        self.clear_recent()
         self._first_timestamp = end.first_timestamp
         self._since_entry = end.since_entry
 
     def first_timestamp(self) -> int:
-        """That of the first batch, -1 if it has none, or if there is no batch."""
+        """Return the timestamp of the first batch, -1 without one."""
         if self._first_timestamp is None:
             self._first_timestamp = self._read_first_timestamp()
         return self._first_timestamp
 
     def finish(self) -> None:
-        """Nothing is appended any more: the time index gets its last entry."""
+        """Add the last entry of the time index: nothing more is appended."""
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset, at_end=True)
 
     def flush_full_pages(self) -> None:
-        """Write index entries once there are enough of them."""
+        """Write index entries if they fill a page."""
         for entries in self._indexes():
             if entries.has_full_page:
                 entries.flush()
 
     def flush_indexes(self) -> None:
-        """Write all index entries; does not sync."""
+        """Write all index entries without syncing."""
         for entries in self._indexes():
             entries.flush()
 
     def rewrite_indexes(self) -> None:
-        """The same for a segment that the next start will recover again: not synced, and a crash may come between."""
+        """Rewrite the index files, not atomically: the next start recovers this segment again."""
         for entries in self._indexes():
             entries.rewrite()
 
     def replace_indexes(self) -> None:
-        """Make the index files what `add` made of them since `clear_books`; each whole or not at all, and synced."""
+        """Replace the index files by the entries added since `reset`, each atomically and synced."""
         for entries in self._indexes():
             entries.replace(self.pool.disk)
 
@@ -236,21 +236,21 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files of a segment, the log first."""
+        """The files of the segment, the log first."""
         return self.log.path, *(entries.file.path for entries in self._indexes())
 
     @property
     def largest_timestamp(self) -> int:
-        """The time that retention goes by: of the latest record, or of the last append if no record has one.
+        """The time for retention: of the latest record, or of the last append if no record has a timestamp.
 
-        A 0 is none: librdkafka writes it above records without timestamps, and older logs of ours have it so.
+        0 counts as none: librdkafka writes it for records without timestamps.
         """
         return self.max_timestamp if self.max_timestamp > 0 else self.last_append_ms
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> int:
-        """Where the batch begins that has `offset`, or the next one after it; `size` if there is none."""
+        """Return the position of the batch with `offset`, or the next one after it; `size` if there is none."""
         if self._recent_lasts and offset >= self._recent_from:
             number = bisect_left(self._recent_lasts, offset)
             return self._recent_positions[number] if number < len(self._recent_lasts) else self.size
@@ -260,12 +260,12 @@ class Segment:
         try:
             return self._find_from(start, offset)
         except CorruptBatchError as error:
-            if not self.mend_indexes(str(error)):
+            if not self.rebuild_indexes(str(error)):
                 raise
         return self._find_from(self.offset_index.position_below(offset), offset)
 
     def _find_from(self, start: int, offset: int) -> int:
-        """The same, from the batch on that the index says begins at `start`, at `offset` or before it."""
+        """Return the same, searching from `start`, where the index has a batch at or before `offset`."""
         header, end_offset = None, self.next_offset
         for position, header in self.scan(start):
             if header.last_offset >= offset:
@@ -274,26 +274,26 @@ class Segment:
                 return position
         else:
             if header is None:
-                # Where something is pending, what is written may end here; and compaction may have left nothing at all.
+                # With pending batches, what is written may end here; and compaction may have left nothing.
                 is_true = not start or start < self.size != self.written_size
             else:
                 is_true = position + header.size == self.written_size
-            if is_true and not self.is_cut:
+            if is_true and not self.is_truncated:
                 return self.written_size
         raise DamagedSegmentError(
-            self.log.path, f"offset {offset} is not at byte {start} of {self.log.path} or behind it"
+            self.log.path, f"offset {offset} is not at byte {start} of {self.log.path}, or after it"
         )
 
-    def mend_indexes(self, reason: str) -> bool:
-        """Make both indexes of what is in the segment, because one of them misled; whether that was of use.
+    def rebuild_indexes(self, reason: str) -> bool:
+        """Rebuild both indexes because an entry was wrong; return whether that helped.
 
-        Not twice, and not for a segment whose batches are not end to end: it is the segment then that is damaged.
+        It is done once, and not for a segment with gaps between batches: the segment is damaged then.
         """
-        if self._is_mended:
+        if self._is_rebuilt:
             return False
-        self._is_mended = True
+        self._is_rebuilt = True
         try:
-            true = true_indexes(
+            true = rebuilt_indexes(
                 self.scan(), self.base_offset, size=self.written_size, interval_bytes=self.config.index_interval_bytes
             )
         except CorruptBatchError:
@@ -311,19 +311,19 @@ class Segment:
         if self.max_timestamp_offset < true.next_offset or self.max_timestamp < true.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = true.max_timestamp, true.max_timestamp_offset
         if self.size != self.written_size:
-            self._is_mended = self._are_times_confirmed = False
-        _logger.warning("%s: %s; built anew from the segment: %s", self.log.path, reason, ", ".join(wrong))
+            self._is_rebuilt = self._are_times_confirmed = False
+        _logger.warning("%s: %s; rebuilt from the segment: %s", self.log.path, reason, ", ".join(wrong))
         try:
             self.flush_indexes()
         except OSError as error:
-            _logger.warning("%s: its indexes stay in memory for now: %s", self.log.path, error)
+            _logger.warning("%s: its indexes stay in memory until the next flush: %s", self.log.path, error)
         return True
 
     def confirm_times(self) -> None:
-        """See to it, once, that `max_timestamp` is true, if all that is known of it is the end of the time index.
+        """Check `max_timestamp` once, if it was only read from the time index. Raises nothing.
 
-        Looks at the batch which that names, and at the last ones of the segment. Raises nothing. While something is
-        pending, once is not enough: it was not noted if the index had a later time.
+        Reads the batch that the entry names, and the last ones of the segment. It is checked again while batches are
+        pending: they are not indexed if the index has a later time.
         """
         if self._are_times_confirmed:
             return
@@ -336,21 +336,21 @@ class Segment:
             last = self.offset_index.entries.last
             largest = max((header.max_timestamp for _, header in self.scan(last[1] if last else 0)), default=-1)
             if largest > self.max_timestamp or not is_told:
-                self.mend_indexes(f"its largest timestamp is not {timestamp}, at offset {offset}")
+                self.rebuild_indexes(f"its largest timestamp is not {timestamp}, at offset {offset}")
         except (OSError, CorruptBatchError) as error:
-            _logger.warning("%s: its largest timestamp is not known for sure: %s", self.log.path, error)
+            _logger.warning("%s: its largest timestamp is not confirmed: %s", self.log.path, error)
 
     def read(
         self, position: int, max_bytes: int, end: int, *, at_least_one: bool, lend: Lender | None = None
     ) -> Buffer:
-        """Up to `max_bytes` from `position`, none beyond `end`; the last batch may be cut, the first is not.
+        """Return up to `max_bytes` from `position`, nothing behind `end`; the last batch may be truncated.
 
-        If the first is larger: all of it with `at_least_one`, else nothing. Raises `DamagedSegmentError` if the
-        checksum of the first is wrong. Those behind it are not checked, which costs a microsecond each: a reader that
-        refuses one of them asks for it again, and it is the first one then.
+        A first batch that is larger is returned whole with `at_least_one`, else not at all. Raises
+        `DamagedSegmentError` if the first batch has a wrong checksum. Later ones are not checked, which would take 1
+        µs each: a reader that rejects one requests it again, as the first.
         """
         if not at_least_one and max_bytes < end - position:
-            # Most often the rest of an answer that others have filled: too little for a batch, and not worth a copy.
+            # Usually the rest of a response that other partitions have filled: too little for a batch.
             header = self.log.read(position, HEADER_SIZE)
             if len(header) < HEADER_SIZE or read_header(header).size > max_bytes:
                 return b""
@@ -364,7 +364,7 @@ class Segment:
             if not at_least_one:
                 return b""
             if position + first.size > self.written_size:
-                raise DamagedSegmentError(self.log.path, f"the batch at byte {position} of {self.log.path} is cut")
+                raise DamagedSegmentError(self.log.path, f"{self.log.path} ends in the batch at byte {position}")
             data = self._read(position, first.size, lend)
         if first.magic not in OLD_FORMATS and not self._is_sound(first, data):
             message = f"the batch at byte {position} of {self.log.path} is damaged: its checksum or its offset is wrong"
@@ -382,7 +382,7 @@ class Segment:
         return view[: self.log.read_into(position, view)].toreadonly()
 
     def scan(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """`(position, header)` of each batch in the file from `position` on; reads little more than headers."""
+        """Yield `(position, header)` of each batch from `position` on; reads little more than headers."""
         end = self.written_size
         chunk, start = b"", position
         while position + HEADER_SIZE <= end:
@@ -397,7 +397,7 @@ class Segment:
     # ---- opening and cutting ------------------------------------------------------------------------------------
 
     def load_end(self) -> bool:
-        """Learn `next_offset` and `max_timestamp` of a segment that was opened; whether all of it is whole batches."""
+        """Find `next_offset` and `max_timestamp` of an opened segment; return whether it consists of whole batches."""
         latest, latest_offset = self.time_index.last_entry()
         last = self.offset_index.entries.last
         start = end = last[1] if last else 0
@@ -419,13 +419,13 @@ class Segment:
         return is_whole and end == self.written_size
 
     def load_finished(self, next_base_offset: int, times: tuple[int, int] | None = None) -> None:
-        """Learn the same of a segment that another one follows, from its index alone; `times` is its last entry."""
+        """Set the end of a segment that another one follows; its largest time is in its index, or `times`."""
         self.max_timestamp, self.max_timestamp_offset = times or self.time_index.last_entry()
         self.next_offset = next_base_offset
         self._are_times_confirmed = False
 
     def has_valid_indexes(self, end_offset: int) -> bool:
-        """Whether both index files of a finished segment are there and may be believed, by their own rules."""
+        """Return whether both index files of a finished segment exist and are valid."""
         index_bytes, time_index_bytes = self.stored_index_bytes()
         return (
             self.pool.disk.exists(self.offset_index.entries.file.path)
@@ -436,38 +436,38 @@ class Segment:
         )
 
     def has_valid_transactions(self, end_offset: int) -> bool:
-        """Whether the file of aborted transactions may be believed, if there is one."""
+        """Return whether the transaction index is valid, or does not exist."""
         if self.aborted is None:
             return True
         size = self.pool.disk.size(self.aborted.entries.file.path)
         return self.aborted.is_valid(size, self.base_offset, end_offset)
 
-    def offset_beyond_its_end(self) -> int | None:
-        """An offset that the file had before it became shorter, if its index knows one and may be believed."""
+    def offset_beyond_end(self) -> int | None:
+        """Return an offset behind the end of the file, if a valid index has one: the file became shorter."""
         last, index_bytes = self.offset_index.entries.last, self.stored_index_bytes()[0]
         if last is None or last[1] < self.size or index_bytes % ENTRY.size:
             return None
         return self.base_offset + last[0] if self.offset_index.entries.is_sorted() else None
 
     def has_sorted_indexes(self) -> bool:
-        """Whether all entries rise: a crash may leave parts of what was added after the indexes were synced."""
+        """Return whether all index entries rise: a crash may leave parts of entries that were not synced."""
         return self.offset_index.entries.is_sorted() and self.time_index.entries.is_sorted()
 
-    def clear_books(self) -> None:
-        """Forget all that is known of the segment, indexes too: `add` begins anew, at the file's first byte.
+    def reset(self) -> None:
+        """Forget all batches and index entries; `add` starts at the first byte.
 
-        The index files stay until `replace_indexes`.
+        The files change with `replace_indexes`.
         """
         for entries in self._indexes():
             entries.clear()
-        self.forget_recent()
+        self.clear_recent()
         self.size = 0
         self.next_offset = self.base_offset
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self._since_entry = 0
 
     def truncate(self, offset: int) -> None:
-        """Cut the batch that has `offset` and all after it, also what is pending and what a failed write left."""
+        """Remove the batch with `offset` and all after it, pending ones and the rest of a failed write included."""
         self.size = self.find(offset)
         self.log.truncate(self.size)
         self.written_size = self.size
@@ -475,19 +475,19 @@ class Segment:
         self.time_index.truncate(offset)
         if self.aborted is not None:
             self.aborted.truncate(offset)
-        self.forget_recent()
+        self.clear_recent()
         if not self.load_end():
             raise DamagedSegmentError(self.log.path, f"{self.log.path} has no whole batches before offset {offset}")
         self.next_offset = offset
 
     def close(self) -> None:
-        """Give the descriptors back; the next use opens the files again."""
+        """Close the files; the next use opens them again."""
         self.log.close()
         for entries in self._indexes():
             entries.file.close()
 
-    def forget_recent(self) -> None:
-        """Look for batches in the file from now on, all of which is written."""
+    def clear_recent(self) -> None:
+        """Read batches from the file from now on; all of it is written."""
         self._recent_lasts.clear()
         self._recent_positions.clear()
         self._since_entry = 0

@@ -1,7 +1,4 @@
-"""Reading a log's segments: batches from an offset on, and what of aborted transactions is among them.
-
-Only what is written is found, and nothing that is deleted. All of it raises `OSError` when a file cannot be read.
-"""
+"""Reading a log's segments: batches, and aborted transactions. Only what is written is found. Raises `OSError`."""
 
 from odradek.log.segments.segment import Lender
 from odradek.log.segments.segments import Segments
@@ -19,9 +16,9 @@ def read_batches(
     at_least_one: bool,
     lend: Lender | None = None,
 ) -> Buffer:
-    """Batches from the one with `offset` on, out of one segment, none of them at `limit` or beyond; see `Log.read`.
+    """Return batches of one segment from the one with `offset` on, none at `limit` or behind it (see `LogReader.read`).
 
-    `written` is the end of the log, so that most reads look up no limit.
+    `written` is the end of the log: most reads need not look up the position of `limit`.
     """
     for number in range(segments.find(offset), len(segments)):
         segment = segments[number]
@@ -34,7 +31,7 @@ def read_batches(
 
 
 def collect_aborted(segments: Segments, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-    """The aborted transactions with a record in `from_offset` to `to_offset`, exclusive, in the order of their ends."""
+    """Return aborted transactions with a record in `from_offset` to `to_offset`, exclusive, in order of their ends."""
     found: list[AbortedTransaction] = []
     for number in range(segments.find(from_offset), len(segments)):
         aborted = segments[number].aborted
@@ -47,7 +44,7 @@ def collect_aborted(segments: Segments, from_offset: int, to_offset: int) -> lis
 
 
 def size_between(segments: Segments, from_offset: int, to_offset: int) -> int:
-    """The bytes of the batches in `from_offset` to `to_offset`, exclusive."""
+    """Return the bytes of the batches in `from_offset` to `to_offset`, exclusive."""
     size = 0
     for number in range(segments.find(from_offset), len(segments)):
         segment = segments[number]

@@ -1,4 +1,4 @@
-"""How a compacted segment takes the place of those it was made of, so that a crash leaves the one or the others.
+"""Replacing segments by a compacted one, so that a crash leaves either the old ones or the new one.
 
 ```
 1  N.log.cleaned, N.index.cleaned …   are written and synced        crash: they are removed
@@ -6,9 +6,8 @@
 3  the old segments' files are renamed to *.deleted                 crash: the rest of them is removed, 4 is done
 4  each *.swap gets its final name                                  crash: what is still *.swap gets it
 ```
-As Kafka does it, so that either recovers what the other left. The new segment covers the offsets from N to its own end;
-in step 3, that says which old files are to go. Renames and removals must reach the disk in their order, as they do on
-file systems with a journal; nothing else has to be synced between them.
+Kafka uses the same names and steps, so either broker recovers the other's files. In step 3, the old files are those
+between N and the new segment's end. Renames and removals must reach the disk in order, as on a journaling file system.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +32,7 @@ _KINDS = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 class Source(NamedTuple):
-    """A segment that is read, whole and synced. Sizes in bytes; `next_offset` is where the following one begins."""
+    """A whole and synced segment that is compacted. Sizes in bytes; the following segment begins at `next_offset`."""
 
     base_offset: int
     next_offset: int
@@ -45,26 +44,23 @@ class Source(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """A segment that is written and synced under names with `.cleaned`, to take the place of `sources`."""
+    """A compacted segment, synced under `.cleaned` names, that replaces `sources`."""
 
     sources: Sequence[Source]
 
 
-def swap(disk: Disk, directory: str, base_offset: int, remove_old: Callable[[], None]) -> None:
-    """Steps 2 to 4, of which `remove_old` does the third. Raises `OSError`: only a recovery puts that right."""
+def swap(disk: Disk, directory: str, base_offset: int, remove_old_segments: Callable[[], None]) -> None:
+    """Do steps 2 to 4; `remove_old_segments` is step 3. After an `OSError` the log must be recovered."""
     paths = [path for kind in _KINDS if disk.exists((path := offset_file(directory, base_offset, kind)) + CLEANED)]
     for path in reversed(paths):
         disk.rename(path + CLEANED, path + SWAP)
-    remove_old()
+    remove_old_segments()
     for path in paths:
         disk.rename(path + SWAP, path)
 
 
 def complete_swaps(pool: FilePool, directory: str, config: LogConfig) -> None:
-    """Bring what a crash left in a log's folder to the one end or the other. May itself be interrupted anywhere.
-
-    Raises `OSError`.
-    """
+    """Finish or undo swaps that a crash interrupted; may be interrupted itself. Raises `OSError`."""
     disk = pool.disk
     names = disk.list(directory)
     unfinished = [parsed[0] for name in names if (parsed := _parse(name, CLEANED))]
@@ -88,7 +84,7 @@ def _parse(name: str, suffix: str) -> tuple[int, str] | None:
 
 
 def _remove_covered(pool: FilePool, directory: str, base_offset: int, config: LogConfig) -> None:
-    """Remove the old segments whose place the swapped one at `base_offset` takes."""
+    """Remove the old segments that the new one at `base_offset` replaces."""
     segment = Segment.open(pool, directory, base_offset, config, now_ms=0, suffix=SWAP)
     segment.load_end()
     end = max(segment.next_offset, base_offset + 1)

@@ -1,4 +1,4 @@
-"""A log's segments in the order of their offsets: there is always one, and the last one is appended to."""
+"""A log's segments in the order of their offsets: at least one, the last of which is active."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -8,10 +8,7 @@ from odradek.log.segments.segment import Segment
 
 
 class Segments(Sequence[Segment]):
-    """See the module. `active` is the last one; `bases` are their base offsets, to be read only.
-
-    A change here changes no file.
-    """
+    """The segments of one log. `active` is the last one, `bases` the base offsets (read only). Changes no file."""
 
     __slots__ = ("_segments", "active", "bases")
 
@@ -38,40 +35,40 @@ class Segments(Sequence[Segment]):
 
     @property
     def size(self) -> int:
-        """The bytes of all batches, also of those that are pending."""
+        """The bytes of all batches, pending ones included."""
         return sum(segment.size for segment in self._segments)
 
     def find(self, offset: int) -> int:
-        """The number of the segment that has `offset`, if any has; the first one for what is before it."""
+        """Return the number of the segment whose range contains `offset`; 0 for an offset before the first."""
         bases = self.bases
         return len(bases) - 1 if offset >= bases[-1] else max(bisect_right(bases, offset) - 1, 0)
 
     def add(self, segment: Segment) -> None:
-        """Let `segment` be the active one."""
+        """Add `segment` as the active one."""
         assert segment.base_offset > self.bases[-1], "segments rise"
         self._segments.append(segment)
         self.bases.append(segment.base_offset)
         self.active = segment
 
     def drop_first(self, count: int) -> list[Segment]:
-        """Take the first `count` out, never all."""
+        """Remove and return the first `count` segments, not all."""
         return self.replace(0, count, ())
 
     def drop_from(self, offset: int) -> list[Segment]:
-        """Take those out that begin at `offset` or later, but never the first one."""
+        """Remove and return the segments that begin at `offset` or later, except the first one."""
         first = len(self.bases)
         while first > 1 and self.bases[first - 1] >= offset:
             first -= 1
         return self.replace(first, len(self.bases) - first, ())
 
     def replace(self, first: int, count: int, by: Sequence[Segment]) -> list[Segment]:
-        """Put `by` in the place of `count` segments from number `first` on; those that were there."""
+        """Replace `count` segments from number `first` on by `by`; return the old ones."""
         old = self._segments[first : first + count]
         self._segments[first : first + count] = by
         self._changed()
         return old
 
     def close(self) -> None:
-        """Give all descriptors back; the next use opens the files again."""
+        """Close all files; the next use opens them again."""
         for segment in self._segments:
             segment.close()

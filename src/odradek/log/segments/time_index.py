@@ -1,13 +1,12 @@
-"""`.timeindex`: where in a segment to look for a time.
+"""`.timeindex`: offsets in a segment by timestamp.
 
 ```
 entry, 12 bytes    timestamp int64, ms | relative offset uint32     big-endian, both rise
 ```
-It says: up to this offset no record is later than this timestamp. The offset is that of the last record of the batch
-that has the timestamp. An entry is written with one of the offset index if time went on since, and one more with the
-segment's largest timestamp when the segment is rolled or closed. The file is valid if its size is a multiple of 12 and
-the last relative offset is not beyond the segment, nor zeros the last of several entries; whether an entry is true is
-seen when it is used (`index_rebuild`).
+Up to the offset, which is that of the last record of the batch with the timestamp, no record is later. An entry is
+written with one of the offset index if the largest timestamp has grown, and one more when the segment is rolled or
+closed. The file is valid if its size is a multiple of 12 and the last relative offset is inside the segment, and not
+the last of several that is zero. Entries are checked when they are used (`index_rebuild`).
 """
 
 import struct
@@ -21,7 +20,7 @@ NO_TIMESTAMP: Final = -1
 
 
 class TimeIndex:
-    """The sparse time index of one segment; in absolute offsets. Raises `OSError` when its file cannot be read."""
+    """The sparse time index of one segment, with absolute offsets. Methods that read raise `OSError`."""
 
     __slots__ = ("_base_offset", "entries", "limit")
 
@@ -32,29 +31,29 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment has to roll; one entry is kept free for the one at the roll."""
+        """Whether the segment must roll; one entry stays free for the one at the roll."""
         return len(self.entries) >= self.limit - 1
 
     @property
     def last_timestamp(self) -> int:
-        """The largest timestamp that is known, -1 if none is."""
+        """The largest known timestamp, -1 if there is none."""
         last = self.entries.last
         return last[0] if last else NO_TIMESTAMP
 
     def append(self, timestamp: int, offset: int, *, at_end: bool = False) -> None:
-        """Note the largest timestamp so far; ignored if it is known, or if the index is full but for its last entry."""
+        """Add the largest timestamp so far, unless it is known or the index is full but for its last entry."""
         if timestamp > self.last_timestamp and (at_end or not self.is_full):
             self.entries.append((timestamp, offset - self._base_offset))
 
     def last_entry(self) -> tuple[int, int]:
-        """The largest timestamp that is known, and its offset; -1 and the base offset if none is."""
+        """Return the largest known timestamp and its offset; -1 and the base offset if there is none."""
         last = self.entries.last
         return (last[0], self._base_offset + last[1]) if last else (NO_TIMESTAMP, self._base_offset)
 
     def entry_below(self, timestamp: int) -> tuple[int, int]:
-        """The last entry that is earlier: `(timestamp, offset)`, -1 and the base offset if none is.
+        """Return the last earlier entry, `(timestamp, offset)`; -1 and the base offset if there is none.
 
-        Before that offset no record has `timestamp` or a later one: it is where to begin to look for the first.
+        No record before that offset has `timestamp` or a later one.
         """
         number = self.entries.find(timestamp - 1, 0)
         if number < 0:
@@ -63,11 +62,11 @@ class TimeIndex:
         return found, self._base_offset + relative
 
     def truncate(self, end_offset: int) -> None:
-        """Forget offsets from `end_offset` on."""
+        """Remove offsets from `end_offset` on."""
         self.entries.truncate(self.entries.find(end_offset - 1 - self._base_offset, 1) + 1)
 
     def is_valid(self, stored_bytes: int, end_offset: int) -> bool:
-        """Whether the file may be believed; see the module."""
+        """Return whether the file is valid, as the module says."""
         last = self.entries.last
         return stored_bytes % ENTRY.size == 0 and (
             last is None or (self._base_offset + last[1] < end_offset and (any(last) or len(self.entries) == 1))

@@ -1,20 +1,20 @@
-"""`.txnindex`: the transactions that were aborted, in the segment where their ends are.
+"""`.txnindex`: aborted transactions whose markers are in the segment.
 
 ```
 entry, 34 bytes    version int16 = 0 | producer_id int64 | first_offset int64 | last_offset int64
                    last_stable_offset int64                                             big-endian
 ```
-`last_offset` is that of the marker, and rises; `last_stable_offset` is what it was once this transaction had ended, and
-does not fall. Whoever reads up to an offset therefore needs no entry behind the first one that was stable up to there:
-what begins before it and was aborted, ended before. The file is there only if a transaction was aborted. It is valid
-if its size is a multiple of 34, every version is 0, and each `last_offset` rises inside the segment.
+`last_offset` is that of the marker, and rises; `last_stable_offset` is its value after the marker, and does not fall:
+a reader up to an offset needs no entry behind the first one that was stable up to there. The file exists only if a
+transaction was aborted. It is valid if its size is a multiple of 34, every version is 0, and each `last_offset` rises
+inside the segment.
 """
 
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from odradek.log.errors import CutFileError, DamagedFileError
+from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.log.segments.index_file import PAGE_ENTRIES, IndexFile
 from odradek.log.segments.open_files import PooledFile
 
@@ -26,7 +26,7 @@ _LAST_OFFSET: Final = 3
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted: its first record's offset, its marker's, and what was stable afterwards."""
+    """An aborted transaction: the offsets of its first record and its marker, and the last stable offset after it."""
 
     producer_id: int
     first_offset: int
@@ -35,7 +35,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """One segment's. Raises `OSError` when its file cannot be read."""
+    """The transaction index of one segment. Methods that read raise `OSError`."""
 
     __slots__ = ("entries",)
 
@@ -43,13 +43,13 @@ class TransactionIndex:
         self.entries: IndexFile[Entry] = IndexFile(file, ENTRY, stored=stored_bytes // ENTRY.size)
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Note a transaction that ends behind all others."""
+        """Add a transaction that ended after all others."""
         last = self.entries.last
         assert last is None or last[_LAST_OFFSET] < transaction.last_offset, "transactions end one after the other"
         self.entries.append((VERSION, *transaction))
 
     def collect(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those with a record in `from_offset` to `to_offset`, exclusive, and whether no later segment has another."""
+        """Return those with a record in `from_offset` to `to_offset`, and whether no later segment has more."""
         found: list[AbortedTransaction] = []
         for _, producer_id, first, last, stable in self._rows(self.entries.find(from_offset - 1, _LAST_OFFSET) + 1):
             if first < to_offset:
@@ -59,11 +59,11 @@ class TransactionIndex:
         return found, False
 
     def truncate(self, end_offset: int) -> None:
-        """Forget the ends from `end_offset` on."""
+        """Remove transactions that end at `end_offset` or later."""
         self.entries.truncate(self.entries.find(end_offset - 1, _LAST_OFFSET) + 1)
 
     def is_valid(self, stored_bytes: int, base_offset: int, end_offset: int) -> bool:
-        """Whether the file may be believed; see the module."""
+        """Return whether the file is valid, as the module says."""
         before = base_offset - 1
         for version, _, first, last, _ in self._rows(0):
             if version != VERSION or not before < last < end_offset or first > last:
@@ -78,7 +78,7 @@ class TransactionIndex:
 
 
 def decode_transactions(data: bytes, path: str) -> Iterator[tuple[int, AbortedTransaction]]:
-    """`(byte, transaction)` of a file. Raises `DamagedFileError` for another version, and if the last one is cut."""
+    """Yield `(byte, transaction)`. Raises `DamagedFileError` for another version or a truncated entry."""
     width = ENTRY.size
     end = len(data) - len(data) % width
     for byte in range(0, end, width):
@@ -87,4 +87,4 @@ def decode_transactions(data: bytes, path: str) -> Iterator[tuple[int, AbortedTr
             raise DamagedFileError(path, byte, f"has an entry of version {version}; this release reads {VERSION}")
         yield byte, AbortedTransaction(*fields)
     if end < len(data):
-        raise CutFileError(path, end, f"ends with {len(data) - end} bytes of an entry that has {width}")
+        raise TruncatedFileError(path, end, f"ends with {len(data) - end} bytes of an entry that has {width}")

@@ -318,9 +318,9 @@ def test_probes_are_answered_before_during_and_after_the_brokers_life(play: Play
         await broker.start()
         assert await probe("/readyz") == (200, "ready\n")
         assert (await probe("/nope"))[0] == 404
-        image, broker.image = broker.image, type(broker.image)()
+        image, broker.metadata.image = broker.image, type(broker.image)()
         assert (await probe("/readyz"))[0] == 503
-        broker.image = image
+        broker.metadata.image = image
         store.disconnect()
         await world.pass_time(20)
         assert await probe("/readyz") == (503, "the broker leads nothing: its session with the metadata may be over\n")

@@ -57,7 +57,7 @@ async def begun_maintenance(world: World, monkeypatch: pytest.MonkeyPatch) -> tu
         job, steps = begin(*arguments, **options)
         return job, turns.noted(steps)
 
-    monkeypatch.setattr(broker.logs, "maintenance_in_steps", noted)
+    monkeypatch.setattr(broker.logs.maintenance, "begin_in_steps", noted)
     await turns.begun.wait()
     return broker, turns
 

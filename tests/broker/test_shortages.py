@@ -111,19 +111,19 @@ def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: 
         client = await world.client()
         await client.create_topic("t")
         writer, calls = broker.partitions.writer, 0
-        check = writer.before_telling
+        check = writer._check_fence
 
         def fail() -> None:
             nonlocal calls
             calls += 1
             raise MemoryError
 
-        writer.before_telling = fail
+        writer._check_fence = fail
         waiting = asyncio.ensure_future(produced(client, world, size=size))
         await asyncio.sleep(5)
         assert not waiting.done()
         assert 3 < calls < 10
-        writer.before_telling = check
+        writer._check_fence = check
         assert await waiting == ErrorCode.none
 
     play(scene)

@@ -8,10 +8,12 @@ from typing import Any
 
 from odradek.broker.cluster.metadata_loop import MetadataLoop
 from odradek.broker.controlling.controller import Controller
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.config import BrokerConfig, ListenerAddress
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import TopicPartition
 from odradek.runtime import Listener, Runtime
 from odradek.security import ALLOW_ALL
@@ -43,11 +45,16 @@ class Ears:
         self.is_deaf = False
         self._runtime = runtime
         self._address = address
-        self._broker: Any = SimpleNamespace(
-            config=config, server=SimpleNamespace(meter=None, may_serve=lambda _: True), metadata_loop=None
-        )
+        self._broker: Any = SimpleNamespace(metadata_loop=None)
         self._admission = Admission(ALLOW_ALL)
-        self._dispatcher = Dispatcher(self._broker, self._admission)
+        self._dispatcher = Dispatcher(
+            self._broker,
+            MetadataCache(config),
+            BrokerCounters(),
+            self._admission,
+            is_own_command=lambda body: self._broker.metadata_loop.command_handler.is_addressed_here(body),
+        )
+        self._dispatcher.serve_clients()
         self._group = ConnectionGroup(limits=ConnectionLimits(idle_ms=0), pool=BufferPool())
         self._connections: set[Connection] = set()
         self._listener: Listener | None = None
@@ -108,7 +115,7 @@ class HearingShell(MetadataLoop[Controller]):
         self.ears = Ears(runtime, address, config)
         self.store = store
         more["new_controller"] = partial(Controller, replicas=self.replicas, runtime=runtime)
-        super().__init__(store, broker_id, [address], config, runtime, **more)
+        super().__init__(store, broker_id, lambda: [address], config, runtime, **more)
 
     def __getattr__(self, name: str) -> Any:
         if name not in CONTROLLER_APIS:

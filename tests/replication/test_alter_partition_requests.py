@@ -2,10 +2,11 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.in_sync_sets import InSyncSets
 from odradek.broker.replication.isr_requests import WrittenIsr
 from odradek.config import BrokerConfig
@@ -45,13 +46,8 @@ def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, t
         }
 
     async def main() -> None:
-        broker = SimpleNamespace(
-            broker_id=1,
-            config=BrokerConfig(),
-            runtime=simulation.runtime(),
-            fence=SimpleNamespace(check=lambda: True),
-        )
-        sets: Any = InSyncSets(broker)
+        metadata, clock = MetadataCache(BrokerConfig()), simulation.runtime().clock
+        sets: Any = InSyncSets(metadata, clock, cast("Any", None), check_fence=lambda: True)
         sets._requests = SimpleNamespace(ask=ask)
         first, second = Led(0), Led(1)
         sets.wish(first, CHANGE)

@@ -58,7 +58,7 @@ def test_offline_partitions_are_updated_with_each_change_of_their_topic() -> Non
         await until(lambda: all(len([*each.partitions, *each.partitions.followers]) == 6 for each in brokers))
         partitions, old = brokers[0].partitions, brokers[0].image
         key, follower = next(iter(partitions.followers.items()))
-        partitions.follower_failed(follower, StorageError("it was too early"))
+        partitions._follower_failed(follower, StorageError("it was too early"))
         assert partitions.offline_count == 1
         other = next(number for number in range(6) if TopicPartition("t", number) != key)
         partitions.apply(old, old.with_topics({"t": with_smaller_isr(old.topics["t"], other)}))

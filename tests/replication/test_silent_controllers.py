@@ -2,15 +2,14 @@
 
 import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.peers import Peers
 from odradek.broker.lifecycle import Broker
-from odradek.config import ListenerAddress
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import TopicPartition, UnavailableError
@@ -141,7 +140,7 @@ def test_a_backoff_before_a_retry_ends_when_the_controller_changes(seed: int) ->
 
     async def main() -> None:
         peers = Peers(simulation.runtime("one"), 1)
-        requests = ControllerRequests(cast("Broker", SimpleNamespace(peers=peers)))
+        requests = ControllerRequests(MetadataCache(BrokerConfig()), peers, local_controller=lambda: None)
         pausing = asyncio.create_task(requests.pause(60))
         await asyncio.sleep(1)
         one = ClusterImage(controller_id=2, controller_epoch=1)

@@ -32,12 +32,14 @@ from odradek.broker.cluster.registration import in_live_session
 from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.groups.group_coordinator import GroupCoordinator
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.on_demand import TopicsOnDemand
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.in_sync_sets import InSyncSets
 from odradek.broker.replication.partitions import Partitions
-from odradek.broker.replication.replica_fetcher import ReplicaFetchers
+from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetchers
 from odradek.broker.replication.strays import StrayLogs
+from odradek.broker.replication.writer import Writer
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.answer_cache import AnswerCache
 from odradek.broker.serving.dispatch import Dispatcher
@@ -87,22 +89,58 @@ class Broker:
         most_connections: int = 2**31 - 1,
         admission: Admission | None = None,
     ) -> None:
-        self.most_connections = most_connections
-        self.config = config
+        self.metadata = MetadataCache(config)
         self.runtime = runtime
         self.store = store
         self.tree = CountedStore(store)
         self.phase = Phase.STARTING
         self._has_its_directories: bool | None = None
         self.failed = asyncio.Event()
-        """Set when the last data directory has failed: there is nothing that this broker could do for anybody."""
-        self.image = ClusterImage()
+        """Set when the last data directory has failed: the broker has to stop."""
         self.counters, self.answers, self.purgatory = BrokerCounters(), AnswerCache(), Purgatory()
         self.fetch_sessions = FetchSessions(
             slots=config.max_incremental_fetch_session_cache_slots,
             most_partitions=config.most_session_partitions,
             entropy=runtime.entropy,
         )
+        self.admission = admission or Admission(ALLOW_ALL)
+        self.dispatcher = Dispatcher(
+            self,
+            self.metadata,
+            self.counters,
+            self.admission,
+            is_own_command=lambda body: self.metadata_loop.command_handler.is_addressed_here(body),
+        )
+        self.server = Server(runtime, self.metadata, self.dispatcher, self.admission, most_connections=most_connections)
+        self.fence = Fence(store, runtime.clock)
+        self.peers = Peers(runtime, config.broker_id)
+        self.controller_requests: ControllerRequests[Controller] = ControllerRequests(
+            self.metadata, self.peers, local_controller=lambda: self.metadata_loop.elected_controller
+        )
+        self._make_replicas(note)
+        self.metadata_loop: MetadataLoop[Controller] = MetadataLoop(
+            self.tree,
+            config.broker_id,
+            lambda: self.endpoints,
+            config,
+            runtime,
+            fence=self.fence,
+            on_image=self._on_image,
+            replicas=self.partitions,
+            new_controller=partial(Controller, replicas=self.partitions, runtime=runtime),
+        )
+        self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
+        self.topics_on_demand = TopicsOnDemand(self.metadata, self.controller_requests, settled=self.partitions.settled)
+        self.controlled_shutdown = ControlledShutdown(
+            self.metadata, self.controller_requests, lambda: self.metadata_loop.broker_epoch
+        )
+        self.groups = GroupCoordinator(
+            self.metadata, runtime.clock, self.partitions, create_topic=self.topics_on_demand.ensure
+        )
+
+    def _make_replicas(self, note: str) -> None:
+        """Make the logs, the partitions, and what they need."""
+        config, runtime, metadata = self.config, self.runtime, self.metadata
         self.log_dir_events = LogDirEvents(self.tree, config.broker_id)
         self.logs = LogManager(
             runtime.disk,
@@ -116,10 +154,8 @@ class Broker:
             when_directory_failed=self._notice_failed_directory,
             when_segment_suspected=lambda key, log, segment: self.partitions.damaged.suspect(key, log, segment),
         )
-        self.peers = Peers(runtime, config.broker_id)
-        self.controller_requests = ControllerRequests(self)
-        self.in_sync_sets = InSyncSets(self)
-        self.fetchers = ReplicaFetchers(self)
+        self.in_sync_sets = InSyncSets(metadata, runtime.clock, self.controller_requests, check_fence=self.fence.check)
+        self.fetchers = ReplicaFetchers(FetcherContext(metadata, runtime.clock, self.peers, self.counters))
         self.partitions = Partitions(
             config,
             runtime,
@@ -127,26 +163,17 @@ class Broker:
             in_sync_sets=self.in_sync_sets,
             fetchers=self.fetchers,
             when_logs_change=self.log_dir_events.notify,
+            writer=Writer(runtime.disk, runtime.clock, cork=self.server.cork, check_fence=self.fence.check),
         )
-        self.fence = Fence(store, runtime.clock)
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
         self.strays = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
         self.fence.on_change(closed=self.strays.stop, opened=self.strays.look)
-        self.partitions.writer.before_telling = self.fence.check
         self.cleaning = Cleaning(
             self.logs.cleaner,
             runtime,
             config=lambda: self.config,
             stable_offset=self.partitions.stable_offset,
         )
-        self.topics_on_demand = TopicsOnDemand(self)
-        self.controlled_shutdown = ControlledShutdown(self)
-        self.groups = GroupCoordinator(self)
-        self.admission = admission or Admission(ALLOW_ALL)
-        self.dispatcher = Dispatcher(self, self.admission)
-        self.server = Server(self, self.dispatcher)
-        self.metadata_loop: MetadataLoop[Controller]
-        self.producer_ids: ProducerIds
 
     @property
     def broker_id(self) -> int:
@@ -155,9 +182,18 @@ class Broker:
 
     @property
     def broker_epoch(self) -> int:
-        """Of its present registration; -1 while it is not registered, as far as it knows."""
-        registered = self.image.brokers.get(self.broker_id)
-        return -1 if registered is None else registered.epoch
+        """The epoch of its registration; -1 while it is not registered, as far as it knows."""
+        return self.metadata.broker_epoch
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Its configuration, with what was set while it runs."""
+        return self.metadata.config
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as it knows it."""
+        return self.metadata.image
 
     @property
     def endpoint(self) -> ListenerAddress:
@@ -187,18 +223,6 @@ class Broker:
         try:
             await self.server.open()
             await self._load_logs()
-            self.metadata_loop = MetadataLoop(
-                self.tree,
-                self.broker_id,
-                self.endpoints,
-                self.config,
-                self.runtime,
-                fence=self.fence,
-                on_image=self._on_image,
-                replicas=self.partitions,
-                new_controller=partial(Controller, replicas=self.partitions, runtime=self.runtime),
-            )
-            self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
             self.server.let_controller_in()
             await self.metadata_loop.start(prepare=self._prepare_registration)
             await self.partitions.settled()
@@ -284,8 +308,7 @@ class Broker:
         self.in_sync_sets.stop()
         self.partitions.kill()
         self.dispatcher.kill()
-        if hasattr(self, "metadata_loop"):
-            self.metadata_loop.kill()
+        self.metadata_loop.kill()
         self.logs.kill()
 
     def _notice_failed_directory(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
@@ -301,7 +324,7 @@ class Broker:
                 self.failed.set()
 
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        self.image = new
+        self.metadata.image = new
         self.controlled_shutdown.image_changed(old, new)
         self.controller_requests.image_changed(old, new)
         if new.broker_configs != old.broker_configs:
@@ -312,7 +335,7 @@ class Broker:
     def _update_config(self, image: ClusterImage) -> None:
         """Go by what was set for this broker while it runs, on top of what it was started with."""
         for_all, own = (image.broker_configs.get(each, {}) for each in (None, self.broker_id))
-        self.config, ignored = broker_config_in_force(self.config.layers[-1], for_all, own)
+        self.metadata.config, ignored = broker_config_in_force(self.config.layers[-1], for_all, own)
         for sentence in ignored:
             _log.error("a part of what is set for broker %d is ignored: %s", self.broker_id, sentence)
         self.partitions.update_config(self.config)

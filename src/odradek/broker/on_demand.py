@@ -1,23 +1,38 @@
 """Topics that are created because somebody needs them: here on the controller, elsewhere by asking it."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
-from odradek.controller import NewTopic
+from odradek.broker.cluster.controller_requests import ControllerRequests
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.controller import NewTopic, TopicCreation
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _TIMEOUT_MS: Final = 30_000
 
 
-class TopicsOnDemand:
-    """One broker's. However many ask for a topic at the same time, it is created once."""
+class TopicCreator(Protocol):
+    """The controller, if this broker is elected."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    async def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicCreation]:
+        """Create topics, each or not at all, in the order of `wanted`."""
+
+
+class TopicsOnDemand:
+    """Creates a topic once, however many requests need it at the same time. `settled` waits until it is led."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        requests: ControllerRequests[TopicCreator],
+        *,
+        settled: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._metadata = metadata
+        self._requests = requests
+        self._settled = settled
         self._creations: dict[str, asyncio.Task[None]] = {}
         self._awaited: list[tuple[str, asyncio.Future[None]]] = []
 
@@ -31,11 +46,12 @@ class TopicsOnDemand:
         await asyncio.shield(creation)
 
     async def _create(self, topic: NewTopic) -> None:
-        broker = self._broker
-        if topic.name in broker.image.topics:
+        if topic.name in self._metadata.image.topics:
             return
-        if broker.metadata_loop.is_controller:
-            (created,) = await broker.create_topics([topic])
+        controller = self._requests.local_controller()
+        if controller is not None:
+            (created,) = await controller.create_topics([topic])
+            await self._settled()
             error = created.error
         else:
             error = await self._ask(topic)
@@ -52,7 +68,7 @@ class TopicsOnDemand:
             "configs": [{"name": key, "value": value} for key, value in topic.config.items()],
         }
         message = {"topics": [wanted], "timeout_ms": _TIMEOUT_MS, "validate_only": False}
-        answer = await self._broker.controller_requests.ask(ApiKey.CREATE_TOPICS, message)
+        answer = await self._requests.ask(ApiKey.CREATE_TOPICS, message)
         (result,) = answer.topics
         if result.error_code is ErrorCode.none:
             return None
@@ -60,7 +76,7 @@ class TopicsOnDemand:
 
     async def _seen(self, topic: str) -> None:
         """Wait until the image has a topic that was created elsewhere."""
-        if topic in self._broker.image.topics:
+        if topic in self._metadata.image.topics:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._awaited.append((topic, future))
@@ -72,7 +88,7 @@ class TopicsOnDemand:
 
     def image_changed(self) -> None:
         """Tell those whose topic is there."""
-        topics = self._broker.image.topics
+        topics = self._metadata.image.topics
         waiting, self._awaited = self._awaited, []
         for topic, future in waiting:
             if topic not in topics:

@@ -7,26 +7,44 @@ controller may have stopped too, nor when no other broker is left.
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
+from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.inter_broker_requests import encode, send
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import ClusterImage
-from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _REQUEST_TIMEOUT_MS: Final = 10_000
 _log = logging.getLogger("odradek.broker")
 
 
-class ControlledShutdown:
-    """One broker's controlled shutdown."""
+class LocalController(Protocol):
+    """The controller, if this broker is elected."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    @property
+    def shutting_down(self) -> Set[int]:
+        """Brokers that are about to stop."""
+
+    async def shut_down(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
+        """Move the broker's leaderships, and return the partitions that it still leads."""
+
+
+class ControlledShutdown:
+    """One broker's controlled shutdown. `broker_epoch` returns the epoch of its registration."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        requests: ControllerRequests[Any],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._metadata = metadata
+        self._requests = requests
+        self._broker_epoch = broker_epoch
         self._changed = asyncio.Event()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
@@ -37,7 +55,7 @@ class ControlledShutdown:
 
     async def move_leaders(self) -> None:
         """Return when the broker may stop; a warning is logged if it still leads partitions."""
-        config = self._broker.config
+        config = self._metadata.config
         problem = ""
         for attempt in range(config.controlled_shutdown_max_retries + 1):
             if not config.controlled_shutdown_enable or not self._has_others():
@@ -55,23 +73,28 @@ class ControlledShutdown:
                 continue
             if not remaining:
                 return
-            problem = f"{remaining} partitions that broker {self._broker.broker_id} leads can be led by nobody else"
+            problem = f"{remaining} partitions that broker {self._metadata.broker_id} leads can be led by nobody else"
         if problem and self._has_others():
             _log.warning("the broker stops without a controlled shutdown: %s", problem)
 
+    def _local_controller(self) -> LocalController | None:
+        found: LocalController | None = self._requests.local_controller()
+        return found
+
     def _has_others(self) -> bool:
-        broker = self._broker
-        others = broker.image.brokers.keys() - {broker.broker_id}
-        return bool(others - broker.metadata_loop.shutting_down)
+        others = self._metadata.image.brokers.keys() - {self._metadata.broker_id}
+        controller = self._local_controller()
+        return bool(others if controller is None else others - controller.shutting_down)
 
     async def _request(self) -> int:
         """Send one request, and return the number of partitions that the broker still leads."""
-        broker = self._broker
-        if broker.metadata_loop.is_controller:
-            return len(await broker.controller.shut_down(broker.broker_id, broker.metadata_loop.broker_epoch))
+        broker_id, broker_epoch = self._metadata.broker_id, self._broker_epoch()
+        controller = self._local_controller()
+        if controller is not None:
+            return len(await controller.shut_down(broker_id, broker_epoch))
         api_key = ApiKey.CONTROLLED_SHUTDOWN
-        connection = await broker.controller_requests.connection(api_key)
-        message = {"broker_id": broker.broker_id, "broker_epoch": broker.metadata_loop.broker_epoch}
+        connection = await self._requests.connection(api_key)
+        message = {"broker_id": broker_id, "broker_epoch": broker_epoch}
         answer = await send(connection, api_key, encode(api_key, message), timeout_ms=_REQUEST_TIMEOUT_MS)
         if answer.error_code is not ErrorCode.none:
             code: ErrorCode = answer.error_code

@@ -6,26 +6,36 @@ API has its own connection, because the controller answers CreateTopics only whe
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.schemas import Message
 from odradek.wire.client_connection import ClientConnection
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+ControllerT_co = TypeVar("ControllerT_co", covariant=True)
 
 
-class ControllerRequests:
-    """One broker's requests to the controller."""
+class ControllerRequests(Generic[ControllerT_co]):
+    """One broker's requests to the controller. `local_controller` returns it if this broker is elected."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self, metadata: MetadataCache, peers: Peers, *, local_controller: Callable[[], ControllerT_co | None]
+    ) -> None:
+        self._local_controller = local_controller
+        self._metadata = metadata
+        self._peers = peers
         self._changed = asyncio.Event()
         self._purposes: set[str] = set()
+
+    def local_controller(self) -> ControllerT_co | None:
+        """Return the controller if this broker is elected."""
+        return self._local_controller()
 
     async def ask(self, api_key: ApiKey, message: Message) -> Any:
         """Send a request and return the response.
@@ -40,12 +50,12 @@ class ControllerRequests:
 
         Raises `UnavailableError` as `ask` does.
         """
-        image = self._broker.image
+        image = self._metadata.image
         if image.controller_id == NO_CONTROLLER:
             raise UnavailableError("there is no controller")
         purpose = f"controller-{api_key.name}"
         self._purposes.add(purpose)
-        return await self._broker.peers.connection(image.brokers, image.controller_id, purpose=purpose)
+        return await self._peers.connection(image.brokers, image.controller_id, purpose=purpose)
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but not past the election of another controller."""
@@ -58,7 +68,7 @@ class ControllerRequests:
         if _controller(old) == _controller(new):
             return
         for purpose in self._purposes:
-            self._broker.peers.close_purpose(old.controller_id, purpose)
+            self._peers.close_purpose(old.controller_id, purpose)
         self._changed.set()
         self._changed.clear()
 

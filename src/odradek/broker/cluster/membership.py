@@ -4,12 +4,12 @@ A lost session ends the registration and closes the fence. The metadata loop cal
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from odradek.broker.cluster.fencing import Fence
-from odradek.broker.cluster.registration import Prepare, Registration, in_live_session
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.broker.cluster.registration import Endpoints, Prepare, Registration, in_live_session
+from odradek.config import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.nodes import ClusterIdNode, encode_topic_id
 from odradek.metadata.store import NodeExists, Store, StoreError, Watch
@@ -47,7 +47,7 @@ class Membership:
         self,
         store: Store,
         broker_id: int,
-        endpoints: Sequence[ListenerAddress],
+        endpoints: Endpoints,
         config: BrokerConfig,
         clock: Clock,
         *,
@@ -60,7 +60,7 @@ class Membership:
         self._store = store
         self._path = paths.broker(broker_id)
         self._session_timeout_ms = config.zookeeper_session_timeout_ms
-        self._registration = Registration(store, broker_id, tuple(endpoints), config.broker_rack, clock)
+        self._registration = Registration(store, broker_id, endpoints, config.broker_rack, clock)
         self._wake = wake
         self.session = 0
         """The session of the registration; not the store's after a session was lost."""

@@ -10,7 +10,7 @@ image from the tree; the other brokers make it from the controller's commands, a
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -26,9 +26,9 @@ from odradek.broker.cluster.controller_election import (
 from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.job_queue import JobQueue, as_kafka_error
 from odradek.broker.cluster.membership import Membership, prepare_tree
-from odradek.broker.cluster.registration import Prepare, prepare_nothing, unregister
+from odradek.broker.cluster.registration import Endpoints, Prepare, prepare_nothing, unregister
 from odradek.broker.config_changes import ConfigChange, write_changes
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config import BrokerConfig
 from odradek.controller import next_producer_id_block
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
@@ -62,7 +62,7 @@ class MetadataLoop(Generic[ControllerT]):
         self,
         store: Store,
         broker_id: int,
-        endpoints: Sequence[ListenerAddress],
+        endpoints: Endpoints,
         config: BrokerConfig,
         runtime: Runtime,
         *,
@@ -102,9 +102,9 @@ class MetadataLoop(Generic[ControllerT]):
         return self._membership.epoch
 
     @property
-    def shutting_down(self) -> Set[int]:
-        """Brokers that are about to stop; none unless this broker is the controller, which alone knows them."""
-        return frozenset() if self._controller is None else self._controller.shutting_down
+    def elected_controller(self) -> ControllerT | None:
+        """The controller if this broker is elected."""
+        return self._controller
 
     def controller(self) -> ControllerT:
         """Return the controller. Raises `KafkaError` NOT_CONTROLLER while this broker is not elected."""

@@ -9,7 +9,7 @@ for a while, as in KRaft. An operator removes it with `unregister` when a broker
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -93,12 +93,13 @@ class _TakenError(ConfigurationError):
         super().__init__(f"the broker id {broker_id} is taken{where}")
 
 
-class Registration:
-    """The registration of the broker `broker_id` at `endpoints`."""
+Endpoints = Callable[[], Sequence[ListenerAddress]]
 
-    def __init__(
-        self, store: Store, broker_id: int, endpoints: tuple[ListenerAddress, ...], rack: str | None, clock: Clock
-    ) -> None:
+
+class Registration:
+    """The registration of the broker `broker_id` at `endpoints`, which are known when it registers."""
+
+    def __init__(self, store: Store, broker_id: int, endpoints: Endpoints, rack: str | None, clock: Clock) -> None:
         self._store = store
         self._broker_id = broker_id
         self._path = paths.broker(broker_id)
@@ -111,7 +112,7 @@ class Registration:
 
         Raises `ConfigurationError` if another broker has this id.
         """
-        node = BrokerNode(endpoints=self._endpoints, timestamp_ms=self._clock.now_ms(), rack=self._rack)
+        node = BrokerNode(endpoints=tuple(self._endpoints()), timestamp_ms=self._clock.now_ms(), rack=self._rack)
         try:
             await self._create(node.encode())
         except NodeExists as error:
@@ -161,7 +162,7 @@ class Registration:
         try:
             while (node := await self._store.get(self._path)) is not None and node.owner != self._store.session_id:
                 taken = _TakenError(self._broker_id, self._endpoints_of(node))
-                if taken.endpoints != self._endpoints:
+                if taken.endpoints != tuple(self._endpoints()):
                     raise taken
                 _log.warning(
                     "broker %d is still registered, as after a crash: waiting up to %.0f s for that session to end",

@@ -6,20 +6,19 @@ coordinator. Shards are created and unloaded as leadership changes; the handlers
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
 
 from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.groups.group_log import GroupLog
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import Partition
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.groups import GroupSettings, State
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+from odradek.runtime import Clock
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MINUTE_MS: Final = 60_000
@@ -56,12 +55,29 @@ def offsets_topic(config: BrokerConfig) -> NewTopic:
     )
 
 
-class GroupCoordinator:
-    """The shards of one broker."""
+class LeaderPartitions(Protocol):
+    """The partitions that this broker leads."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        config = broker.config
+    def on_leadership(self, callback: Callable[[TopicPartition, Partition | None], None]) -> None:
+        """Call back with every partition that this broker begins to lead, and with `None` when it resigns."""
+
+
+class GroupCoordinator:
+    """The shards of one broker. `create_topic` returns when the topic is in the image."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        clock: Clock,
+        partitions: LeaderPartitions,
+        *,
+        create_topic: Callable[[NewTopic], Awaitable[None]],
+    ) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._partitions = partitions
+        self._create = create_topic
+        config = metadata.config
         self._settings = GroupSettings(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms, max_size=config.group_max_size
         )
@@ -74,8 +90,8 @@ class GroupCoordinator:
 
     async def start(self) -> None:
         """Start loading the groups of every partition that this broker leads, now and in future, without waiting."""
-        self._image = self._broker.image
-        self._broker.partitions.on_leadership(self._on_leadership_change)
+        self._image = self._metadata.image
+        self._partitions.on_leadership(self._on_leadership_change)
         self._schedule_cleanup()
 
     async def stop(self) -> None:
@@ -107,13 +123,13 @@ class GroupCoordinator:
 
     def _on_election(self, number: int, partition: Partition) -> None:
         self._on_resignation(number)
-        log = GroupLog(partition, self._broker.runtime.clock, self._broker.config.offsets_commit_timeout_ms)
+        log = GroupLog(partition, self._clock, self._metadata.config.offsets_commit_timeout_ms)
         self._loads[number] = asyncio.get_running_loop().create_task(
             self._load_until_done(number, self._create_shard(number, log))
         )
 
     def _create_shard(self, number: int, log: GroupLog) -> GroupCoordinatorShard:
-        shard = self._shards[number] = GroupCoordinatorShard(log, self._settings, self._broker.runtime.clock)
+        shard = self._shards[number] = GroupCoordinatorShard(log, self._settings, self._clock)
         return shard
 
     def _on_resignation(self, number: int) -> None:
@@ -154,25 +170,25 @@ class GroupCoordinator:
 
     def _check_assignments(self, shard: GroupCoordinatorShard) -> None:
         """Rebalance groups whose topics changed while they had no coordinator (SPEC 6, failover phase 1)."""
-        counts = {name: len(topic.partitions) for name, topic in self._broker.image.topics.items()}
+        counts = {name: len(topic.partitions) for name, topic in self._metadata.image.topics.items()}
         for group in list(shard.groups.values()):
             if group.state is State.STABLE and not group.assignment_matches(counts):
                 reason = "topics or partitions changed while the group had no coordinator"
                 shard.apply_effects(group, group.prepare_rebalance(reason, shard.now_ms))
 
     def _schedule_cleanup(self) -> None:
-        delay_s = self._broker.config.offsets_retention_check_interval_ms / 1000
+        delay_s = self._metadata.config.offsets_retention_check_interval_ms / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._cleanup_group_metadata)
 
     def _cleanup_group_metadata(self) -> None:
         self._schedule_cleanup()
         self._on_new_metadata_image()
         for shard in self._ready():
-            shard.cleanup_group_metadata(self._broker.config.offsets_retention_minutes * _MINUTE_MS)
+            shard.cleanup_group_metadata(self._metadata.config.offsets_retention_minutes * _MINUTE_MS)
 
     def _on_new_metadata_image(self) -> None:
         """Remove the offsets of deleted topics, also if a topic of the same name was created since."""
-        old, new = self._image, self._broker.image
+        old, new = self._image, self._metadata.image
         if new is old:
             return
         self._image = new
@@ -206,7 +222,7 @@ class GroupCoordinator:
 
     def has_room_for(self, size_bytes: int) -> bool:
         """Return whether a member of that size fits into `queued.max.request.bytes`, together with all others."""
-        limit_bytes = self._broker.config.queued_max_request_bytes
+        limit_bytes = self._metadata.config.queued_max_request_bytes
         return limit_bytes < 0 or size_bytes + sum(shard.size_bytes for shard in self._shards.values()) <= limit_bytes
 
     @property
@@ -225,9 +241,9 @@ class GroupCoordinator:
 
         Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while the group's partition has no leader.
         """
-        if OFFSETS_TOPIC not in self._broker.image.topics:
+        if OFFSETS_TOPIC not in self._metadata.image.topics:
             await self._create_topic()
-        image = self._broker.image
+        image = self._metadata.image
         partition = image.partition(TopicPartition(OFFSETS_TOPIC, partition_for(group_id, self._partition_count)))
         leader = None if partition is None else image.brokers.get(partition.leader)
         if leader is None:
@@ -239,13 +255,13 @@ class GroupCoordinator:
 
     @property
     def _partition_count(self) -> int:
-        topic = self._broker.image.topics.get(OFFSETS_TOPIC)
-        return self._broker.config.offsets_topic_num_partitions if topic is None else max(len(topic.partitions), 1)
+        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
+        return self._metadata.config.offsets_topic_num_partitions if topic is None else max(len(topic.partitions), 1)
 
     async def _create_topic(self) -> None:
         """Create `__consumer_offsets`; wait until as many brokers are registered as it needs for its replicas."""
-        topic = offsets_topic(self._broker.config)
-        alive = len(self._broker.image.brokers)
+        topic = offsets_topic(self._metadata.config)
+        alive = len(self._metadata.image.brokers)
         if topic.replication_factor < min(alive, _DEFAULT_REPLICATION_FACTOR):
             _log.warning(
                 "Creating %s with %d replicas although %d brokers are registered: groups are unavailable while a "
@@ -253,6 +269,6 @@ class GroupCoordinator:
                 OFFSETS_TOPIC, topic.replication_factor, alive,
             )  # fmt: skip
         try:
-            await self._broker.topics_on_demand.ensure(topic)
+            await self._create(topic)
         except (KafkaError, UnavailableError) as error:
             raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error

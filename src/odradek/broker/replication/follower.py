@@ -8,13 +8,14 @@ What is committed its leader says with every answer. Nobody reads it here.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from odradek.log.directories.log_manager import LogManager
 from odradek.log.log import Log
 from odradek.metadata.image import PartitionImage
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.protocol.fetch import FetchedPartition
 from odradek.protocol.record_batch import read_header
 from odradek.replication import Divergence, truncation_offset
@@ -42,6 +43,7 @@ class Follower:
         "_high_watermark",
         "_log_start_offset",
         "_logs",
+        "_on_log_failed",
         "_unwritten",
         "_writer",
         "is_over",
@@ -61,7 +63,9 @@ class Follower:
         image: PartitionImage,
         logs: LogManager,
         writer: "Writer",
+        on_log_failed: "Callable[[Follower, StorageError], None]",
     ) -> None:
+        self._on_log_failed = on_log_failed
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -124,6 +128,10 @@ class Follower:
         first = read_header(records).base_offset
         if not log.size and 0 <= first < log.log_end_offset:
             self._logs.truncate_fully_and_start_at(self.topic_partition, first, now_ms)
+
+    def log_failed(self, error: StorageError) -> None:
+        """Stop following: the log cannot be written any more."""
+        self._on_log_failed(self, error)
 
     def written(self, size: int) -> None:
         """See `writer.Appender`."""

@@ -6,17 +6,15 @@ sent again, because nobody knows whether it was heard, until the controller answ
 
 import asyncio
 import logging
-from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Container, Iterable
+from typing import Final
 
-from odradek.broker.replication.isr_requests import IsrRequests, WrittenIsr
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.replication.isr_requests import ControllerChannel, IsrRequests, WrittenIsr
 from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.replication import IsrChange
 from odradek.runtime import Clock
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _log = logging.getLogger("odradek.broker")
 _FIRST_RETRY_S: Final = 0.05
@@ -36,15 +34,24 @@ _REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_req
 class InSyncSets:
     """See the module. `expansions` and `shrinks` count what the controller has written."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self.broker_id = broker.broker_id
-        self._broker = broker
-        self.max_lag_ms = broker.config.replica_lag_time_max_ms
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        clock: Clock,
+        controller: ControllerChannel,
+        *,
+        check_fence: Callable[[], object],
+    ) -> None:
+        self.broker_id = metadata.broker_id
+        self._metadata = metadata
+        self._controller = controller
+        self._check_fence = check_fence
+        self.max_lag_ms = metadata.config.replica_lag_time_max_ms
         self.expansions = 0
         self.shrinks = 0
         self.failed_updates = 0
-        self._clock: Clock = broker.runtime.clock
-        self._requests = IsrRequests(broker)
+        self._clock = clock
+        self._requests = IsrRequests(metadata, controller)
         self._wishes: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -56,7 +63,7 @@ class InSyncSets:
     @property
     def live(self) -> Container[int]:
         """Brokers that are alive."""
-        return self._broker.image.brokers
+        return self._metadata.image.brokers
 
     # ---- who lags -----------------------------------------------------------------------------------------------
 
@@ -101,7 +108,7 @@ class InSyncSets:
         """Send what there is until there is nothing more, slower after each failure, and a new controller at once."""
         delay_s = 0.0
         while self._wishes:
-            await (self._broker.controller_requests.pause(delay_s) if delay_s else asyncio.sleep(0))
+            await (self._controller.pause(delay_s) if delay_s else asyncio.sleep(0))
             wishes, self._wishes = self._wishes, {}
             # Who no longer leads, or has heard from the controller meanwhile, wishes no more.
             wishes = {key: (each, change) for key, (each, change) in wishes.items() if each.wishes(change)}
@@ -115,7 +122,7 @@ class InSyncSets:
                 # Wishes that nobody asks for any more would be pending for ever.
                 _log.exception("asking for %d in-sync sets failed", len(wishes))
                 results = {}
-            self._broker.fence.check()  # what a smaller set has may be acknowledged
+            self._check_fence()  # what a smaller set has may be acknowledged
             written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
             self.expansions += len(written & growing)
             self.shrinks += len(written - growing)

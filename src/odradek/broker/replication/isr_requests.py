@@ -1,17 +1,16 @@
 """AlterPartition from the leader's side: many wishes in one request, to the controller wherever it is (KIP-497)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.controller import AlterPartitionItem
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import RECOVERED
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.protocol.schemas import Message
 from odradek.replication import IsrChange
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 
 class WrittenIsr(NamedTuple):
@@ -27,19 +26,42 @@ class WrittenIsr(NamedTuple):
 IsrResult = WrittenIsr | KafkaError
 
 
+class LocalController(Protocol):
+    """The controller, if this broker is elected."""
+
+    async def alter_partitions(
+        self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
+    ) -> dict[TopicPartition, IsrResult]:
+        """Decide on each partition."""
+
+
+class ControllerChannel(Protocol):
+    """The way to the controller, wherever it is (`cluster.controller_requests`)."""
+
+    def local_controller(self) -> LocalController | None:
+        """Return the controller if this broker is elected."""
+
+    async def ask(self, api_key: ApiKey, message: Message) -> Any:
+        """Send a request and return the response. Raises `UnavailableError`."""
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but not past the election of another controller."""
+
+
 class IsrRequests:
     """One broker's; `ask` sends one request."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, metadata: MetadataCache, controller: ControllerChannel) -> None:
+        self._metadata = metadata
+        self._controller = controller
 
     async def ask(self, changes: Mapping[TopicPartition, IsrChange]) -> dict[TopicPartition, IsrResult]:
         """What became of each change; of partitions without a result nobody knows.
 
         Raises `KafkaError` if the request was refused, and `UnavailableError`.
         """
-        broker = self._broker
-        image = broker.image
+        metadata = self._metadata
+        image = metadata.image
         wishes = {
             key: AlterPartitionItem(
                 isr=dict(zip(change.isr, change.broker_epochs, strict=True)),
@@ -51,14 +73,15 @@ class IsrRequests:
         }
         if not wishes:
             return {}
-        if broker.metadata_loop.is_controller:
-            return await broker.controller.alter_partitions(broker.broker_id, broker.broker_epoch, wishes)
+        controller = self._controller.local_controller()
+        if controller is not None:
+            return await controller.alter_partitions(metadata.broker_id, metadata.broker_epoch, wishes)
         message = {
-            "broker_id": broker.broker_id,
-            "broker_epoch": broker.broker_epoch,
+            "broker_id": metadata.broker_id,
+            "broker_epoch": metadata.broker_epoch,
             "topics": _encode(image, wishes),
         }
-        answer = await broker.controller_requests.ask(ApiKey.ALTER_PARTITION, message)
+        answer = await self._controller.ask(ApiKey.ALTER_PARTITION, message)
         if answer.error_code is not ErrorCode.none:
             raise KafkaError(answer.error_code)
         return _decode(image, answer)

@@ -51,8 +51,9 @@ class Partitions:
         in_sync_sets: InSyncSets,
         fetchers: ReplicaFetchers,
         when_logs_change: Callable[[], None],
+        writer: Writer,
     ) -> None:
-        self.writer = Writer(runtime.disk, runtime.clock)
+        self.writer = writer
         self._in_sync_sets = in_sync_sets
         self._fetchers = fetchers
         self._when_logs_change = when_logs_change
@@ -325,6 +326,7 @@ class Partitions:
             image=image,
             logs=self._logs,
             writer=self.writer,
+            on_log_failed=self._follower_failed,
         )
         self._fetchers.follow(follower)
 
@@ -335,7 +337,7 @@ class Partitions:
             self._fetchers.forget(key)
             follower.stop()
 
-    def follower_failed(self, follower: Follower, error: StorageError) -> None:
+    def _follower_failed(self, follower: Follower, error: StorageError) -> None:
         """A follower's disk has failed: it is offline until the broker starts again."""
         _log.error("%s is offline: %s", follower.topic_partition, error)
         self._unfollow(follower.topic_partition)

@@ -15,23 +15,24 @@ Which partitions there are to be followed `partitions` says. A disk that fails t
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.fetcher_session import FetcherSession
 from odradek.broker.replication.follower import FetchPosition, Follower
 from odradek.log.errors import LogStorageError
+from odradek.metadata.image import BrokerImage
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
 from odradek.protocol.messages import encode_request
 from odradek.replication import Divergence
+from odradek.runtime import Clock
 from odradek.wire.client_connection import ClientConnection, RawResponse
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _log = logging.getLogger("odradek.broker")
 _FIRST_RETRY_S: Final = 0.02
@@ -55,18 +56,39 @@ _UNSETTLED: Final = frozenset(
 """The leader and this broker have not heard the same yet."""
 
 
+class LeaderConnections(Protocol):
+    """Connections to the other brokers (`cluster.peers`)."""
+
+    async def connection(
+        self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = ""
+    ) -> ClientConnection:
+        """Return an open connection. Raises `UnavailableError`."""
+
+    def close_purpose(self, broker_id: int, purpose: str) -> None:
+        """Close the connection of a purpose."""
+
+
+class FetcherContext(NamedTuple):
+    """What all fetchers of a broker share."""
+
+    metadata: MetadataCache
+    clock: Clock
+    connections: LeaderConnections
+    counters: BrokerCounters
+
+
 class ReplicaFetchers:
     """All of one broker's, by the leader and the lane."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, context: FetcherContext) -> None:
+        self._context = context
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._places: dict[TopicPartition, tuple[int, int]] = {}
 
     def follow(self, follower: Follower) -> None:
         """Fetch it from its leader from now on, until `forget`; nothing happens while it has none."""
         key = follower.topic_partition
-        lane = crc32(f"{key}".encode()) % self._broker.config.num_replica_fetchers
+        lane = crc32(f"{key}".encode()) % self._context.metadata.config.num_replica_fetchers
         place = follower.leader, lane
         if self._places.get(key) != place:
             self.forget(key)
@@ -75,7 +97,7 @@ class ReplicaFetchers:
         self._places[key] = place
         fetcher = self._fetchers.get(place)
         if fetcher is None:
-            fetcher = self._fetchers[place] = ReplicaFetcher(self._broker, *place)
+            fetcher = self._fetchers[place] = ReplicaFetcher(self._context, *place)
         fetcher.add(follower)
 
     def forget(self, key: TopicPartition) -> None:
@@ -105,9 +127,9 @@ class ReplicaFetchers:
 class ReplicaFetcher:
     """One task, which follows partitions of one leader."""
 
-    def __init__(self, broker: "Broker", leader: int, lane: int) -> None:
+    def __init__(self, context: FetcherContext, leader: int, lane: int) -> None:
         self.followers: dict[TopicPartition, Follower] = {}
-        self._broker = broker
+        self._metadata, self._clock, self._connections, self._counters = context
         self._leader = leader
         self._lane = f"fetcher-{lane}"
         self._session = FetcherSession()
@@ -120,7 +142,7 @@ class ReplicaFetcher:
         self._changed = asyncio.Event()
         self._overtaking: asyncio.Future[None] | None = None
         """Done when a fetch that waits is to be overtaken."""
-        name = f"{self._lane} of broker {broker.broker_id} from {leader}"
+        name = f"{self._lane} of broker {self._metadata.broker_id} from {leader}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def add(self, follower: Follower) -> None:
@@ -142,7 +164,7 @@ class ReplicaFetcher:
     def stop(self) -> None:
         """End the task."""
         self._task.cancel()
-        self._broker.peers.close_purpose(self._leader, self._lane)
+        self._connections.close_purpose(self._leader, self._lane)
 
     async def _run(self) -> None:
         """The task. What fails is tried again, slower each time."""
@@ -176,12 +198,12 @@ class ReplicaFetcher:
             pass
 
     def _longer(self, retry_s: float) -> float:
-        return min(max(retry_s * 2, _FIRST_RETRY_S), self._broker.config.replica_fetch_backoff_ms / 1000)
+        return min(max(retry_s * 2, _FIRST_RETRY_S), self._metadata.config.replica_fetch_backoff_ms / 1000)
 
     # ---- one fetch ----------------------------------------------------------------------------------------------
 
     def _wanted(self) -> dict[TopicPartition, FetchPosition]:
-        now, retries = self._broker.runtime.clock.monotonic(), self._retries
+        now, retries = self._clock.monotonic(), self._retries
         for key, (at, waited_s) in retries.items():
             if at <= now:
                 retries[key] = _NOW, waited_s
@@ -193,7 +215,7 @@ class ReplicaFetcher:
 
     def _next_retry_s(self) -> float | None:
         """How long the next one of those that were put off has to wait; None if none has."""
-        now = self._broker.runtime.clock.monotonic()
+        now = self._clock.monotonic()
         due = min((at for at, _ in self._retries.values() if at > _NOW), default=None)
         return None if due is None else max(due - now, 0.001)
 
@@ -202,12 +224,11 @@ class ReplicaFetcher:
         if key in self.followers:
             _, waited_s = self._retries.get(key, (0.0, 0.0))
             delay_s = self._longer(waited_s)
-            self._retries[key] = self._broker.runtime.clock.monotonic() + delay_s, delay_s
+            self._retries[key] = self._clock.monotonic() + delay_s, delay_s
 
     async def _fetch(self, wanted: dict[TopicPartition, FetchPosition]) -> None:
-        broker = self._broker
         await self._settle(wanted)
-        connection = await broker.peers.connection(broker.image.brokers, self._leader, purpose=self._lane)
+        connection = await self._connection()
         asked = [(wanted, *self._send(connection, wanted))]
         try:
             while asked:
@@ -221,6 +242,10 @@ class ReplicaFetcher:
         finally:
             for _, _, reply in asked:
                 reply.cancel()
+
+    async def _connection(self) -> ClientConnection:
+        brokers = self._metadata.image.brokers
+        return await self._connections.connection(brokers, self._leader, purpose=self._lane)
 
     async def _settle(self, wanted: Iterable[TopicPartition]) -> None:
         """What another leader appended here, or this broker as the leader, is to be in the file, or given up."""
@@ -242,11 +267,11 @@ class ReplicaFetcher:
 
     def _distance_s(self) -> float:
         """How long to wait with a fetch that is for other partitions than those that bring records."""
-        broker, count = self._broker, len(self.followers)
+        count = len(self.followers)
         if count < _DISTANCE_FROM:
             return 0.0
-        distance_s = min(count * _DISTANCE_S, broker.config.replica_fetch_wait_max_ms / 1000)
-        return max(self._sent_at + distance_s - broker.runtime.clock.monotonic(), 0.0)
+        distance_s = min(count * _DISTANCE_S, self._metadata.config.replica_fetch_wait_max_ms / 1000)
+        return max(self._sent_at + distance_s - self._clock.monotonic(), 0.0)
 
     async def _receive(self, wanted: dict[TopicPartition, FetchPosition], response: FetchResponse) -> None:
         """Have every partition take its answer; return when all of it is written."""
@@ -277,15 +302,15 @@ class ReplicaFetcher:
     ) -> "tuple[int, asyncio.Future[RawResponse]]":
         """Ask for these partitions; the version, and the answer to come."""
         request = self._session.request(wanted)
-        config = self._broker.config
-        self._sent_at = self._broker.runtime.clock.monotonic()
+        config = self._metadata.config
+        self._sent_at = self._clock.monotonic()
         version = connection.version(ApiKey.FETCH)
         if version < TOPIC_IDS_FROM:
             raise KafkaError(ErrorCode.unsupported_version, f"broker {self._leader} knows no topic ids")
-        me = self._broker.broker_id
+        me = self._metadata.broker_id
         message = {
             "replica_id": me,
-            "replica_state": {"replica_id": me, "replica_epoch": self._broker.broker_epoch},
+            "replica_state": {"replica_id": me, "replica_epoch": self._metadata.broker_epoch},
             "max_wait": config.replica_fetch_wait_max_ms,
             "min_bytes": config.replica_fetch_min_bytes,
             "max_bytes": config.replica_fetch_response_max_bytes,
@@ -314,7 +339,7 @@ class ReplicaFetcher:
             "fetch_offset": position.offset,
             "last_fetched_epoch": position.last_epoch,
             "log_start_offset": position.log_start_offset,
-            "partition_max_bytes": self._broker.config.replica_fetch_max_bytes,
+            "partition_max_bytes": self._metadata.config.replica_fetch_max_bytes,
         }
 
     # ---- one partition's answer ---------------------------------------------------------------------------------
@@ -330,7 +355,7 @@ class ReplicaFetcher:
             if not answer.error_code and answer.diverging_epoch is None:
                 follower.hear(asked, answer)
             return None
-        now_ms = self._broker.runtime.clock.now_ms()
+        now_ms = self._clock.now_ms()
         try:
             if answer.error_code == ErrorCode.offset_out_of_range:
                 await self._find_place(follower, asked)
@@ -341,7 +366,7 @@ class ReplicaFetcher:
                 epoch, end_offset = answer.diverging_epoch
                 follower.truncate(Divergence(epoch=epoch, end_offset=end_offset), now_ms)
             else:
-                self._broker.counters.replication_bytes_in += len(answer.records or b"")
+                self._counters.replication_bytes_in += len(answer.records or b"")
                 writing = follower.take(answer, now_ms)
                 if writing is None:
                     self._retries.pop(key, None)
@@ -354,7 +379,7 @@ class ReplicaFetcher:
         """An answer could not be taken: it is asked for again, unless the disk is to blame."""
         follower = self.followers.get(key)
         if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
-            self._broker.partitions.follower_failed(follower, error)
+            follower.log_failed(error)
             return
         level = logging.DEBUG if key in self._retries else logging.WARNING
         _log.log(level, "%s: what broker %d sent is not taken: %s", key, self._leader, error)
@@ -373,7 +398,7 @@ class ReplicaFetcher:
         start = await self._list_offset(key, asked, _EARLIEST) if end >= asked.offset else None
         if self.followers.get(key) is not follower or not follower.fits(asked):
             return
-        now_ms = self._broker.runtime.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if start is None:
             follower.cut(end, now_ms)
         elif start > asked.offset:
@@ -381,21 +406,18 @@ class ReplicaFetcher:
 
     async def _list_offset(self, key: TopicPartition, asked: FetchPosition, timestamp: int) -> int:
         """One end of the leader's log. Raises `KafkaError`, `UnavailableError`."""
-        broker = self._broker
         wanted = {
             "partition_index": key.partition,
             "current_leader_epoch": asked.leader_epoch,
             "timestamp": timestamp,
         }
         message = {
-            "replica_id": broker.broker_id,
+            "replica_id": self._metadata.broker_id,
             "isolation_level": 0,
-            "timeout": broker.config.replica_fetch_wait_max_ms,
+            "timeout": self._metadata.config.replica_fetch_wait_max_ms,
             "topics": [{"name": key.topic, "partitions": [wanted]}],
         }
-        answer = await broker.peers.request(
-            broker.image.brokers, self._leader, ApiKey.LIST_OFFSETS, message, purpose=self._lane
-        )
+        answer = await (await self._connection()).request(ApiKey.LIST_OFFSETS, message)
         (found,) = answer.topics[0].partitions
         if found.error_code is not ErrorCode.none:
             raise KafkaError(found.error_code)

@@ -14,7 +14,7 @@ could not be told so, or that its records are written, is told `RETRY_S` later.
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol
 
@@ -49,9 +49,15 @@ class Appender(Protocol):
 
 
 class Writer:
-    """One per broker; its order of writes within a log is the order of appends."""
+    """One per broker; its order of writes within a log is the order of appends.
 
-    def __init__(self, disk: Disk, clock: Clock) -> None:
+    `check_fence` is called before an appender learns that its records are written: a fenced leader resigns first.
+    `cork` is held while appenders are notified, so that the responses that they send are gathered.
+    """
+
+    def __init__(
+        self, disk: Disk, clock: Clock, *, cork: AbstractContextManager[None], check_fence: Callable[[], object]
+    ) -> None:
         self._disk = disk
         self._clock = clock
         self.flush_time = Histogram()
@@ -66,10 +72,8 @@ class Writer:
         self._untold: dict[Appender, None] = {}
         """Those who are marked again after `RETRY_S`."""
         self._killed = False
-        self.cork: AbstractContextManager[None] = nullcontext()
-        """Held while those are told who wait for a write, so that what they send is gathered, too."""
-        self.before_telling: Callable[[], object] = _nothing
-        """Called before anybody is told that a write is done: whoever may not acknowledge it resigns first."""
+        self._cork = cork
+        self._check_fence = check_fence
 
     def mark(self, appender: Appender) -> None:
         """`appender` has something to write, or somebody to tell, at the end of this turn."""
@@ -101,12 +105,12 @@ class Writer:
     def _end_turn(self) -> None:
         marked, self._marked = self._marked, {}
         try:
-            self.before_telling()
+            self._check_fence()
         except Exception:
             _log.exception(_UNTOLD)
             self._try_again(*marked)
             return
-        with self.cork:
+        with self._cork:
             for appender in marked:
                 if appender.log in self._busy:
                     self._next[appender.log] = appender
@@ -169,12 +173,12 @@ class Writer:
         _take_error(job, future)
         may_tell = True
         try:
-            self.before_telling()
+            self._check_fence()
         except Exception:
             may_tell = False
             _log.exception(_UNTOLD)
             self._try_again(appender)
-        with self.cork:
+        with self._cork:
             self._finish(appender, job, may_tell=may_tell)
             following = self._next.pop(appender.log, None)
             if following is not None and may_tell:
@@ -223,7 +227,3 @@ def _take_error(job: WriteJob | FlushJob, future: "asyncio.Future[None]") -> Non
         job.error = error
     elif error is not None:
         raise error
-
-
-def _nothing() -> None:
-    """Anybody may acknowledge."""

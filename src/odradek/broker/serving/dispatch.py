@@ -8,14 +8,16 @@ import for which the process has no descriptor costs that, too: it is tried agai
 import asyncio
 import importlib
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, decoded_bytes
 from odradek.broker.serving.responses import frame as to_frame
 from odradek.broker.serving.responses import message_frame
 from odradek.log.errors import is_out_of_descriptors
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.api_versions import encode_api_versions_response
@@ -25,24 +27,51 @@ from odradek.protocol.messages import metered_request_decoder, response_encoder
 from odradek.protocol.primitives import Meter
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
-
 _LONGEST_CLIENT_ID: Final = 100
 """Characters of a client id that a log line repeats."""
-Handler = Callable[["Broker", RequestContext, memoryview], Reply]
+Handler = Callable[[Any, RequestContext, memoryview], Reply]
+"""Called with the broker, a request's context and its frame."""
 _NO_DESCRIPTOR: Final = "the process can open no more files (ulimit -n)"
 
 
 class Dispatcher:
-    """The table of handlers, filled as requests come, and the tasks of those that could not answer at once."""
+    """The table of handlers, filled as requests come, and the tasks of those that could not answer at once.
 
-    def __init__(self, broker: "Broker", admission: Admission) -> None:
+    Handlers are called with `broker`, which is nothing else to this class. `is_own_command` returns whether the body of
+    a controller's command has this broker's epoch. Connections are held until `serve_clients`.
+    """
+
+    def __init__(
+        self,
+        broker: object,
+        metadata: MetadataCache,
+        counters: BrokerCounters,
+        admission: Admission,
+        *,
+        is_own_command: Callable[[bytes], bool],
+    ) -> None:
         self._broker = broker
+        self._metadata = metadata
+        self._counters = counters
         self._admission = admission
+        self._is_own_command = is_own_command
+        self._serves_controller = False
+        self._serves_clients = False
+        self._counts_errors = False
         self._handlers: dict[tuple[int, int], Handler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def serve_controller(self) -> None:
+        """Serve the controller's commands, without which the broker does not know its partitions."""
+        self._serves_controller = True
+
+    def serve_clients(self) -> None:
+        """Serve every request from now on."""
+        self._serves_clients = True
+
+    def count_errors(self) -> None:
+        """Count the error codes of answers from now on."""
+        self._counts_errors = True
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         """See `wire.Service`. Only Produce and Fetch need not be alone."""
@@ -56,7 +85,7 @@ class Dispatcher:
             header = decode_request_header(frame)
             if not alone and header.api_key > ApiKey.FETCH:
                 return LATER
-            if not self._broker.server.may_serve(header.api_key):
+            if not (self._serves_clients or (self._serves_controller and header.api_key in HIDDEN)):
                 connection.hold()
                 return LATER
             context = RequestContext(header, session)
@@ -148,27 +177,26 @@ class Dispatcher:
         key = api.key
         handle: Callable[..., Any] = module.handle
         refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
-        broker = self._broker
         is_guarded = not self._admission.allows_all or self._admission.may_postpone
         metered_request_decoder(key, version)
         response_encoder(key, version)  # now: what is done must not go without an answer
 
         def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
-            if broker.server.meter is not None:
+            if self._counts_errors:
                 from odradek.broker.serving.response_errors import error_codes
 
                 for code in error_codes(key, version, answer):
-                    broker.counters.erred(key, code)
+                    self._counters.erred(key, code)
             return message_frame(context.header, answer)
 
         async def encode_later(context: RequestContext, answer: Coroutine[Any, Any, dict[str, Any]]) -> Buffers:
             return encode(context, await answer)
 
-        def serve(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+        def serve(broker: object, context: RequestContext, frame: memoryview) -> Reply:
             body = bytes(frame[context.header.body_offset :])
-            is_command = key in HIDDEN and broker.metadata_loop.command_handler.is_addressed_here(body)
+            is_command = key in HIDDEN and self._is_own_command(body)
             # A controller's command has as many entries as there are partitions.
-            meter = Meter(len(body) if is_command else broker.config.most_request_entries)
+            meter = Meter(len(body) if is_command else self._metadata.config.most_request_entries)
             message = decode(key, version, body, meter=meter)
             if is_guarded:
                 try:
@@ -189,7 +217,7 @@ def _error_answer(key: ApiKey, version: int, error: KafkaError) -> dict[str, Any
     return error_answer(key, version, error)
 
 
-def _unsupported_api_versions(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+def _unsupported_api_versions(broker: object, context: RequestContext, frame: memoryview) -> Reply:
     """A client newer than we are: version 0's answer says which versions it may ask in (KIP-511)."""
     del broker, frame
     versions = apis()[ApiKey.API_VERSIONS].advertised

@@ -10,10 +10,12 @@ import errno
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from odradek.broker.serving.apis import HIDDEN
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.connection_quotas import ConnectionQuotas
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
@@ -21,7 +23,7 @@ from odradek.broker.serving.metering import RequestMeter
 from odradek.config import ListenerAddress, parse_listener
 from odradek.metrics.counters import ListenerCounters
 from odradek.model import ConfigurationError
-from odradek.runtime import Listener, ListenOptions
+from odradek.runtime import Listener, ListenOptions, Runtime
 from odradek.security import unprotected_listeners
 from odradek.wire import (
     BufferPool,
@@ -35,9 +37,6 @@ from odradek.wire import (
     Turns,
 )
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 _log = logging.getLogger("odradek.broker")
 _LAST_WORDS_S: Final = 1.0
 """How long a client may take to read its last answers when the broker stops."""
@@ -50,24 +49,33 @@ _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 class Server:
     """All listeners and connections of one broker."""
 
-    def __init__(self, broker: "Broker", dispatcher: Dispatcher) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        runtime: Runtime,
+        metadata: MetadataCache,
+        dispatcher: Dispatcher,
+        admission: Admission,
+        *,
+        most_connections: int,
+    ) -> None:
+        self._runtime = runtime
+        self._metadata = metadata
+        self._dispatcher = dispatcher
+        self._admission = admission
         self.serve: Serve = dispatcher.serve
         """What answers requests; whoever wants to stand before it takes its place before `open`."""
         self._listeners: list[Listener] = []
         self.answer_buffers = ResponseBuffers()
         """What is read for clients is read into these."""
         self._opened: dict[str, ListenerAddress] = {}
-        self._is_ready = False
-        self._hears_controller = False
         self._emptied: asyncio.Future[None] | None = None
         self._connections: dict[Connection, Session] = {}
         self.counters: dict[str, ListenerCounters] = {}
         """By the listeners' names."""
         self.meter: RequestMeter | None = None
         """Asked before the dispatcher, if `measure_requests` was called."""
-        config = broker.config
-        self._quotas = ConnectionQuotas(broker.most_connections)
+        config = metadata.config
+        self._quotas = ConnectionQuotas(most_connections)
         most_bytes = _most_bytes(config.queued_max_request_bytes)
         self._group = ConnectionGroup(
             limits=ConnectionLimits(
@@ -76,9 +84,8 @@ class Server:
             pool=BufferPool(limit_bytes=most_bytes),
             budget=RequestBudget(config.queued_max_request_bytes),
             response_bytes=most_bytes,
-            turns=Turns(broker.runtime.clock.monotonic),
+            turns=Turns(runtime.clock.monotonic),
         )
-        broker.partitions.writer.cork = self._group.cork
 
     @property
     def connections_by_listener(self) -> Mapping[str, int]:
@@ -87,6 +94,11 @@ class Server:
         for session in self._connections.values():
             counts[session.listener] += 1
         return counts
+
+    @property
+    def cork(self) -> AbstractContextManager[None]:
+        """While it is held, responses of all connections are gathered."""
+        return self._group.cork
 
     @property
     def memory_pressure(self) -> MemoryPressure:
@@ -100,8 +112,9 @@ class Server:
 
     def measure_requests(self) -> RequestMeter:
         """Count and time all requests from now on; before `open`."""
-        clock = self._broker.runtime.clock
+        clock = self._runtime.clock
         self._group = replace(self._group, clock=clock.monotonic)
+        self._dispatcher.count_errors()
         self.meter = RequestMeter(self.serve, clock)
         self.serve = self.meter.serve
         return self.meter
@@ -114,7 +127,7 @@ class Server:
         """
         self._check_listeners()
         remembered = self._remembered_ports()
-        for text in self._broker.config.listeners:
+        for text in self._metadata.config.listeners:
             wanted = parse_listener(text)
             try:
                 port = await self._listen(wanted, remembered.get(wanted.name, 0))
@@ -126,7 +139,7 @@ class Server:
                 self._remember_port(wanted.name, port)
 
     def _check_listeners(self) -> None:
-        config = self._broker.config
+        config = self._metadata.config
         names = [parse_listener(text).name for text in config.listeners]
         broken = unprotected_listeners(names)
         if broken:
@@ -141,7 +154,7 @@ class Server:
         """Open one listener and return its port; a host with addresses of both kinds gets the same one on both."""
         self.counters.setdefault(wanted.name, ListenerCounters())
         service = _Door(self, wanted.name)
-        network, config = self._broker.runtime.network, self._broker.config
+        network, config = self._runtime.network, self._metadata.config
         options = ListenOptions(
             backlog=config.socket_listen_backlog_size,
             send_buffer_bytes=config.socket_send_buffer_bytes,
@@ -171,7 +184,7 @@ class Server:
 
     def _remembered_ports(self) -> dict[str, int]:
         try:
-            text = self._broker.runtime.disk.read_file(self._ports_path).decode(errors="replace")
+            text = self._runtime.disk.read_file(self._ports_path).decode(errors="replace")
         except OSError:
             return {}
         lines = [line.partition("=") for line in text.splitlines()]
@@ -181,18 +194,18 @@ class Server:
     def _remember_port(self, name: str, port: int) -> None:
         lines = [f"{each}={number}\n" for each, number in (self._remembered_ports() | {name: port}).items()]
         try:
-            self._broker.runtime.disk.replace_file(self._ports_path, "".join(lines).encode())
+            self._runtime.disk.replace_file(self._ports_path, "".join(lines).encode())
         except OSError as error:
             _log.warning("the port %d will be another one after the next start: %s", port, error)
 
     @property
     def _ports_path(self) -> str:
-        return f"{self._broker.config.log_dirs[0]}/{PORTS_FILE}"
+        return f"{self._metadata.config.log_dirs[0]}/{PORTS_FILE}"
 
     @property
     def endpoints(self) -> tuple[ListenerAddress, ...]:
         """Where clients are told to connect: `advertised.listeners`, or where it listens, with the real ports."""
-        advertised = [parse_listener(text) for text in self._broker.config.advertised_listeners or ()]
+        advertised = [parse_listener(text) for text in self._metadata.config.advertised_listeners or ()]
         endpoints = []
         for address in advertised or self._opened.values():
             own = self._opened.get(address.name)
@@ -206,21 +219,17 @@ class Server:
 
     def let_controller_in(self) -> None:
         """Serve the controller's commands, without which the broker does not know what it has to do."""
-        self._hears_controller = True
+        self._dispatcher.serve_controller()
         self._serve_waiting()
 
     def let_clients_in(self) -> None:
         """Serve those who connected while the broker was starting, and all others."""
-        self._is_ready = True
+        self._dispatcher.serve_clients()
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
         for connection in tuple(self._connections):
             connection.resume_writing()
-
-    def may_serve(self, api_key: int) -> bool:
-        """Whether a request can be served by now; who can't be is held until `let_clients_in`."""
-        return self._is_ready or (self._hears_controller and api_key in HIDDEN)
 
     def close_listeners(self) -> None:
         """Take no more clients."""
@@ -247,7 +256,7 @@ class Server:
 
     def admit(self, connection: Connection, listener: str) -> bool:
         """Whether a new client may stay."""
-        counters, config = self.counters[listener], self._broker.config
+        counters, config = self.counters[listener], self._metadata.config
         refusal = self._quotas.admit(config, connection.peer_host)
         if refusal is not None:
             counters.rejected += 1
@@ -258,11 +267,11 @@ class Server:
             connection=connection,
             listener=listener,
             client_host=connection.peer_host,
-            admission=self._broker.admission,
+            admission=self._admission,
         )
         self._connections[connection] = session
         connection.session = session
-        delay_s = self._quotas.delay_s(config, self._broker.runtime.clock.monotonic())
+        delay_s = self._quotas.delay_s(config, self._runtime.clock.monotonic())
         if delay_s > 0:
             connection.hold()
             asyncio.get_running_loop().call_later(delay_s, connection.resume_writing)

@@ -138,7 +138,7 @@ def test_a_broker_registers_again_and_serves_when_the_tree_is_back(play, caplog)
     caplog.set_level(logging.INFO, "odradek")
     play(scene)
     assert caplog.text.count("leading nothing until one is alive") == 1
-    assert caplog.text.count("leading again what the cluster says") == 1
+    assert caplog.text.count("this broker leads its partitions again") == 1
 
 
 def test_a_connection_that_comes_back_in_time_is_not_noticed(play) -> None:

@@ -144,7 +144,7 @@ def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBrok
     chance = random.Random(f"{seed}/{api.name}")
     servers = attacked.bootstrap_servers
     closed = tried = 0
-    lines_before = _complaints(attacked.errors)
+    lines_before = _closed_lines(attacked.errors)
     with BlockingWireClient(servers) as neighbour:
         topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
         neighbour.ask(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout": 1000, "validate_only": False}, 5)
@@ -162,7 +162,7 @@ def test_an_invalid_field_closes_its_own_connection_at_most(attacked: ServedBrok
             assert neighbour.ask(ApiKey.API_VERSIONS, {}, 0).api_keys, f"after version {version}"
     assert tried > 10
     assert "Traceback" not in attacked.errors.read_text()
-    assert _complaints(attacked.errors) - lines_before <= closed
+    assert _closed_lines(attacked.errors) - lines_before <= closed
 
 
 @pytest.mark.parametrize(
@@ -178,5 +178,5 @@ def test_a_truncated_message_is_malformed(api: ApiKey) -> None:
                 decode_request(api, version, body[:end])
 
 
-def _complaints(errors: Path) -> int:
+def _closed_lines(errors: Path) -> int:
     return errors.read_text().count(" odradek.wire: closing ")

@@ -35,7 +35,7 @@ def run(three: Cluster) -> Run:
     return run
 
 
-class Writing(threading.Thread):
+class BackgroundProducer(threading.Thread):
     """A producer that runs until it is stopped; `acknowledged` are its records, in order."""
 
     def __init__(self, servers: str, topic: str) -> None:
@@ -84,7 +84,7 @@ def kept(data_dir: Path, broker_id: int, name: str) -> list[str]:
 def test_a_partition_moves_during_writes_and_its_old_replicas_are_deleted(three: Cluster, run: Run, tmp_path):
     """From brokers 0 and 1 to 2 alone: leader and follower change, and the number of replicas."""
     three.create_topic("t", assignment={0: [0, 1]})
-    writing = Writing(three.bootstrap_servers, "t")
+    writing = BackgroundProducer(three.bootstrap_servers, "t")
     writing.start()
     eventually(lambda: len(writing.acknowledged) > 200, within_s=DEADLINE_S)
     run("partitions", "reassign", "--topic", "t", "--partition", "0", "--replicas", "2", "--wait")

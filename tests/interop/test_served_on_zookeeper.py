@@ -159,7 +159,7 @@ def test_a_zookeeper_outage_longer_than_a_session_stops_writes_until_it_is_back(
             assert [error is None for error in outcomes] == [False], "nobody acknowledged it"
         finally:
             zookeeper.start()
-        eventually(lambda: "leading again what the cluster says" in broker.errors.read_text(), within_s=60)
+        eventually(lambda: "this broker leads its partitions again" in broker.errors.read_text(), within_s=60)
         write(producer, "kept", b"after")
         assert read(servers, "kept", 2) == [b"after", b"before"]
 

@@ -17,7 +17,7 @@ from odradek.testing import Simulation
 CHANGE = IsrChange(isr=(1, 2), broker_epochs=(-1, -1), leader_epoch=3, partition_epoch=4)
 
 
-class Led:
+class LedPartition:
     """A partition that requests an ISR change until it is sent."""
 
     def __init__(self, number: int) -> None:
@@ -49,7 +49,7 @@ def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, t
         metadata, clock = MetadataCache(BrokerConfig()), simulation.runtime().clock
         sets: Any = InSyncSets(metadata, clock, cast("Any", None), check_fence=lambda: True)
         sets._requests = SimpleNamespace(ask=ask)
-        first, second = Led(0), Led(1)
+        first, second = LedPartition(0), LedPartition(1)
         sets.wish(first, CHANGE)
         for _ in range(turns):
             await asyncio.sleep(0)

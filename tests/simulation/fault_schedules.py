@@ -71,14 +71,14 @@ class Schedule:
 
     async def _deed(self) -> None:
         chance = self.chance
-        name = chance.choice(list(DEEDS))
+        name = chance.choice(list(FAULTS))
         one, other = chance.sample(range(BROKERS), 2)
         if name == "cut_power" and not self._power_may_go():
             name = "kill"
         if name in NEEDS_RUNNING and one not in self.world.running:
             return
         self.note(f"{name} {one}" + (f" {other}" if name in BETWEEN_TWO else ""))
-        await DEEDS[name](self, one, other)
+        await FAULTS[name](self, one, other)
 
     def _power_may_go(self) -> bool:
         """With group flush what is acknowledged is on the disks of all that are in sync: they may all lose power."""
@@ -186,13 +186,13 @@ async def stop(schedule: Schedule, one: int, other: int) -> None:
     await _restart(schedule, one)
 
 
-async def part(schedule: Schedule, one: int, other: int) -> None:
+async def disconnect(schedule: Schedule, one: int, other: int) -> None:
     """Disconnect two brokers in both directions."""
     hosts = schedule.world.hosts
     schedule.world.simulation.network.partition([hosts[one]], [hosts[other]])
 
 
-async def deafen(schedule: Schedule, one: int, other: int) -> None:
+async def disconnect_one_way(schedule: Schedule, one: int, other: int) -> None:
     """Lose all that one broker sends to another."""
     hosts = schedule.world.hosts
     schedule.world.simulation.network.block(hosts[one], hosts[other])
@@ -205,19 +205,19 @@ async def isolate(schedule: Schedule, one: int, other: int) -> None:
     schedule.world.simulation.network.partition([hosts[one]], [host for host in hosts if host != hosts[one]])
 
 
-async def cut_off_clients(schedule: Schedule, one: int, other: int) -> None:
+async def disconnect_client(schedule: Schedule, one: int, other: int) -> None:
     """Disconnect a client and a broker in both directions."""
     client = ("writer-0", "writer-1", "reader-0")[other]
     schedule.world.simulation.network.partition([schedule.world.hosts[one]], [client])
 
 
-async def mute_to_clients(schedule: Schedule, one: int, other: int) -> None:
+async def lose_responses_to_clients(schedule: Schedule, one: int, other: int) -> None:
     """Lose a broker's responses to a client, so that the outcome of its requests is unknown."""
     client = ("writer-0", "writer-1", "reader-0")[other]
     schedule.world.simulation.network.block(schedule.world.hosts[one], client)
 
 
-async def cut_off_tree(schedule: Schedule, one: int, other: int) -> None:
+async def disconnect_tree(schedule: Schedule, one: int, other: int) -> None:
     """A broker is out of the tree's reach, and not of anybody else's."""
     del other
     store = schedule.world.store(one)
@@ -298,21 +298,22 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
     schedule.create()
 
 
-DEEDS: Final[dict[str, Callable[[Schedule, int, int], Any]]] = {
+FAULTS: Final[dict[str, Callable[[Schedule, int, int], Any]]] = {
     function.__name__: function
     for function in (
-        kill, cut_power, stop, part, deafen, isolate, cut_off_clients, mute_to_clients, cut_off_tree,
+        kill, cut_power, stop, disconnect, disconnect_one_way, isolate, disconnect_client, lose_responses_to_clients,
+        disconnect_tree,
         blink, expire, depose, unregister, flip_bit, create,
     )
 }  # fmt: skip
-NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "cut_off_tree", "blink", "expire", "flip_bit"})
-BETWEEN_TWO: Final = frozenset({"part", "deafen", "cut_off_clients", "mute_to_clients"})
+NEEDS_RUNNING: Final = frozenset({"kill", "cut_power", "stop", "disconnect_tree", "blink", "expire", "flip_bit"})
+BETWEEN_TWO: Final = frozenset({"disconnect", "disconnect_one_way", "disconnect_client", "lose_responses_to_clients"})
 
 
 # ---- clients --------------------------------------------------------------------------------------------------------
 
 
-class Scribe:
+class RecordingProducer:
     """A producer that sends until it is stopped, and records the outcomes."""
 
     def __init__(self, world: World, history: History, host: str, **settings: Any) -> None:
@@ -363,7 +364,7 @@ class Scribe:
             self.errors.append(f"{send.value!r}: {done.exception()}")
 
 
-class Witness:
+class RecordingConsumer:
     """A consumer that reads all partitions from their beginning."""
 
     def __init__(self, world: World, history: History, host: str) -> None:
@@ -403,28 +404,31 @@ class Witness:
                 self.next_offset[place] = record.offset + 1
 
 
-async def witnessed(world: World, schedule: Schedule, episodes: int) -> History:
+async def play_with_clients(world: World, schedule: Schedule, episodes: int) -> History:
     """Play a schedule under clients that write and read all the while; the history, with the logs in the end."""
     history = History()
     await create_topic(world)
-    scribes = [Scribe(world, history, "writer-0"), Scribe(world, history, "writer-1", linger_ms=20)]
-    witnesses = [Witness(world, history, "reader-0")]
-    for client in (*scribes, *witnesses):
+    producers = [
+        RecordingProducer(world, history, "writer-0"),
+        RecordingProducer(world, history, "writer-1", linger_ms=20),
+    ]
+    consumers = [RecordingConsumer(world, history, "reader-0")]
+    for client in (*producers, *consumers):
         await client.start()
     await until(lambda: history.acknowledged() > 20, within_s=PATIENCE_S)
     await schedule.play(episodes)
     await agreed(world, within_s=PATIENCE_S)
     await schedule.created()
-    for scribe in scribes:
-        await scribe.stop()
-        assert scribe.errors == [], "every record is delivered in the end"
+    for producer in producers:
+        await producer.stop()
+        assert producer.errors == [], "every record is delivered in the end"
     found = await world.read_records(TOPIC, PARTITIONS)
     for number, records in found.items():
         place = TopicPartition(TOPIC, number)
-        await until(partial(witnesses[0].has_read, place, len(records)))
+        await until(partial(consumers[0].has_read, place, len(records)))
         history.audit(place, [(record.offset, record.value or b"") for record in records])
-    for witness in witnesses:
-        await witness.stop()
+    for consumer in consumers:
+        await consumer.stop()
     return history
 
 
@@ -453,7 +457,7 @@ def play_faults(seed: int, *, episodes: int = 4, flushes_by_group: bool = False)
     async def scenario(world: World) -> None:
         schedule = Schedule(world, flushes_by_group=flushes_by_group)
         schedules.append(schedule)
-        history = await witnessed(world, schedule, episodes)
+        history = await play_with_clients(world, schedule, episodes)
         assert history.acknowledged() == len(history.sends)
         assert verdict(history) == ""
 

@@ -9,11 +9,11 @@ import pytest
 from fault_schedules import (
     BROKERS,
     CONFIG,
-    DEEDS,
+    FAULTS,
     PARTITIONS,
     TOPIC,
+    RecordingProducer,
     Schedule,
-    Scribe,
     create_topic,
     play_faults,
     seeds,
@@ -24,7 +24,16 @@ from odradek.testing import History, Survival
 from odradek.testing.histories import verdict
 from odradek.testing.world import World, until
 
-EVERYTHING: Final = {"kill", "cut_power", "stop", "part", "deafen", "isolate", "cut_off_clients", "mute_to_clients"}
+EVERYTHING: Final = {
+    "kill",
+    "cut_power",
+    "stop",
+    "disconnect",
+    "disconnect_one_way",
+    "isolate",
+    "disconnect_client",
+    "lose_responses_to_clients",
+}
 
 
 @pytest.mark.parametrize("number", seeds(80))
@@ -52,14 +61,14 @@ def test_a_broker_that_lost_its_records_to_a_power_cut_follows_before_it_leads(n
     async def scenario(world: World) -> None:
         history = History()
         await create_topic(world)
-        scribe = Scribe(world, history, "writer-0")
-        await scribe.start()
+        producer = RecordingProducer(world, history, "writer-0")
+        await producer.start()
         await until(lambda: history.acknowledged() > 50)
         await world.cut_power(Survival.LOSE, number)
         await world.start(number)
         await until(lambda: history.acknowledged() > 100)
         await until(Schedule(world).is_whole)
-        await scribe.stop()
+        await producer.stop()
         for place, records in (await world.read_records(TOPIC, PARTITIONS)).items():
             history.audit(TopicPartition(TOPIC, place), [(each.offset, each.value or b"") for each in records])
         assert verdict(history) == ""
@@ -72,5 +81,5 @@ def test_one_seed_has_one_trace():
 
 
 def test_the_schedules_contain_every_kind_of_fault():
-    others = {"cut_off_tree", "blink", "expire", "depose", "unregister", "flip_bit", "create"}
-    assert DEEDS.keys() == EVERYTHING | others
+    others = {"disconnect_tree", "blink", "expire", "depose", "unregister", "flip_bit", "create"}
+    assert FAULTS.keys() == EVERYTHING | others

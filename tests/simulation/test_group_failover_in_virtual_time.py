@@ -64,7 +64,7 @@ async def controller_of(world: World) -> Any:
     return next(broker for broker in world.running.values() if broker.metadata_loop.is_controller)
 
 
-class Actor:
+class ManualMember:
     """A member on its own host, whose requests the test sends."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -131,7 +131,7 @@ class Actor:
         return {"group_id": GROUP, "generation_id": self.generation, "member_id": self.member_id}
 
 
-def shares(member_ids: Sequence[str], partitions: int = PARTITIONS) -> dict[str, bytes]:
+def split_evenly(member_ids: Sequence[str], partitions: int = PARTITIONS) -> dict[str, bytes]:
     """Every partition to one of the members."""
     return {
         member_id: encode_assignment(
@@ -141,10 +141,10 @@ def shares(member_ids: Sequence[str], partitions: int = PARTITIONS) -> dict[str,
     }
 
 
-async def gather(actors: Sequence[Actor], *, partitions: int = PARTITIONS) -> None:
+async def join_all(actors: Sequence[ManualMember], *, partitions: int = PARTITIONS) -> None:
     """Have all members join, and rejoin on request, until each partition has one owner in one generation."""
     settled = asyncio.Event()
-    living = [asyncio.ensure_future(live(actor, partitions, settled)) for actor in actors]
+    living = [asyncio.ensure_future(send_heartbeats(actor, partitions, settled)) for actor in actors]
 
     def is_settled() -> bool:
         owned = sorted(number for actor in actors for number in actor.owned)
@@ -156,13 +156,13 @@ async def gather(actors: Sequence[Actor], *, partitions: int = PARTITIONS) -> No
     assert is_settled()
 
 
-async def live(actor: Actor, partitions: int, settled: asyncio.Event) -> None:
+async def send_heartbeats(actor: ManualMember, partitions: int, settled: asyncio.Event) -> None:
     """Send heartbeats and rejoin, as any client does."""
     while True:
         answer = await actor.join()
         actor.joined(answer)
         everybody = [each.member_id for each in answer.members]
-        synced = await actor.sync(shares(everybody, partitions) if actor.leads else None)
+        synced = await actor.sync(split_evenly(everybody, partitions) if actor.leads else None)
         if synced.error_code == ErrorCode.rebalance_in_progress:
             continue
         actor.synced(synced)
@@ -172,22 +172,22 @@ async def live(actor: Actor, partitions: int, settled: asyncio.Event) -> None:
             await asyncio.sleep(0.05)
 
 
-async def stable_group(world: World, *names: str) -> list[Actor]:
+async def stable_group(world: World, *names: str) -> list[ManualMember]:
     """The topic, and members of generation 1; the first one leads it."""
     controller = await controller_of(world)
     await controller.create_topics([NewTopic(name="t")])
     async with world.consumer("first", group_id=GROUP) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         await consumer.commit({TopicPartition("t", 0): 1})  # the first FindCoordinator creates its topic
-    actors = [Actor(world, name) for name in names]
+    actors = [ManualMember(world, name) for name in names]
     for actor in actors:
         await actor.meet()
-    await gather(actors)
+    await join_all(actors)
     assert actors[0].generation == 1
     return sorted(actors, key=lambda actor: not actor.leads)
 
 
-async def fail_over(world: World, *actors: Actor) -> None:
+async def fail_over(world: World, *actors: ManualMember) -> None:
     """Kill the coordinator, and wait until all members have found the next one."""
     await world.kill(await coordinator(world))
     for actor in actors:
@@ -237,7 +237,7 @@ def test_phase_1_a_change_before_the_failover_starts_a_rebalance_at_the_new_coor
         assert error is None
         await fail_over(world, one, two)
         assert [await one.beat(), await two.beat()] == [ErrorCode.rebalance_in_progress] * 2
-        await gather([one, two], partitions=PARTITIONS + 2)
+        await join_all([one, two], partitions=PARTITIONS + 2)
         assert one.generation == 2
 
     play(seed, scenario)
@@ -254,7 +254,7 @@ def test_phase_1_a_member_that_does_not_return_is_removed_after_its_session_time
             if told is not ErrorCode.none:
                 break
         assert told is ErrorCode.rebalance_in_progress
-        await gather([one])
+        await join_all([one])
         assert one.generation == 2
         await two.meet()
         assert await two.beat() is ErrorCode.unknown_member_id
@@ -265,7 +265,7 @@ def test_phase_1_a_member_that_does_not_return_is_removed_after_its_session_time
 def test_phase_2_a_known_member_that_rejoins_starts_no_rebalance_and_a_new_member_does(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
-        late = Actor(world, "late")
+        late = ManualMember(world, "late")
         await late.meet()
         waiting = late.join()
         await until(lambda: waiting.done() or _state(world) == "PREPARING_REBALANCE")
@@ -290,7 +290,7 @@ def test_phase_2_a_known_member_that_rejoins_starts_no_rebalance_and_a_new_membe
 def test_phase_3_a_failover_during_joins_ends_in_one_generation(seed: int) -> None:
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
-        late = Actor(world, "late")
+        late = ManualMember(world, "late")
         await late.meet()
         waiting = [late.join()]
         await until(lambda: _state(world) == "PREPARING_REBALANCE")
@@ -305,18 +305,18 @@ def test_phase_3_a_failover_during_joins_ends_in_one_generation(seed: int) -> No
         for actor, answer in zip((late, one, two), await asyncio.gather(*joins), strict=True):
             actor.joined(answer)
         assert one.generation == two.generation == late.generation == 2
-        await gather([one, two, late])
+        await join_all([one, two, late])
 
     play(seed, scenario)
 
 
-def silence(world: World, number: int, *actors: Actor) -> None:
+def lose_responses(world: World, number: int, *actors: ManualMember) -> None:
     """Lose a broker's responses to these members from now on, but not their requests."""
     for actor in actors:
         world.simulation.network.block(world.hosts[number], actor.name)
 
 
-async def lost(actors: Sequence[Actor], waiting: "Sequence[asyncio.Future[Any]]") -> None:
+async def lost(actors: Sequence[ManualMember], waiting: "Sequence[asyncio.Future[Any]]") -> None:
     """Those were not answered, and give up."""
     assert not any(each.done() for each in waiting)
     for actor in actors:
@@ -329,7 +329,7 @@ def test_phase_4_an_unanswered_generation_is_followed_by_another(seed: int) -> N
     async def scenario(world: World) -> None:
         one, two = await stable_group(world, "one", "two")
         number = await coordinator(world)
-        silence(world, number, one, two)
+        lose_responses(world, number, one, two)
         waiting = [one.join()]
         await until(lambda: _state(world) == "PREPARING_REBALANCE")
         waiting.append(two.join())
@@ -340,7 +340,7 @@ def test_phase_4_an_unanswered_generation_is_followed_by_another(seed: int) -> N
         await one.meet()
         await two.meet()
         assert [await one.beat(), await two.beat()] == [ErrorCode.illegal_generation] * 2
-        await gather([one, two])
+        await join_all([one, two])
         assert one.generation == 3
 
     play(seed, scenario)
@@ -359,9 +359,9 @@ def test_phases_4_and_5_a_written_assignment_is_returned_to_members_that_sync_ag
             actor.joined(answer)
         number = await coordinator(world)
         deaf = [actor for actor in actors if actor.name not in answered]
-        silence(world, number, *deaf)
+        lose_responses(world, number, *deaf)
         (leader,) = (actor for actor in actors if actor.leads)
-        given = shares([actor.member_id for actor in actors])
+        given = split_evenly([actor.member_id for actor in actors])
         syncs = {actor.name: actor.sync(given if actor is leader else None) for actor in actors}
         await until(lambda: _state(world) == "STABLE" and all(syncs[name].done() for name in answered))
         await world.kill(number)
@@ -378,7 +378,7 @@ def test_phases_4_and_5_a_written_assignment_is_returned_to_members_that_sync_ag
         actors[0].generation = 1
         assert await actors[0].beat() is ErrorCode.illegal_generation
         actors[0].generation = 2
-        await gather(actors)
+        await join_all(actors)
         assert actors[0].generation == 3
 
     play(seed, scenario)
@@ -398,7 +398,7 @@ def test_a_stopping_coordinator_answers_waiting_members_with_not_coordinator(see
         assert (await waiting).error_code == ErrorCode.not_coordinator
         await one.meet()
         await two.meet()
-        await gather([one, two])
+        await join_all([one, two])
         assert one.generation == 2
 
     play(seed, scenario)

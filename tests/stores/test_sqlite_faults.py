@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "metadata.sqlite"
 
 
-class Patience:
+class MovedClock:
     """A clock that a test moves; what is awaited meanwhile is awaited for real."""
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class Patience:
         return self.seconds
 
 
-def patient_store(path: Path) -> tuple[SqliteStore, Patience]:
-    real, clock = system_runtime(), Patience()
+def store_with_moved_clock(path: Path) -> tuple[SqliteStore, MovedClock]:
+    real, clock = system_runtime(), MovedClock()
     runtime = Runtime(clock=clock, entropy=real.entropy, disk=real.disk, network=real.network)
     return SqliteStore(str(path), runtime, session_timeout_ms=9_000), clock
 
 
-async def looked(store: SqliteStore, times: int = 2) -> None:
-    """Return when the store's timer has looked."""
+async def polled(store: SqliteStore, times: int = 2) -> None:
+    """Return when the store's timer has polled."""
     looks, complete = store._poll_once, asyncio.Event()
     left = times
 
@@ -59,7 +59,7 @@ async def looked(store: SqliteStore, times: int = 2) -> None:
 
 
 async def test_removing_the_database_file_ends_all_sessions_in_time(path, caplog) -> None:
-    store, clock = patient_store(path)
+    store, clock = store_with_moved_clock(path)
     await store.create("/a", ephemeral=True)
     store.watch_data("/a", lambda: None)
     end = store.alive_until
@@ -68,11 +68,11 @@ async def test_removing_the_database_file_ends_all_sessions_in_time(path, caplog
     with pytest.raises(StorageError, match=f"{path} failed: the file was removed while it was in use"):
         await store.create("/b")
     clock.seconds += 5
-    await looked(store)
+    await polled(store)
     assert store.alive_until == end, "nobody who opens the file now would see that it was renewed"
     assert caplog.text.count("the file was removed while it was in use") == 1
     aside.rename(path)
-    await looked(store)
+    await polled(store)
     assert store.alive_until > end
     await store.create("/b")
     await store.close()
@@ -90,7 +90,7 @@ async def test_a_replaced_database_file_is_detected(path) -> None:
 
 
 async def test_a_read_only_database_is_read_and_its_session_ends_in_time(path, caplog) -> None:
-    store, clock = patient_store(path)
+    store, clock = store_with_moved_clock(path)
     await store.create("/a", b"1")
     end = store.alive_until
     connection = store._tree._connection
@@ -99,37 +99,37 @@ async def test_a_read_only_database_is_read_and_its_session_ends_in_time(path, c
         await store.set("/a", b"2")
     assert (await store.get("/a")).data == b"1"
     clock.seconds += 5
-    await looked(store)
+    await polled(store)
     assert store.alive_until == end
     assert caplog.text.count("readonly database") == 1
     connection.execute("PRAGMA query_only = OFF")
-    await looked(store)
+    await polled(store)
     assert store.alive_until > end
     await store.close()
 
 
 async def test_the_error_names_the_program_that_holds_the_database(path, caplog) -> None:
-    store, clock = patient_store(path)
+    store, clock = store_with_moved_clock(path)
     await store.create("/a", b"1")
     end = store.alive_until
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         clock.seconds += 4
-        await looked(store)
+        await polled(store)
         assert caplog.text == "", "a moment is nothing"
         clock.seconds += 2
-        await looked(store)
+        await polled(store)
         assert caplog.text.count("another process holds it, and nothing can be written") == 1
         assert (await store.get("/a")).data == b"1"
         assert store.alive_until == end
         other.execute("ROLLBACK")
-    await looked(store)
+    await polled(store)
     assert store.alive_until > end
     await store.close()
 
 
 async def test_a_session_renewal_does_not_wait_for_the_disk_and_a_change_does(path) -> None:
-    store, clock = patient_store(path)
+    store, clock = store_with_moved_clock(path)
     modes: list[int] = []
     write = store._tree.write
 
@@ -140,7 +140,7 @@ async def test_a_session_renewal_does_not_wait_for_the_disk_and_a_change_does(pa
     store._tree.write = noted
     await store.create("/a")
     clock.seconds += 5
-    await looked(store)
+    await polled(store)
     await store.create("/b")
     assert modes == [2, 1, 2], "FULL, NORMAL, FULL"
     await store.close()

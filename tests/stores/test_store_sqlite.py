@@ -144,7 +144,7 @@ async def test_a_watch_fires_for_a_change_by_another_process(path) -> None:
     await store.close()
 
 
-def bury(path: Path, session_id: int) -> None:
+def expire_session(path: Path, session_id: int) -> None:
     """Expire a session as another process does."""
     with sqlite3.connect(path) as rows:
         rows.execute("DELETE FROM nodes WHERE owner = ?", (session_id,))
@@ -159,7 +159,7 @@ async def test_an_expired_session_writes_nothing_and_is_replaced(path) -> None:
     store.watch_data("/watched", watched.set)
     await store.create("/a")
     first = store.session_id
-    bury(path, first)
+    expire_session(path, first)
     with pytest.raises(SessionExpired) as error:
         await store.set("/a", b"late")
     assert error.value.retriable
@@ -176,7 +176,7 @@ async def test_an_idle_session_notices_that_it_was_expired(path) -> None:
     store = SqliteStore(str(path), system_runtime())
     lost = asyncio.Event()
     store.on_session_lost(lost.set)
-    bury(path, store.session_id)
+    expire_session(path, store.session_id)
     async with asyncio.timeout(30):
         await lost.wait()
     assert await store.create("/a", ephemeral=True) == "/a"

@@ -42,14 +42,14 @@ async def begin(zookeeper) -> AsyncIterator[Callable[..., ZookeeperStore]]:
 
 
 @contextmanager
-def nobodys_port() -> Iterator[int]:
+def refused_port() -> Iterator[int]:
     """A port that refuses connections and stays reserved for the test."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
 
 
-class Heard:
+class WatchCalls:
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
@@ -94,7 +94,7 @@ async def test_an_invalid_address_is_refused(url) -> None:
 
 
 async def test_an_unreachable_ensemble_is_an_error_of_one_sentence() -> None:
-    with nobodys_port() as port:
+    with refused_port() as port:
         store = ZookeeperStore(
             f"127.0.0.1:{port}", "", system_runtime(), session_timeout_ms=1000, connection_timeout_ms=200
         )
@@ -170,7 +170,7 @@ async def test_the_tree_is_below_a_chroot_that_the_first_call_makes(begin, zooke
 
 @needs_zookeeper
 async def test_one_server_of_several_is_enough(begin, zookeeper) -> None:
-    with nobodys_port() as nobody:
+    with refused_port() as nobody:
         store = begin(f"127.0.0.1:{nobody},{zookeeper.address}")
         await store.create("/a")
         assert await store.children("/") == ["a"]
@@ -179,7 +179,7 @@ async def test_one_server_of_several_is_enough(begin, zookeeper) -> None:
 @needs_zookeeper
 async def test_an_expired_session_is_replaced_and_all_watches_fire(begin, zookeeper) -> None:
     store, other = begin(), begin()
-    lost, data = Heard(), Heard()
+    lost, data = WatchCalls(), WatchCalls()
     await store.create("/a", ephemeral=True)
     store.on_session_lost(lost)
     store.watch_data("/a", data)
@@ -210,7 +210,7 @@ async def test_an_operation_of_an_expired_session_is_not_executed_in_the_next(be
 async def test_session_watches_and_reads_continue_when_a_server_returns(begin, zookeeper) -> None:
     patience = {"session_timeout_ms": 60_000, "connection_timeout_ms": 60_000}
     store, other = begin(**patience), begin(**patience)
-    lost, children = Heard(), Heard()
+    lost, children = WatchCalls(), WatchCalls()
     await store.create("/a", ephemeral=True)
     store.on_session_lost(lost)
     other.watch_children("/", children)
@@ -233,7 +233,7 @@ async def test_a_children_watch_fires_for_a_node_created_while_it_is_set(begin, 
     """Between the answer that there is no such node and the question that watches for its creation."""
     store, other = begin(), begin()
     await store.get("/")
-    heard, exists = Heard(), store._client.exists_async
+    heard, exists = WatchCalls(), store._client.exists_async
     rival = KazooClient(hosts=zookeeper.address)
     rival.start()
 
@@ -273,7 +273,7 @@ async def test_an_unexpected_error_in_kazoo_is_a_lost_connection(begin, zookeepe
 @needs_zookeeper
 async def test_an_abandoned_session_ends_after_its_timeout(begin) -> None:
     store, other = begin(session_timeout_ms=400), begin()
-    heard = Heard()
+    heard = WatchCalls()
     await store.create("/a", ephemeral=True)
     other.watch_data("/a", heard)
     assert await other.get("/a") is not None

@@ -122,7 +122,7 @@ def test_a_client_that_does_not_read_stops_being_served(new_loop: Callable[[], a
 
 
 @pytest.fixture
-def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+def _with_cve_2024_12254(monkeypatch: pytest.MonkeyPatch) -> None:
     """asyncio's transports as they are in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 (CVE-2024-12254)."""
 
     def writelines(transport: Any, pieces: Iterable[Any]) -> None:
@@ -133,12 +133,12 @@ def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.writelines", writelines)
 
 
-@pytest.mark.usefixtures("_forgetful")
+@pytest.mark.usefixtures("_with_cve_2024_12254")
 def test_a_client_that_does_not_read_stops_being_served_despite_cve_2024_12254() -> None:
     test_a_client_that_does_not_read_stops_being_served(asyncio.new_event_loop)
 
 
-@pytest.mark.usefixtures("_forgetful")
+@pytest.mark.usefixtures("_with_cve_2024_12254")
 def test_a_client_notices_that_its_server_does_not_read_despite_cve_2024_12254() -> None:
     async def scenario() -> None:
         accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
@@ -241,14 +241,14 @@ def test_socket_buffers_have_the_configured_size(new_loop: Callable[[], asyncio.
     async def scenario() -> None:
         sizes: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
 
-        class Asked(asyncio.Protocol):
+        class BufferRequests(asyncio.Protocol):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 accepted = transport.get_extra_info("socket")
                 options = socket.SO_SNDBUF, socket.SO_RCVBUF
                 sizes.set_result([accepted.getsockopt(socket.SOL_SOCKET, each) for each in options])
 
         options = ListenOptions(backlog=5, send_buffer_bytes=40_000, receive_buffer_bytes=50_000)
-        listener = await SystemNetwork().listen(Asked, "127.0.0.1", 0, options)
+        listener = await SystemNetwork().listen(BufferRequests, "127.0.0.1", 0, options)
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         assert await sizes in ([40_000, 50_000], [80_000, 100_000]), "Linux doubles what it is asked for"
         listener.close()

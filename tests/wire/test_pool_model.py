@@ -19,7 +19,7 @@ SIZES = st.one_of(
 )
 
 
-class Ledger(BufferPool):
+class RecordingPool(BufferPool):
     """A pool that writes down what it has lent, and lends nothing twice."""
 
     def __init__(self, limit_bytes: int, call_soon: Callable[[Callable[[], None]], object]) -> None:
@@ -81,7 +81,7 @@ class PoolModel(RuleBasedStateMachine):
     def start(self, limit_bytes: int) -> None:
         self.turns: list[Callable[[], None]] = []
         self.kept: list[tuple[memoryview, bytes]] = []
-        self.pool = Ledger(limit_bytes, self.turns.append)
+        self.pool = RecordingPool(limit_bytes, self.turns.append)
         self.clients = [Client(self.pool) for _ in range(3)]
         self.letter = 0
 

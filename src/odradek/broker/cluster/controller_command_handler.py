@@ -1,7 +1,7 @@
 """The handler of LeaderAndIsr, UpdateMetadata and StopReplica on every broker.
 
 Connections are not authenticated here, so each command is checked against the tree: its sender must be the broker in
-`/controller`, in the epoch of `/controller_epoch`, and name this broker's epoch, which clients are not told.
+`/controller`, in the epoch of `/controller_epoch`, and name this broker's epoch, which clients do not know.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class ControllerCommandHandler:
         return self._full_leadership_from == (self._membership.epoch, self._known_controller[1])
 
     def is_addressed_here(self, body: bytes) -> bool:
-        """Return whether the undecoded body of a command has this broker's epoch, which clients are not told."""
+        """Return whether the undecoded body of a command has this broker's epoch, which clients do not know."""
         return body[_BROKER_EPOCH] == self._membership.epoch.to_bytes(8, "big", signed=True)
 
     async def update_metadata(self, message: Any) -> ErrorCode:

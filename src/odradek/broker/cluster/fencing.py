@@ -113,7 +113,7 @@ class Fence:
         self._session, self._is_closed = session, False
         self._alive_again.clear()
         if self._was_open:
-            _log.info("the session with the metadata tree is alive: leading again what the cluster says")
+            _log.info("the session with the metadata tree is alive: this broker leads its partitions again")
         self._was_open = True
         for opened in self._on_opened:
             opened()

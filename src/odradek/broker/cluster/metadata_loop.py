@@ -139,7 +139,7 @@ class MetadataLoop(Generic[ControllerT]):
                 known = self.image.controller_id
                 whom = "a controller" if known == NO_CONTROLLER else f"the controller, broker {known},"
                 _log.warning(
-                    "broker %d waits for %s to tell it what the cluster looks like, and serves nobody until then",
+                    "broker %d waits for the full state of the cluster from %s, and serves no clients until then",
                     self.broker_id,
                     whom,
                 )

@@ -95,7 +95,7 @@ async def _opened(opening: "asyncio.Task[ClientConnection]") -> ClientConnection
     """Return the connection when it is open. A caller is not cancelled with it."""
     await asyncio.wait([opening])
     if opening.cancelled():
-        raise UnavailableError("the connection was given up before it was open")
+        raise UnavailableError("the connection was abandoned before it was open")
     return opening.result()
 
 

@@ -100,7 +100,7 @@ async def leave_isrs(
                 touched = await _touched(store, {each.partition.topic for each in some})
                 await store.multi([*(each.operation() for each in some), *touched])
     raise UnavailableError(
-        f"somebody else changes the in-sync sets of broker {broker_id}, which starts, again and again"
+        f"the ISRs of broker {broker_id}, which is starting, are changed again and again by others"
     )
 
 

@@ -49,6 +49,6 @@ async def alter_partitions(
                 known.leader, known.leader_epoch, known.isr, known.state_version, known.leader_recovery_state
             )
     for key in await epoch.try_change_states(changes):
-        results[key] = KafkaError(ErrorCode.invalid_update_version, "somebody else just changed the state")
+        results[key] = KafkaError(ErrorCode.invalid_update_version, "the partition state was changed concurrently")
     view.follower.mark(topics={change.partition.topic for change in changes})
     return results

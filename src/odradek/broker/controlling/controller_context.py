@@ -52,7 +52,7 @@ class ControllerContext:
         return changed
 
     def brokers_changed(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """Forget brokers that are gone, or have registered again."""
+        """Remove brokers that are no longer registered, or have registered again."""
         epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
         for known in [each for each, epoch in self._shutting_down.items() if epochs.get(each) != epoch]:
             del self._shutting_down[known]

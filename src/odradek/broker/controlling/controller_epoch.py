@@ -78,7 +78,7 @@ class ControllerEpoch:
         if node is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
         topic = TopicNode.decode(path, node.data)
-        changed = KafkaError(ErrorCode.invalid_partitions, f"somebody else just changed the topic {name}")
+        changed = KafkaError(ErrorCode.invalid_partitions, f"topic {name} was changed concurrently")
         if topic.replicas.keys() & added.keys():
             raise changed
         data = replace(topic, replicas={**topic.replicas, **added}).encode()

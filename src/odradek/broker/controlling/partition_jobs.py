@@ -106,4 +106,4 @@ def _concurrent_change(view: ClusterView, keys: Iterable[TopicPartition]) -> Kaf
     The client's next attempt sees them.
     """
     view.follower.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
-    return KafkaError(ErrorCode.request_timed_out, "somebody else changed the metadata tree meanwhile; ask again")
+    return KafkaError(ErrorCode.request_timed_out, "the metadata tree was changed concurrently; retry")

@@ -35,7 +35,7 @@ class PreferredReplicaElectionTask(ControllerTask):
             controller_epoch=self.epoch.number,
         )
         for error in errors:
-            _log.warning("an election that %s asks for is not held: %s", paths.PREFERRED_REPLICA_ELECTION, error)
+            _log.warning("refused an election requested in %s: %s", paths.PREFERRED_REPLICA_ELECTION, error)
         self.view.follower.mark(topics={change.partition.topic for change in changes})
         await self.epoch.change_states(changes)
         await self._node.write(self.epoch, end)

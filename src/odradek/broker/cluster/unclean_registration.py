@@ -99,9 +99,7 @@ async def leave_isrs(
                 some = changes[first : first + _MOST_WATCHED]
                 touched = await _touched(store, {each.partition.topic for each in some})
                 await store.multi([*(each.operation() for each in some), *touched])
-    raise UnavailableError(
-        f"the ISRs of broker {broker_id}, which is starting, are changed again and again by others"
-    )
+    raise UnavailableError(f"the ISRs of broker {broker_id}, which is starting, are changed again and again by others")
 
 
 async def _touched(store: Store, topics: Iterable[str]) -> list[SetData]:

@@ -128,7 +128,7 @@ def test_a_deleted_topic_ends_its_compaction(play: Play) -> None:
 
 
 def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction(play: Play, monkeypatch: Any) -> None:
-    put_in = LogCleaner._put_in
+    put_in = LogCleaner._swap_in
 
     def fail(self: LogCleaner, job: CompactionJob, now_ms: int) -> None:
         assert job.partition != T0, "not this one"
@@ -150,5 +150,5 @@ def test_an_error_of_the_program_in_one_log_does_not_keep_others_from_compaction
         assert TopicPartition("u", 0) in cleaner.offsets
         await broker.stop()
 
-    monkeypatch.setattr(LogCleaner, "_put_in", fail)
+    monkeypatch.setattr(LogCleaner, "_swap_in", fail)
     play(scene)

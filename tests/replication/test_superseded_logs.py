@@ -8,7 +8,7 @@ from lost_disks import TWO, create, fill, go_on_without, image, keys_in, known, 
 
 from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
-from odradek.log.directories import directory_loading
+from odradek.log.directories import log_manager
 from odradek.log.directories.directory_loading import FoundLog, OpenedLog
 from odradek.log.segments.open_files import FilePool
 from odradek.metadata import follower, paths
@@ -261,7 +261,7 @@ def test_a_superseded_log_that_cannot_be_opened_stays_superseded(seed: int, monk
         await until(lambda: image(world, KEY).leader == NO_LEADER)
         await world.stop()
         with monkeypatch.context() as patch:
-            patch.setattr(directory_loading, "open_found", open_nothing)
+            patch.setattr(log_manager, "open_found", open_nothing)
             await world.start()
             await world.stop()
         await world.start()

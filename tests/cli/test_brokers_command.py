@@ -90,7 +90,7 @@ def test_describe_shows_directories_sizes_and_leaders(tmp_path: Path) -> None:
 
 def test_a_broker_that_is_not_there_is_one_sentence(kafka: Any) -> None:
     said = odradek(kafka.bootstrap_servers, "brokers", "describe", "7", fails=1).stderr
-    assert said == "odradek: there is no broker 7 now, but 0\n"
+    assert said == "odradek: broker 7 is not available; live brokers: 0\n"
 
 
 @pytest.mark.parametrize("arguments", [("describe", "-1"), ("describe", "x"), ("list", "x")])

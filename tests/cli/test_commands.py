@@ -56,7 +56,7 @@ def test_where_no_broker_is_one_line_says_what_to_do(lonely_shell: Any, tmp_path
     )
     assert said == (
         "odradek: no broker answers: broker 127.0.0.1:1: connection refused "
-        "(is a broker running there? --bootstrap-server says where to look)\n"
+        "(is a broker running there? choose another address with --bootstrap-server)\n"
     )
 
 
@@ -175,7 +175,7 @@ def test_json_goes_from_one_topic_to_another(shell: Any, topic: Callable[..., st
 
     assert len(lines(printed)) == 20
     assert essence(printed) == essence(again)
-    assert "is no record in JSON" in shell.run("produce", target, "--json", stdin=b"{}x\n", code=1)
+    assert "is not a record in JSON" in shell.run("produce", target, "--json", stdin=b"{}x\n", code=1)
 
 
 def test_a_group_goes_on_where_it_stopped_and_shows_its_lag(shell: Any, topic: Callable[..., str]) -> None:
@@ -276,6 +276,6 @@ def test_ctrl_c_waits_for_no_import_of_ours(monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, name: interrupted)
-    monkeypatch.setattr(cli, "_ours", lambda: pytest.fail("errors are imported, which takes a while"))
+    monkeypatch.setattr(cli, "_odradek_error", lambda: pytest.fail("errors are imported, which takes a while"))
     result = CliRunner().invoke(cli.main, ["topics"])
     assert (result.exit_code, result.output) == (130, "")

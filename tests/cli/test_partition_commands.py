@@ -101,7 +101,7 @@ def test_a_plan_can_be_given_back_and_says_what_was_before(three):
         ('{"version":1}', "partitions is not a list"),
         ('{"version":1,"partitions":[]}', "names no partition"),
         ('{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":1}]}', "replicas is not a list of integers"),
-        ('{"version":1,"partitions":[%s,%s]}' % ((ONE,) * 2), "t-0 is there 2 times"),
+        ('{"version":1,"partitions":[%s,%s]}' % ((ONE,) * 2), "t-0 is named 2 times"),
         (
             '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":["/d"]}]}',
             "log_dirs other than any are not supported",
@@ -120,8 +120,8 @@ def test_a_file_that_is_none_is_one_sentence(three, tmp_path: Path, plan, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "what shall move"),
-        (("--topic", "t", "--replicas", "1"), "what shall move"),
+        ((), "no partitions named"),
+        (("--topic", "t", "--replicas", "1"), "no partitions named"),
         (("--topic", "t", "--partition", "0", "--replicas", "1,x"), "no list of broker ids"),
         (("--topic", "t", "--partition", "0", "--replicas", "1,1"), "has broker 1 twice"),
         (("--partition", "0"), "--partition needs its --topic"),
@@ -132,7 +132,7 @@ def test_a_file_that_is_none_is_one_sentence(three, tmp_path: Path, plan, says):
         (("--cancel",), "which reassignments"),
         (("--all",), "--all goes with --cancel"),
         (("--list", "--wait"), "--wait has no meaning with --list"),
-        (("--verify",), "what shall move"),
+        (("--verify",), "no partitions named"),
         (("--cancel", "--topic", "t", "--replicas", "1"), "--replicas has no meaning with --cancel"),
     ],
 )
@@ -161,18 +161,21 @@ def test_a_reassignment_that_can_t_be_says_why_and_the_others_are_begun(three):
     said = three.run("partitions", "reassign", "-t", topic, "-p", "5", "-r", "1", fails=1).stderr
     assert said == f"odradek: there is no partition {topic}-5: {topic} has 0 to 1\n"
     said = three.run("partitions", "reassign", "--generate", "-t", topic, "--broker-list", "1,9", fails=1).stderr
-    assert said == "odradek: there is no broker 9 now, but 0, 1, 2\n"
+    assert said == "odradek: broker 9 is not available; live brokers: 0, 1, 2\n"
 
 
 def test_nothing_in_progress_is_said_so(three):
     assert three.run("partitions", "reassign", "--list").stdout == "no partition is being reassigned\n"
-    assert three.run("partitions", "reassign", "--cancel", "--all").stderr == "nothing of it is being reassigned\n"
+    assert (
+        three.run("partitions", "reassign", "--cancel", "--all").stderr
+        == "none of these partitions is being reassigned\n"
+    )
     assert three.objects("partitions", "reassign", "--list") == []
 
 
 def test_a_broker_that_is_not_there_can_t_be_drained(three):
     said = three.run("brokers", "drain", "7", fails=1).stderr
-    assert said == "odradek: there is no broker 7 now, but 0, 1, 2\n"
+    assert said == "odradek: broker 7 is not available; live brokers: 0, 1, 2\n"
     three.run("brokers", "drain", "x", fails=2)
 
 
@@ -180,7 +183,7 @@ def test_a_broker_whose_partitions_fit_on_no_other_is_told_before_anything_moves
     """On one broker there is no other."""
     alone = Commands(kafka.bootstrap_servers)
     alone.topic()
-    assert "there is no other broker that" in alone.run("brokers", "drain", "0", fails=1).stderr
+    assert "no other broker can take a replica of" in alone.run("brokers", "drain", "0", fails=1).stderr
     assert alone.objects("partitions", "reassign", "--list") == []
 
 

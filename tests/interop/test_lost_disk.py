@@ -138,7 +138,7 @@ def test_an_unmounted_directory_is_missing_until_it_is_back_or_forgotten(disks: 
             capture_output=True, text=True, timeout=DEADLINE_S, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == f"broker 0 counts on nothing any more that was in {folder}/b; start it again\n"
+        assert done.stdout == f"broker 0 has given up all that was in {folder}/b; start it again\n"
         broker.start()
         assert not write(servers, there, b"new")
         assert read(servers, there, 1) == [b"new"]

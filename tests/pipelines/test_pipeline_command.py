@@ -38,4 +38,4 @@ def test_two_files_with_one_pipeline_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(EXAMPLES["mirror"])
     code, text = run("check", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"))
     assert code == 2
-    assert "name mirror is that of another file, too" in text
+    assert "another file has the same name, mirror" in text

@@ -162,12 +162,15 @@ def test_brokers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "broker.id=7"], "-o broker.id would be every broker's: they are numbered from 0 on; see --brokers"),
+        (
+            ["-o", "broker.id=7"],
+            "-o broker.id would be the same for every broker: they are numbered from 0 on; see --brokers",
+        ),
         (["-o", "num.partitions=many"], "num.partitions"),
         (["-o", "no.such.key=1"], "no.such.key"),
         (["--metadata", "memory:"], "cannot share a tree in memory"),
         (["--config", "nowhere.properties"], "nowhere.properties"),
-        (["--port", "65535"], "beyond 65535"),
+        (["--port", "65535"], "above 65535"),
     ],
 )
 def test_what_cannot_be_started_is_one_line_and_nothing_is_left_running(tmp_path: Path, arguments, words) -> None:

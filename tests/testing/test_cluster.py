@@ -73,7 +73,7 @@ def test_async_with_keeps_the_callers_loop_free():
 
 
 def test_a_cluster_of_no_brokers_is_refused_in_a_sentence():
-    with pytest.raises(ValueError, match="one broker at least, not 0"):
+    with pytest.raises(ValueError, match="brokers must be at least 1, not 0"):
         Cluster(brokers=0)
 
 

@@ -115,7 +115,7 @@ def test_what_is_not_there_is_refused_in_a_sentence():
     with pytest.raises(ValueError, match="no broker 7"):
         Cluster(brokers=2, broker_configs={7: {}})
     with cluster:
-        with pytest.raises(RuntimeError, match="runs already"):
+        with pytest.raises(RuntimeError, match="is running already"):
             cluster.start()
         for call in (cluster.kill, cluster.restart, cluster.pause, cluster.resume):
             with pytest.raises(ValueError, match="no broker 2 in this cluster, only 0, 1"):

@@ -1,8 +1,8 @@
-"""The command `odradek`: one file per command, imported when it is called.
+"""The command `odradek`: one file per command, imported when the command runs.
 
 A command lives in `cli/<name>.py` as a click command called `command`. The table below has its line of help, so that
-`odradek --help` imports none of them; a name whose file is absent is not offered. Errors of `odradek.model` become one
-line on stderr and exit code 1, wrong usage exits with 2, Ctrl-C with 130, and a closed pipe is silent (141).
+`odradek --help` imports none of them; a name without a file is not offered. Errors of `odradek.model` become one line
+on stderr and exit code 1, wrong usage exits with 2, Ctrl-C with 130, and a closed pipe is silent (141).
 """
 
 import importlib
@@ -17,28 +17,28 @@ import click
 from odradek import __version__
 
 COMMANDS: Final = {
-    "serve": "Run one broker until it is told to stop.",
+    "serve": "Run one broker until SIGTERM or SIGINT.",
     "up": "Run several brokers on this machine.",
     "topics": "Create, list, describe, alter and delete topics.",
-    "groups": "List and delete consumer groups, and show where they are.",
+    "groups": "List, describe and delete consumer groups.",
     "configs": "Show and change the configuration of topics and brokers.",
-    "partitions": "Show and move partitions, and elect their leaders.",
-    "brokers": "Show the brokers of a cluster, and empty one.",
-    "metadata": "Look at the metadata tree; take over a data directory of Apache Kafka.",
-    "produce": "Write records, from stdin or a file.",
-    "consume": "Read records, to stdout.",
-    "log": "Look at a partition's files.",
-    "lab": "Ask what an assignment or a rebalance would do, and why.",
-    "pipeline": "Run a Spark pipeline out of a TOML file.",
+    "partitions": "Describe and reassign partitions, and elect their leaders.",
+    "brokers": "List and describe brokers, and move replicas off one.",
+    "metadata": "Read the metadata tree; adopt a data directory of Apache Kafka.",
+    "produce": "Write records from stdin or a file.",
+    "consume": "Read records to stdout.",
+    "log": "Print and verify a partition's files.",
+    "lab": "Explain and simulate an assignment or a rebalance.",
+    "pipeline": "Run a Spark pipeline from a TOML file.",
     "sim": "Run the deterministic simulator.",
-    "bench": "Measure this machine against its peers.",
+    "bench": "Compare Odradek with its peers on this machine.",
     "dashboard": "Serve a live page about a cluster.",
 }
-"""Every command, in the order of the help, with its one line."""
+"""Every command and its line of help, in the order of `odradek --help`."""
 
 
 class _OneLineError(click.ClickException):
-    """An error that a person reads: one line, no traceback, exit code 1."""
+    """An error for users: one line, no traceback, exit code 1."""
 
     def show(self, file: Any = None) -> None:
         click.echo(f"odradek: {' '.join(self.message.split())}", file=file or sys.stderr)
@@ -48,36 +48,36 @@ class LazyGroup(click.Group):
     """A group whose commands are modules of this package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands of the table whose file is there."""
+        """Return the commands of the table that have a file."""
         del ctx
         return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{name}")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name`; None if there is no such command."""
+        """Import the module of `cmd_name`; return None if there is no such command."""
         if cmd_name not in COMMANDS or importlib.util.find_spec(f"{__name__}.{cmd_name}") is None:
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, without importing a command for its help."""
+        """Write the table, without importing a command for its help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; see the module's docstring for what becomes of its errors."""
+        """Run the command, and turn its errors into lines and exit codes (see the module)."""
         _open_standard_files()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            # First, as whoever wants it to end should not have to wait for an import, nor to ask twice.
+            # The first case, so that Ctrl-C ends the command without an import and at the first press.
             ctx.exit(128 + signal.SIGINT)
         except BrokenPipeError:
-            # Whoever read our output has had enough. Python would complain again when it flushes stdout at exit.
+            # The reader of the output has closed its end. Python would complain again when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(128 + signal.SIGPIPE)
-        except _ours() as error:
+        except _odradek_error() as error:
             raise _OneLineError(str(error)) from error
         except OSError as error:
             raise _OneLineError(_os_error(error)) from error
@@ -85,10 +85,10 @@ class LazyGroup(click.Group):
 
 
 def _open_standard_files() -> None:
-    """Have those that whoever started us has closed lead nowhere.
+    """Open standard files that the parent process has closed, on /dev/null.
 
-    The next file that is opened would get the number: libuv gives up the process over it, and what the system's own
-    code says on standard error would go into a database.
+    The next opened file would get such a number: libuv aborts the process over it, and libraries that write to stderr
+    would write into a database.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -99,15 +99,15 @@ def _open_standard_files() -> None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115 - till the end
 
 
-def _ours() -> type[Exception]:
-    """The root of our errors. Python asks for it only when something was raised, and it is slow to import."""
+def _odradek_error() -> type[Exception]:
+    """Return the root of our errors. Only `except` evaluates it, after an exception: the import is slow."""
     from odradek.model import OdradekError
 
     return OdradekError
 
 
 def _os_error(error: OSError) -> str:
-    """`FILE: No such file or directory`, as other commands of the system say it."""
+    """Return `FILE: No such file or directory`, as other commands of the system print it."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason
 

@@ -13,7 +13,7 @@ SOURCE_TREE = Path(__file__).resolve().parents[3]
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def _unavailable() -> None:
-    """Tell how to get the benchmarks."""
+    """Refuse, and name the command that runs the benchmarks."""
     raise UnavailableError(
         "the benchmarks are not part of an installed package: run `make bench` in a source tree of Odradek"
     )

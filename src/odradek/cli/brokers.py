@@ -1,4 +1,4 @@
-"""`odradek brokers`: which brokers a cluster has, what they lead, what they keep where, how to empty and forget one."""
+"""`odradek brokers`: list and describe the brokers of a cluster, drain one, unregister one."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +17,7 @@ from odradek.model.values import dataclass
 
 @click.group(name="brokers")
 def command() -> None:
-    """Show the brokers of a cluster, empty one, and forget one that is gone."""
+    """List and describe brokers, move replicas off one, and unregister one."""
 
 
 command.add_command(drain)
@@ -27,7 +27,7 @@ command.add_command(drain)
 @json_option
 @cluster_options
 def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """List the brokers that are registered, which is the controller, and which are fenced: away for now."""
+    """List the registered brokers, with the controller, and the fenced ones, which are away for now."""
 
     async def work() -> ClusterDescription:
         async with admin(bootstrap_server, command_config) as client:
@@ -47,12 +47,12 @@ def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config:
 @json_option
 @cluster_options
 def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Show what brokers lead, and their data directories; all brokers without an ID."""
+    """Show the leaders, replicas and data directories of brokers; of all brokers without an ID."""
 
     async def work() -> tuple[ClusterDescription, list[_Described]]:
         async with admin(bootstrap_server, command_config) as client:
             cluster = await client.describe_cluster()
-            return cluster, await _describe(client, _chosen(cluster, ids))
+            return cluster, await _describe(client, _brokers_of(cluster, ids))
 
     cluster, described = run(work())
     for each in described:
@@ -66,7 +66,7 @@ def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None,
 @click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
 @cluster_options
 def unregister(*, broker_id: int, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Forget the broker ID, which is stopped for good, so that new topics are not placed on it.
+    """Unregister the broker ID, which is stopped for good, so that new topics are not placed on it.
 
     Its replicas stay assigned to it: move them first, with `odradek brokers drain`.
     """
@@ -81,7 +81,7 @@ def unregister(*, broker_id: int, bootstrap_server: str | None, command_config: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
-    """A broker with what it leads, what it is a replica of, and where it keeps what."""
+    """A broker with its leaders, its replicas, and its data directories."""
 
     broker: BrokerDescription
     leaders: int
@@ -89,13 +89,15 @@ class _Described:
     log_dirs: Sequence[LogDirDescription]
 
 
-def _chosen(cluster: ClusterDescription, ids: Sequence[int]) -> list[BrokerDescription]:
-    """Raises `KafkaError` for one that is not there."""
+def _brokers_of(cluster: ClusterDescription, ids: Sequence[int]) -> list[BrokerDescription]:
+    """Return the brokers with these ids. Raises `KafkaError` for an id without a live broker."""
     by_id = {broker.broker_id: broker for broker in cluster.brokers}
     for broker_id in ids:
         if broker_id not in by_id:
             alive = ", ".join(map(str, by_id))
-            raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {broker_id} now, but {alive}")
+            raise KafkaError(
+                ErrorCode.broker_not_available, f"broker {broker_id} is not available; live brokers: {alive}"
+            )
     return [by_id[broker_id] for broker_id in dict.fromkeys(ids)] or list(cluster.brokers)
 
 

@@ -1,4 +1,4 @@
-"""What the commands share: where the cluster is, how a coroutine becomes a command, tables, JSON lines, progress."""
+"""Parts that the commands share: options for the cluster, running a coroutine, tables, JSON lines, progress."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cluster_options(function: F) -> F:
-    """`--bootstrap-server` and `--command-config`, on everything that talks to a cluster."""
+    """Add `--bootstrap-server` and `--command-config`, which every command for a cluster has."""
     function = click.option("--command-config", metavar="FILE", help="Client settings: Java properties, Kafka's keys.")(
         function
     )
@@ -48,7 +48,7 @@ def client_settings(
     cls: type[ClientSettings] = ClientSettings,
     properties: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Keywords for a client of `cls`: the flag beats `properties` (`KEY=VALUE`), which beat the file.
+    """Return keywords for a client of `cls`: the flag beats `properties` (`KEY=VALUE`), which beat the file.
 
     Raises `ConfigurationError` for a file that cannot be read, and for keys that no client has.
     """
@@ -64,12 +64,12 @@ def client_settings(
 
 
 def admin(bootstrap_server: str | None, command_config: str | None) -> Admin:
-    """An `Admin` for the cluster that the options name."""
+    """Return an `Admin` for the cluster that the options name."""
     return Admin(**client_settings(bootstrap_server, command_config))
 
 
 def key_and_value(text: str) -> tuple[str, str]:
-    """`KEY=VALUE` as two texts. Raises `click.BadParameter`."""
+    """Split `KEY=VALUE` into its two texts. Raises `click.BadParameter`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise click.BadParameter(f"{text!r} is not KEY=VALUE")
@@ -85,21 +85,23 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(until_terminated(work))
     except NoBrokerError as error:
-        raise UnavailableError(f"{error} (is a broker running there? --bootstrap-server says where to look)") from error
+        raise UnavailableError(
+            f"{error} (is a broker running there? choose another address with --bootstrap-server)"
+        ) from error
 
 
 def print_json(value: object) -> None:
-    """One object on one line: keys as they are, bytes as base64, dataclasses as objects."""
+    """Print one object on one line: keys as they are, bytes as base64, dataclasses as objects."""
     click.echo(json_line(value))
 
 
 def json_line(value: object) -> str:
-    """See `print_json`; without the end of the line."""
+    """Return the line of `print_json`, without the end of the line."""
     return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Aligned columns; numbers to the right, nothing (None) as a dash. Never cut when it goes to a file."""
+    """Print aligned columns: numbers to the right, None as a dash. Lines are never cut when they go to a file."""
     from rich.console import Console
     from rich.table import Table
 
@@ -116,15 +118,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 class Progress(Protocol):
-    """Counts work that was done."""
+    """A counter of finished work."""
 
     def __call__(self, amount: int) -> None:
-        """So much more."""
+        """Add to the finished work."""
 
 
 @contextlib.contextmanager
 def progress(description: str, total: int | None, *, unit: str, wanted: bool = True) -> Iterator[Progress]:
-    """A progress bar on stderr, if that is a terminal and somebody wants one; `total` None: how long is not known."""
+    """Show a progress bar on stderr if that is a terminal and it is `wanted`; a `total` of None is unknown."""
     if not wanted or not sys.stderr.isatty():
         yield lambda _amount: None
         return

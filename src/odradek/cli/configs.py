@@ -1,4 +1,4 @@
-"""`odradek configs`: what is set for topics and brokers, and how it is changed while they run."""
+"""`odradek configs`: show and change the configuration of topics and brokers while they run."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,9 +14,9 @@ _UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
 
 
 def _resource_options(function: F) -> F:
-    """`--topic`, `--broker` and `--all-brokers`: exactly one of them."""
+    """Add `--topic`, `--broker` and `--all-brokers`, of which a command takes exactly one."""
     for option in (
-        click.option("--all-brokers", is_flag=True, help="What holds for every broker that has nothing of its own."),
+        click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
         click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
         click.option("--topic", "-t", metavar="NAME", help="A topic."),
     ):
@@ -31,7 +31,7 @@ def command() -> None:
 
 @command.command()
 @_resource_options
-@click.option("--all", "-a", "show_all", is_flag=True, help="Also what nobody has changed while it runs.")
+@click.option("--all", "-a", "show_all", is_flag=True, help="Also keys that have not been changed at runtime.")
 @json_option
 @cluster_options
 def describe(
@@ -44,7 +44,7 @@ def describe(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Show what is set for a topic or a broker, and where that comes from."""
+    """Show the configuration of a topic or a broker, and the source of each value."""
     resource = _resource(topic, broker, all_brokers=all_brokers)
 
     async def work() -> list[ConfigEntry]:
@@ -66,10 +66,19 @@ def describe(
 @command.command()
 @_resource_options
 @click.option("--set", "-c", "set_", multiple=True, metavar="KEY=VALUE", help="Set a key; may be repeated.")
-@click.option("--delete", "-d", "deleted", multiple=True, metavar="KEY", help="Take a key back; may be repeated.")
+@click.option(
+    "--delete",
+    "-d",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    help="Remove a key, back to its default; may be repeated.",
+)
 @click.option("--append", "appended", multiple=True, metavar="KEY=ITEM[,…]", help="Add to a list; may be repeated.")
-@click.option("--subtract", "subtracted", multiple=True, metavar="KEY=ITEM[,…]", help="Take from a list; likewise.")
-@click.option("--validate-only", is_flag=True, help="Only say whether that can be done.")
+@click.option(
+    "--subtract", "subtracted", multiple=True, metavar="KEY=ITEM[,…]", help="Remove from a list; may be repeated."
+)
+@click.option("--validate-only", is_flag=True, help="Only check whether it is possible.")
 @cluster_options
 def alter(
     *,
@@ -84,7 +93,7 @@ def alter(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Change what is set for a topic or a broker; it holds at once."""
+    """Change the configuration of a topic or a broker, effective at once."""
     resource = _resource(topic, broker, all_brokers=all_brokers)
     changes = [
         Alteration(name=key, operation=operation, value=value)
@@ -97,7 +106,7 @@ def alter(
     ]
     changes += [Alteration(name=key, operation=AlterOperation.DELETE, value=None) for key in deleted]
     if not changes:
-        raise click.UsageError("nothing to change: --set, --delete, --append or --subtract")
+        raise click.UsageError("nothing to change: give --set, --delete, --append or --subtract")
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -109,7 +118,7 @@ def alter(
 
 def _resource(topic: str | None, broker: int | None, *, all_brokers: bool) -> ConfigResource:
     if (topic is not None) + (broker is not None) + all_brokers != 1:
-        raise click.UsageError("one of --topic, --broker and --all-brokers")
+        raise click.UsageError("give exactly one of --topic, --broker and --all-brokers")
     if topic is not None:
         return ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
     return ConfigResource(type=ConfigResourceType.BROKER, name="" if broker is None else str(broker))

@@ -1,4 +1,4 @@
-"""`odradek consume`: records to standard output, as kcat does it."""
+"""`odradek consume`: write records to standard output, as kcat does."""
 
 import re
 import sys
@@ -15,15 +15,15 @@ from odradek.model import KafkaError, TopicPartition, validate_topic_name
 from odradek.model.values import dataclass
 
 _OFFSET = re.compile(r"beginning|earliest|end|latest|-?\d+|@\d+")
-_TOPIC_PATIENCE_MS = 2_000
-"""How long a topic may take to become known: long enough for one that was created just before."""
+_METADATA_TIMEOUT_MS = 2_000
+"""Limit of waiting for a topic's metadata: long enough for a topic that was created just before."""
 _POLL_MS = 200
-"""How often it is looked whether the end has been reached."""
+"""Time between two checks whether the end has been reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    """What is to be read."""
+class _Selection:
+    """The topics, partitions and offsets to read."""
 
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
@@ -33,7 +33,7 @@ class _Wish:
     exit_at_end: bool
 
 
-_HELP: Final = """Read TOPICs to standard output, from now on unless told otherwise.
+_HELP: Final = """Read TOPICs to standard output, by default only new records.
 
 \b
 Formats:  %s value   %S its length   %k key   %K its length   %h headers
@@ -50,15 +50,22 @@ odradek consume flights -g readers --json
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
 @click.option(
-    "--partition", "-p", "partitions", multiple=True, type=click.IntRange(min=0), help="Only this one; may be repeated."
+    "--partition",
+    "-p",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(min=0),
+    help="Only this partition; may be repeated.",
 )
-@click.option("--from-beginning", is_flag=True, help="From the first record; with --group, where nothing is committed.")
+@click.option(
+    "--from-beginning", is_flag=True, help="Start at the first record; with --group, where no offset is committed."
+)
 @click.option("--offset", "-o", metavar="OFFSET", help="beginning, end, a number, -N (the last N), or @TIME in ms.")
-@click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after so many records.")
+@click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after this number of records.")
 @click.option("--exit-eof", "-e", is_flag=True, help="Exit when everything has been read.")
 @click.option("--format", "-f", "template", metavar="TEXT", help=r"For instance '%t %p %o %k %s\n'; see below.")
-@click.option("--key-delimiter", "-K", metavar="TEXT", help="Print KEY, this, VALUE.")
-@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"What ends a record.  [default: \n]")
+@click.option("--key-delimiter", "-K", metavar="TEXT", help="Print keys, and this text between key and value.")
+@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"The end of a record.  [default: \n]")
 @click.option("--null", "-Z", is_flag=True, help="Print NULL for a key or value that is null.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line; keys and values as base64.")
 @click.option(
@@ -83,23 +90,23 @@ def command(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Read records; see `_HELP`."""
+    """Read records. `_HELP` is the help text."""
     for topic in topics:
         validate_topic_name(topic)
     if group is not None and (offset is not None or partitions):
-        raise click.UsageError("a group decides partitions and offsets: --group goes without --partition and --offset")
+        raise click.UsageError("--group excludes --partition and --offset, which the group decides")
     if from_beginning and offset is not None:
-        raise click.UsageError("--from-beginning is --offset beginning: give one of them")
+        raise click.UsageError("--from-beginning is the same as --offset beginning: give only one of them")
     if offset is not None and not _OFFSET.fullmatch(offset):
         raise click.BadParameter(f"beginning, end, a number, -N or @TIME, not {offset!r}", param_hint="--offset")
     render = _renderer(template, key_delimiter, delimiter, null=null, as_json=as_json)
     settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
-    # Whoever asks for the end wants it said at once, not after a long poll.
+    # With --exit-eof, the end is reported at once, not after a long poll.
     wait_ms = {"fetch_max_wait_ms": 50} if exit_eof else {}
     settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | wait_ms | settings
     if from_beginning:
         settings["auto_offset_reset"] = "earliest"
-    wish = _Wish(
+    selection = _Selection(
         topics=tuple(dict.fromkeys(topics)),
         partitions=tuple(partitions),
         group=group or settings.pop("group_id", None),
@@ -107,13 +114,13 @@ def command(
         count=count,
         exit_at_end=exit_eof,
     )
-    run(_consume(wish, settings, render))
+    run(_consume(selection, settings, render))
 
 
 def _renderer(
     template: str | None, key_delimiter: str | None, delimiter: str, *, null: bool, as_json: bool
 ) -> Formatter:
-    """What a record becomes on standard output."""
+    """Return the function from a record to its bytes on standard output."""
     if as_json:
         return json_formatter
     nothing = b"NULL" if null else b""
@@ -128,35 +135,37 @@ def _renderer(
     )
 
 
-async def _consume(wish: _Wish, settings: dict[str, Any], render: Formatter) -> None:
-    """Read until there is nothing more to read, or to be read."""
+async def _consume(selection: _Selection, settings: dict[str, Any], render: Formatter) -> None:
+    """Read until the end, the wanted count, or cancellation."""
     write = sys.stdout.buffer.write
-    left = wish.count
-    async with Consumer(group_id=wish.group, **settings) as consumer:
-        total = await _start(consumer, wish)
+    left = selection.count
+    async with Consumer(group_id=selection.group, **settings) as consumer:
+        total = await _start(consumer, selection)
         # On a terminal the records themselves are the progress.
         wanted = not sys.stdout.isatty()
-        with progress(f"consuming {' '.join(wish.topics)}", total, unit="records", wanted=wanted) as advance:
+        with progress(f"consuming {' '.join(selection.topics)}", total, unit="records", wanted=wanted) as advance:
             while left is None or left > 0:
-                records = await consumer.poll(_POLL_MS if wish.exit_at_end else None, left)
+                records = await consumer.poll(_POLL_MS if selection.exit_at_end else None, left)
                 for record in records:
                     write(render(record))
                 if records:
                     sys.stdout.buffer.flush()
                     advance(len(records))
                     left = left - len(records) if left is not None else None
-                if wish.exit_at_end and _is_at_end(consumer):
+                if selection.exit_at_end and _is_at_end(consumer):
                     return
 
 
-async def _start(consumer: Consumer, wish: _Wish) -> int | None:
-    """Say what is to be read; how many records that will be, if it is known."""
-    known = {topic: await consumer.partitions_for_topic(topic, timeout_ms=_TOPIC_PATIENCE_MS) for topic in wish.topics}
-    if wish.group is not None:
-        consumer.subscribe(wish.topics)
-        return wish.count
+async def _start(consumer: Consumer, selection: _Selection) -> int | None:
+    """Subscribe or assign, and return the number of records to come, None if it is not known."""
+    known = {
+        topic: await consumer.partitions_for_topic(topic, timeout_ms=_METADATA_TIMEOUT_MS) for topic in selection.topics
+    }
+    if selection.group is not None:
+        consumer.subscribe(selection.topics)
+        return selection.count
     partitions = [
-        TopicPartition(topic, number) for topic, numbers in known.items() for number in wish.partitions or numbers
+        TopicPartition(topic, number) for topic, numbers in known.items() for number in selection.partitions or numbers
     ]
     for partition in partitions:
         if partition.partition not in known[partition.topic]:
@@ -166,16 +175,16 @@ async def _start(consumer: Consumer, wish: _Wish) -> int | None:
                 param_hint="--partition",
             )
     consumer.assign(partitions)
-    starts = await _seek(consumer, partitions, wish.offset)
-    if not wish.exit_at_end:
-        return wish.count
+    starts = await _seek(consumer, partitions, selection.offset)
+    if not selection.exit_at_end:
+        return selection.count
     ends = await consumer.end_offsets(partitions)
     available = sum(max(ends[partition] - starts[partition], 0) for partition in partitions)
-    return available if wish.count is None else min(available, wish.count)
+    return available if selection.count is None else min(available, selection.count)
 
 
 async def _seek(consumer: Consumer, partitions: Sequence[TopicPartition], offset: str) -> dict[TopicPartition, int]:
-    """Go where `--offset` says; the positions."""
+    """Move to the positions of `--offset`, and return them."""
     beginnings = await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
     if offset.startswith("@"):
@@ -190,7 +199,7 @@ async def _seek(consumer: Consumer, partitions: Sequence[TopicPartition], offset
 
 
 def _where(offset: str) -> Callable[[int, int], int]:
-    """The offset to start from, out of the first and the last."""
+    """Return the offset to start from, given a partition's first and last offsets."""
     if offset in {"beginning", "earliest"}:
         return lambda beginning, _: beginning
     if offset in {"end", "latest"}:
@@ -202,7 +211,7 @@ def _where(offset: str) -> Callable[[int, int], int]:
 
 
 def _is_at_end(consumer: Consumer) -> bool:
-    """Whether there is an assignment, and all of it was read. A group's last member may have none."""
+    """Return whether all assigned partitions are read to their ends. A group may assign a member no partition."""
     try:
         return bool(consumer.assignment()) and all(map(consumer.is_at_end, consumer.assignment()))
     except KafkaError:

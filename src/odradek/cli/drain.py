@@ -1,4 +1,4 @@
-"""`odradek brokers drain`: all replicas of a broker move to others, some at a time, until it has none."""
+"""`odradek brokers drain`: move all replicas of a broker to other brokers, some partitions at a time."""
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
@@ -16,16 +16,18 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass, field
 
 _POLL_S: Final = 0.5
-_PATIENCE: Final = 60
-"""So many looks, half a minute, may nothing be led that is left: an election takes as long as a session times out."""
-_NAMED: Final = 5
-"""Partitions that a message names."""
+_MOST_LEADERLESS_CHECKS: Final = 60
+"""Checks, for half a minute, without a leader of any remaining partition: an election may take a session time-out."""
+_MOST_NAMED: Final = 5
+"""Limit of partitions in one message."""
 
 
 @click.command()
 @click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
-@click.option("--at-once", type=click.IntRange(min=1), default=20, show_default=True, help="Partitions that move.")
-@click.option("--dry-run", is_flag=True, help="Only show what would move where.")
+@click.option(
+    "--at-once", type=click.IntRange(min=1), default=20, show_default=True, help="Limit of partitions in motion."
+)
+@click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @json_option
 @cluster_options
 def drain(
@@ -37,11 +39,11 @@ def drain(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Move all replicas off the broker ID, which may be dead, so that it can go.
+    """Move all replicas off the broker ID, which may be dead, so that it can be removed.
 
-    Others take them, each on a rack that its partition has not got, if there is one. Interrupted, what was begun goes
-    on; run again, it goes on with the rest. Topics that are created meanwhile may still be placed on the broker, until
-    it is stopped and `odradek brokers unregister` forgets it.
+    Each goes to another broker, on a rack that its partition does not use yet, if there is one. If the command is
+    interrupted, moves in progress go on; the next run continues with the rest. Topics created meanwhile may still be
+    placed on the broker, until it is stopped and `odradek brokers unregister` removes it.
     """
 
     async def work() -> None:
@@ -54,7 +56,7 @@ def drain(
 
 @dataclass(slots=True)
 class _Draining:
-    """One run. `begun` is what it has asked for, because metadata may be a moment behind."""
+    """One run. `begun` holds the moves requested so far, because metadata may be a moment behind."""
 
     client: Admin
     broker_id: int
@@ -73,15 +75,19 @@ class _Draining:
             print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows)
 
     async def drain(self) -> None:
-        """Move what is there. Raises `KafkaError` if something can't."""
+        """Move all replicas. Raises `KafkaError` if a partition can't be moved."""
         found = await self._look()
         total = len(found.targets) + len(found.moving)
         if not self.as_json and total:
             click.echo(f"{total} partitions move off broker {self.broker_id}", err=True)
-        patience = _PATIENCE
+        patience = _MOST_LEADERLESS_CHECKS
         with progress(f"drain {self.broker_id}", total, unit="partitions", wanted=not self.as_json) as advance:
             while found.targets or found.moving:
-                patience = _PATIENCE if found.leaderless < found.targets.keys() | found.moving.keys() else patience - 1
+                patience = (
+                    _MOST_LEADERLESS_CHECKS
+                    if found.leaderless < found.targets.keys() | found.moving.keys()
+                    else patience - 1
+                )
                 if not patience:
                     what = _some(sorted(found.leaderless))
                     message = f"{what}: nobody leads, so nobody can copy the records; start a broker that has them"
@@ -100,8 +106,8 @@ class _Draining:
         else:
             click.echo(f"broker {self.broker_id} has no replicas")
 
-    async def _begin(self, found: "_Found") -> set[TopicPartition]:
-        """Begin as many moves as may be in progress."""
+    async def _begin(self, found: "_Replicas") -> set[TopicPartition]:
+        """Begin as many moves as may be in progress at once."""
         room = max(self.at_once - len(found.moving), 0)
         led = [(key, target) for key, target in found.targets.items() if key not in found.leaderless]
         targets = dict(led[:room])
@@ -111,7 +117,7 @@ class _Draining:
         try:
             await self.client.alter_partition_reassignments(targets)
         except RefusedPartitionsError as error:
-            # A topic may have been deleted since it was looked at.
+            # The topic may have been deleted after the last look.
             refused = error.errors
             lasting = {key: e for key, e in refused.items() if e.code != ErrorCode.unknown_topic_or_partition}
             if lasting:
@@ -123,11 +129,12 @@ class _Draining:
                 self._print(key, found.assigned[key], targets[key], "moving")
         return started
 
-    async def _look(self) -> "_Found":
-        """What is there now, and what should move where. Raises `KafkaError` if something can't."""
+    async def _look(self) -> "_Replicas":
+        """Return the present replicas and the moves to make. Raises `KafkaError` if a partition can't be moved."""
         client = self.client
         cluster = await client.describe_cluster()
-        # Reassignments first: what ends in between is seen at its target, and not as if nobody had begun.
+        # Reassignments are read first: one that ends in between is then seen at its target, not as one that was never
+        # begun.
         moving = await client.list_partition_reassignments()
         topics = await client.list_topics(include_internal=True)
         described = {
@@ -137,16 +144,15 @@ class _Draining:
         has_any = bool(self.begun) or any(self.broker_id in each.replicas for each in described.values())
         if self.broker_id not in racks and not has_any:
             there = ", ".join(map(str, racks))
-            raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {self.broker_id} now, but {there}")
+            message = f"broker {self.broker_id} is not available; live brokers: {there}"
+            raise KafkaError(ErrorCode.broker_not_available, message)
         assigned = {
             key: moving[key].target if key in moving else self.begun.get(key, each.replicas)
             for key, each in described.items()
         }
         plan = plan_drain(self.broker_id, assigned, racks)
         if plan.stuck:
-            message = (
-                f"there is no other broker that {_some(plan.stuck)} could be on; start one, or take a replica away"
-            )
+            message = f"no other broker can take a replica of {_some(plan.stuck)}: start one, or remove a replica"
             raise KafkaError(ErrorCode.invalid_replica_assignment, message)
         going = {
             key: each.target
@@ -154,7 +160,7 @@ class _Draining:
             if self.broker_id in each.replicas and self.broker_id not in each.target
         }
         leaderless = {key for key in (*plan.targets, *going) if key in described and described[key].leader == NO_LEADER}
-        return _Found(assigned=assigned, targets=plan.targets, moving=going, leaderless=leaderless)
+        return _Replicas(assigned=assigned, targets=plan.targets, moving=going, leaderless=leaderless)
 
     def _print(
         self, key: TopicPartition, before: tuple[int, ...] | None, target: tuple[int, ...] | None, state: str
@@ -164,10 +170,10 @@ class _Draining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What partitions have or are getting, what is to be moved to where, and what is on its way off the broker.
+class _Replicas:
+    """The present replicas of partitions, the moves to make, and the moves in progress off the broker.
 
-    `leaderless` are those of both that nobody leads: they can't move now.
+    `leaderless` are the partitions of both that have no leader, and so can't move now.
     """
 
     assigned: Assignment
@@ -177,5 +183,5 @@ class _Found:
 
 
 def _some(keys: Sequence[TopicPartition]) -> str:
-    named = ", ".join(f"{key.topic}-{key.partition}" for key in keys[:_NAMED])
-    return named if len(keys) <= _NAMED else f"{named} and {len(keys) - _NAMED} more"
+    named = ", ".join(f"{key.topic}-{key.partition}" for key in keys[:_MOST_NAMED])
+    return named if len(keys) <= _MOST_NAMED else f"{named} and {len(keys) - _MOST_NAMED} more"

@@ -1,4 +1,4 @@
-r"""How a record is printed: kcat's format strings, and JSON lines that `produce --json` reads back.
+r"""Formats of printed records: kcat's format strings, and JSON lines that `produce --json` reads back.
 
 ```
 %s value  %S its bytes (-1: null)   %k key  %K its bytes (-1: null)   %h headers as k=v,k=v
@@ -22,7 +22,7 @@ _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "e": b"\x1b", "0": b"\0",
 
 
 class NewRecord(NamedTuple):
-    """A record that is to be produced; None where the caller has no wish."""
+    """A record to be produced; None in a field leaves the choice to the producer."""
 
     value: bytes | None
     key: bytes | None = None
@@ -32,7 +32,7 @@ class NewRecord(NamedTuple):
 
 
 def unescape(text: str) -> bytes:
-    r"""`\n`, `\t`, `\xHH` … as bytes. Raises `click.BadParameter`."""
+    r"""Return `\n`, `\t`, `\xHH` … as bytes. Raises `click.BadParameter`."""
     made = bytearray()
     rest = iter(text)
     for character in rest:
@@ -54,7 +54,7 @@ def unescape(text: str) -> bytes:
 
 
 def formatter(template: str, *, null: bytes = b"") -> Formatter:
-    """A function from a record to what `template` makes of it; `null` stands for a key or value that is null.
+    """Return a function that formats a record by `template`; `null` replaces a key or value that is null.
 
     Raises `click.BadParameter` for an unknown `%` letter.
     """
@@ -77,7 +77,7 @@ def formatter(template: str, *, null: bytes = b"") -> Formatter:
 
 
 def json_formatter(record: ConsumerRecord) -> bytes:
-    """A record as one JSON object: Kafka's names in snake_case, bytes as base64."""
+    """Format a record as one JSON object: Kafka's names in snake_case, bytes as base64."""
     fields = {
         "topic": record.topic,
         "partition": record.partition,
@@ -92,11 +92,11 @@ def json_formatter(record: ConsumerRecord) -> bytes:
 
 
 def record_of_json(line: bytes) -> NewRecord:
-    """What `json_formatter` printed, as a record to be produced. Raises `ValueError` with what is wrong."""
+    """Return the record of a line of `json_formatter`. Raises `ValueError` with the reason."""
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
-            raise ValueError("it is not an object")  # noqa: TRY004 - to the caller it is a bad value
+            raise ValueError("it is not a JSON object")  # noqa: TRY004 - to the caller it is a bad value
         return NewRecord(
             value=_bytes(fields.get("value")),
             key=_bytes(fields.get("key")),
@@ -105,7 +105,7 @@ def record_of_json(line: bytes) -> NewRecord:
             timestamp_ms=_whole(fields, "timestamp"),
         )
     except (KeyError, TypeError, AttributeError, binascii.Error) as error:
-        raise ValueError(f"a field is not what `odradek consume --json` prints ({error})") from error
+        raise ValueError(f"a field differs from what `odradek consume --json` prints ({error})") from error
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -115,7 +115,7 @@ def _bytes(text: str | None) -> bytes | None:
 def _whole(fields: Mapping[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"{name} is a whole number, not {value!r}")
+        raise ValueError(f"{name} must be an integer, not {value!r}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""`odradek groups`: list, describe and delete, groups and their offsets."""
+"""`odradek groups`: list, describe and delete consumer groups, and delete their offsets."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from odradek.model import TopicPartition
 
 @click.group(name="groups")
 def command() -> None:
-    """List and delete consumer groups, and show where they are."""
+    """List, describe and delete consumer groups."""
 
 
 @command.command(name="list")
@@ -41,7 +41,7 @@ def list_groups(
 @json_option
 @cluster_options
 def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Show a group's members, and for each partition the committed offset, the end and the lag."""
+    """Show a group's members, and the committed offset, end offset and lag of each partition."""
 
     async def work() -> list[GroupDescription]:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -58,7 +58,7 @@ def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | Non
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @cluster_options
 def delete(*, names: Sequence[str], bootstrap_server: str | None, command_config: str | None) -> None:
-    """Delete groups that nobody is in, with their offsets."""
+    """Delete groups without members, and their offsets."""
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -84,7 +84,7 @@ def delete(*, names: Sequence[str], bootstrap_server: str | None, command_config
 def delete_offsets(
     *, name: str, topics: Sequence[str], bootstrap_server: str | None, command_config: str | None
 ) -> None:
-    """Have the group NAME forget where it was in topics that it no longer reads."""
+    """Delete committed offsets of the group NAME, in topics that it no longer reads."""
     wanted = dict(map(_topic_and_partitions, topics))
 
     async def work() -> None:
@@ -96,7 +96,7 @@ def delete_offsets(
                 for number in (known[topic].partitions if numbers is None else numbers)
             ]
             await cluster.delete_group_offsets(name, partitions)
-        click.echo(f"group {name} forgot its offsets of {', '.join(wanted)}")
+        click.echo(f"deleted the offsets of group {name} for {', '.join(wanted)}")
 
     run(work())
 

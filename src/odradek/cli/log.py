@@ -1,7 +1,7 @@
-"""`odradek log`: what is in the files of a partition or a broker, and whether they are as they should be.
+"""`odradek log`: print and verify the files of a partition or a broker.
 
-Both only read, take no lock, and may be used beside the broker that runs. `dump` prints what Kafka's
-`kafka-dump-log.sh` prints, in its words; with `--json` its field names are in snake_case.
+Both subcommands only read, take no lock, and may run beside the broker. `dump` prints in the words of Kafka's `kafka-
+dump-log.sh`; with `--json` its field names are in snake_case.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class _DamagedError(click.exceptions.Exit):
-    """Something is wrong with the files, and has been said."""
+    """Damaged files, which have been reported on stdout: exit code 1 without another line."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -49,7 +49,7 @@ class _DamagedError(click.exceptions.Exit):
 
 @click.group(name="log")
 def command() -> None:
-    """Look at the files of a partition or a broker, running or not. Nothing is changed or locked."""
+    """Print and verify the files of a partition or a broker, running or not. Nothing is changed or locked."""
 
 
 # ---- dump -----------------------------------------------------------------------------------------------------------
@@ -57,15 +57,15 @@ def command() -> None:
 
 @command.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE|DIR...")
-@click.option("--records", "--print-data-log", "records", is_flag=True, help="Also the records, with key and value.")
 @click.option(
-    "--offsets-decoder", is_flag=True, help=f"Also the records, as those of {_OFFSETS_TOPIC}: groups and offsets."
+    "--records", "--print-data-log", "records", is_flag=True, help="Also print the records, with key and value."
 )
+@click.option("--offsets-decoder", is_flag=True, help=f"Also print the records, decoded as those of {_OFFSETS_TOPIC}.")
 @json_option
 def dump(*, paths: Sequence[str], records: bool, offsets_decoder: bool, as_json: bool) -> None:
-    """Print what is in FILE, or in all files of DIR: batches, indexes, producers, epochs, checkpoints.
+    """Print the contents of FILE, or of all files in DIR: batches, indexes, producers, epochs, checkpoints.
 
-    DIR is a partition's or a whole data directory. Exits with 1 if a file can't be read to its end.
+    DIR is a partition's directory or a whole data directory. Exits with 1 if a file can't be read to its end.
     """
     disk = SystemDisk()
     is_damaged = False
@@ -79,10 +79,10 @@ def dump(*, paths: Sequence[str], records: bool, offsets_decoder: bool, as_json:
             except FileNotFoundError:
                 if file == path:
                     raise
-                click.echo(f"odradek: {file} went while it was read", err=True)
+                click.echo(f"odradek: {file} was deleted while it was read", err=True)
             except OSError as error:
                 if error.filename is None and error.errno != errno.EIO:
-                    raise  # it is not the file: the output is closed, or its disk is full
+                    raise  # the error is not of the file: the output is closed, or its disk is full
                 click.echo(f"odradek: {file} cannot be read: {error.strerror or error}", err=True)
                 is_damaged = True
     if is_damaged:
@@ -90,7 +90,7 @@ def dump(*, paths: Sequence[str], records: bool, offsets_decoder: bool, as_json:
 
 
 def _dump_file(disk: Disk, file: str, *, records: bool, decodes: bool, as_json: bool) -> bool:
-    """Print one file; whether something is wrong with it."""
+    """Print one file, and return whether it is damaged."""
     write = sys.stdout.write
     if not as_json:
         write(f"Dumping {file}\n")
@@ -105,32 +105,32 @@ def _dump_file(disk: Disk, file: str, *, records: bool, decodes: bool, as_json: 
 
 
 def _is_in_use(disk: Disk, file: str) -> bool:
-    """Whether a broker that runs may be writing the file: it is in a partition's folder of its data directory."""
+    """Return whether a running broker may be writing the file, because it holds the data directory's lock."""
     return directory_state(disk, parent_of(parent_of(disk.absolute(file)))).holder is not None
 
 
 def _files(disk: Disk, path: str) -> Iterator[str]:
-    """The files to be dumped. Raises `ConfigurationError` if `path` is none that we know."""
+    """Return the files to dump. Raises `ConfigurationError` for a path that holds none."""
     if not disk.is_directory(path):
         if disk.exists(path) and not is_known_file(path):
-            raise ConfigurationError(f"{path} is no file of a log; its name would say what is in it")
+            raise ConfigurationError(f"{path} has not the name of a log's file, such as 00000000000000000000.log")
         yield path
         return
     folder = path.rstrip("/") or "/"
     partitions = [] if is_partition_directory(disk, folder) else partition_directories(disk, folder)
     files = known_files(disk, folder)
     if not files and not partitions and parse_folder(disk.absolute(folder).rpartition("/")[2]) is None:
-        raise ConfigurationError(f"{path} is neither a partition's directory nor a data directory")
+        raise ConfigurationError(f"{path} is neither a partition's directory nor a data directory; name one of them")
     yield from files
     for partition in partitions:
         try:
             yield from known_files(disk, partition)
         except OSError:
-            yield partition  # whoever opens it says why
+            yield partition  # opening it reports the reason
 
 
 def _state_text(disk: Disk, directory: str) -> str:
-    """A data directory's own state: whose it is now, or how it was left."""
+    """Return the state of a data directory: its owner now, or how it was closed."""
     state = directory_state(disk, directory.rstrip("/") or "/")
     if state.holder is not None:
         return f"{directory} is in use by {state.holder}"
@@ -170,7 +170,7 @@ def _text(row: Row, *, decodes: bool) -> str:
         return _producer_text(row)
     if isinstance(row, Property):
         return f"{row.name}: {_printable(row.value.encode())}"
-    return " ".join(f"{_kafkas(field.name)}: {getattr(row, field.name)}" for field in dataclasses.fields(row))
+    return " ".join(f"{_camel_case(field.name)}: {getattr(row, field.name)}" for field in dataclasses.fields(row))
 
 
 def _batch_text(batch: Batch) -> str:
@@ -214,7 +214,7 @@ def _record_text(row: LoggedRecord, *, decodes: bool) -> str:
 
 
 def _decoded(row: LoggedRecord) -> Mapping[str, object]:
-    """A record of `__consumer_offsets`; what can't be read is told in its place."""
+    """Return a decoded record of `__consumer_offsets`, or the reason why it can't be decoded."""
     if row.key is None or row.control_type is not None:
         return {}
     try:
@@ -225,8 +225,8 @@ def _decoded(row: LoggedRecord) -> Mapping[str, object]:
     return {"decoded_key": key, "decoded_value": value}
 
 
-def _kafkas(name: str) -> str:
-    """`start_offset` as `startOffset`."""
+def _camel_case(name: str) -> str:
+    """Return `start_offset` as `startOffset`."""
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
 
@@ -240,7 +240,7 @@ def _java(value: bool) -> str:  # noqa: FBT001 - it is what the function is abou
 
 
 def _printable(data: bytes) -> str:
-    """UTF-8 where it is that, and on one line."""
+    """Return UTF-8 text on one line, or the escaped bytes."""
     text = data.decode("utf-8", "backslashreplace")
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
@@ -255,8 +255,8 @@ def _printable(data: bytes) -> str:
 def verify(*, directories: Sequence[str], records: bool, as_json: bool) -> None:
     """Check every CRC, index entry, offset and epoch in DIR, a partition's directory or a whole data directory.
 
-    Each file that is wrong is named, with the byte at which its first wrong batch, entry or line begins. Exits with 1
-    if there is one. What a running broker has written by half is said, and is not wrong.
+    Each damaged file is reported with the position of its first damaged batch, entry or line, and the exit code is 1.
+    An incomplete write of a running broker is reported as such, and is no damage.
     """
     disk = SystemDisk()
     total = sum(_log_bytes(disk, directory) for directory in directories)
@@ -285,16 +285,18 @@ def _verify(disk: Disk, verification: Verification, directory: str) -> Iterator[
     if is_partition_directory(disk, folder):
         return verification.partition_directory(folder)
     if not partition_directories(disk, folder) and not known_files(disk, folder):
-        raise ConfigurationError(f"{directory} is neither a partition's directory nor a data directory")
+        raise ConfigurationError(
+            f"{directory} is neither a partition's directory nor a data directory; name one of them"
+        )
     return verification.data_directory(folder)
 
 
 def _log_bytes(disk: Disk, directory: str) -> int:
-    """How much there is to check."""
+    """Return the number of bytes to check."""
     folders = [directory] if is_partition_directory(disk, directory) else partition_directories(disk, directory)
     total = 0
     for folder in folders:
-        with suppress(OSError):  # the check itself says what cannot be read
+        with suppress(OSError):  # the check itself reports unreadable files
             total += sum(disk.size(file) for file in known_files(disk, folder) if file.endswith(LOG))
     return total
 

@@ -1,12 +1,11 @@
-r"""The log of a server on standard error, each entry on one line, whatever is in it.
+r"""The log of a server on standard error: each entry is one line.
 
 ```
 text   2026-11-21 03:50:06,505 INFO odradek.broker: broker 0 serves at PLAINTEXT://127.0.0.1:9092
 json   {"time":"2026-11-21T03:50:06.505Z","level":"INFO","logger":"odradek.broker","message":"broker 0 serves …"}
 ```
-What would end a line or steer a terminal is escaped, so that a client's name can't write an entry of its own. With a
-traceback there is a field `exception`, or after the message the same with its line ends as `\n`. An exception that
-nobody catches, on whatever thread, is an entry, too.
+Line ends and control characters are escaped, so that a client's name can't forge an entry. A traceback is the field
+`exception`, or follows the message with its line ends as `\n`. An uncaught exception of any thread is an entry, too.
 """
 
 import json
@@ -26,7 +25,7 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def configure(format_name: str, level: str) -> None:
-    """Send the log of this process to standard error: one of `FORMATS`, from one of `LEVELS` on; warnings too."""
+    """Send the log of this process to standard error in one of `FORMATS`, from one of `LEVELS` on; warnings, too."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if format_name == "json" else TextLines(_TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -37,13 +36,13 @@ def configure(format_name: str, level: str) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    _log.critical("the process ends: %s", error or kind.__name__, exc_info=(kind, error, traceback))
+    _log.critical("The process ends: %s", error or kind.__name__, exc_info=(kind, error, traceback))
 
 
 def _uncaught_on_a_thread(thread: threading.ExceptHookArgs) -> None:
     name = "?" if thread.thread is None else thread.thread.name
     error = thread.exc_value or thread.exc_type()
-    _log.critical("the thread %s ends: %s", name, error, exc_info=error)
+    _log.critical("The thread %s ends: %s", name, error, exc_info=error)
 
 
 def _unraisable(found: "sys.UnraisableHookArgs") -> None:
@@ -52,18 +51,18 @@ def _unraisable(found: "sys.UnraisableHookArgs") -> None:
 
 
 class TextLines(logging.Formatter):
-    """For people."""
+    """Formats an entry for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging`."""
+        """Return the entry on one line."""
         return _UNPRINTABLE.sub(_escape, super().format(record))
 
 
 class JsonLines(logging.Formatter):
-    """For programs. The time is UTC."""
+    """Formats an entry for programs. The time is UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging`."""
+        """Return the entry as one JSON object."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = {
             "time": time.replace("+00:00", "Z"),

@@ -1,8 +1,7 @@
-"""`odradek metadata`: what is written in a metadata tree, and how it comes there.
+"""`odradek metadata`: read a metadata tree, resolve lost disks and records, adopt a data directory of Apache Kafka.
 
-`ls`, `get` and `watch` are in `tree_view`. `forget-directory` is for disks that are lost, `accept-loss` for logs that
-have lost records. `adopt` takes over the data
-directories of a stopped Apache Kafka broker; `odradek serve` goes on with them then.
+`ls`, `get` and `watch` are in `tree_view`. `forget-directory` is for lost disks, `accept-loss` for logs that have lost
+records, and `adopt` takes over the data directories of a stopped Kafka broker, which `odradek serve` then serves.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ T = TypeVar("T")
 
 @click.group(name="metadata")
 def command() -> None:
-    """Work on a metadata tree, which says what topics there are and who leads them."""
+    """Work on a metadata tree, which holds the topics, their partitions and their leaders."""
 
 
 for _each in (tree_view.ls, tree_view.get, tree_view.watch):
@@ -37,37 +36,39 @@ for _each in (tree_view.ls, tree_view.get, tree_view.watch):
 
 @command.command(name="forget-directory")
 @click.argument("ids", nargs=-1, required=True, metavar="DIRECTORY_ID...")
-@click.option("--metadata", metavar="URL", required=True, help="The tree, as the broker's --metadata.")
+@click.option("--metadata", metavar="URL", required=True, help="The tree: the URL of the broker's --metadata.")
 @click.option(
-    "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="Whose directories they were."
+    "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that had the directories."
 )
 def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> None:
-    """Say that data directories of a broker are gone for good, with all that was in them.
+    """Declare data directories of a broker lost for good, with all their records.
 
-    A broker names a directory that it misses, with its directory.id, and does not begin anew the partitions of which
-    nobody else has the records. After this its next start does: they are empty then.
+    A broker that misses a directory reports its directory.id, and does not recreate partitions whose records no other
+    replica has. After this command its next start does: these partitions are empty then.
     """
     for path in asyncio.run(_with_store(metadata, lambda store: forget_directories(store, broker_id, ids))):
-        click.echo(f"broker {broker_id} counts on nothing any more that was in {path}; start it again")
+        click.echo(f"broker {broker_id} has given up all that was in {path}; start it again")
 
 
 @command.command(name="accept-loss")
 @click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-PARTITION...")
-@click.option("--metadata", metavar="URL", required=True, help="The tree, as the broker's --metadata.")
-@click.option("--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="Whose logs they are.")
+@click.option("--metadata", metavar="URL", required=True, help="The tree: the URL of the broker's --metadata.")
+@click.option(
+    "--broker-id", type=click.IntRange(min=0), metavar="N", required=True, help="The broker that has the logs."
+)
 def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> None:
     """Give up the records that logs of a broker have LOST, so that the broker may lead these partitions again.
 
     A broker does not use a log that is shorter than its checkpoints say, or whose folder is gone, while no other
-    replica is in sync. After this command its next start does: the other replicas then truncate theirs to it. If one of
-    them has the records, elect it instead: odradek partitions elect --unclean.
+    replica is in sync. After this command its next start does: the other replicas then truncate theirs to it. If one
+    of them has the records, elect it instead: odradek partitions elect --unclean.
     """
     keys = [parse_folder(each) for each in partitions]
     if None in keys:
-        raise click.UsageError(f"{partitions[keys.index(None)]} is not TOPIC-PARTITION, as flights-0")
+        raise click.UsageError(f"{partitions[keys.index(None)]} is not TOPIC-PARTITION, such as flights-0")
     accepted = [each for each in keys if each is not None]
     asyncio.run(_with_store(metadata, lambda store: accept_losses(store, broker_id, accepted)))
-    click.echo(f"broker {broker_id} goes on without what {', '.join(map(str, accepted))} has lost; start it again")
+    click.echo(f"broker {broker_id} has given up the lost records of {', '.join(map(str, accepted))}; start it again")
 
 
 async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -86,10 +87,10 @@ async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
 def adopt_command(*, directories: Sequence[str], metadata: str, as_json: bool) -> None:
     """Write the topics of a stopped Kafka broker's data directories DIR into a metadata tree, to be served from there.
 
-    Topics keep their ids, partitions and what was set for them, groups their offsets. Serve them with the same
-    --data-dir and --metadata, and the broker id that is told here. Nothing in DIR is changed: Kafka can have it back,
-    which is why the tree must not be there, where Kafka wants logs only. Exits with 1 if a topic had to be
-    left, because nothing says its id.
+    Topics keep their ids, partitions and configuration, groups their offsets. Serve them with the same --data-dir and
+    --metadata, and with the broker id that this command prints. Nothing in DIR is changed, so Kafka can serve it
+    again: therefore the tree must not be in DIR, where Kafka accepts logs only. Exits with 1 if a topic had to be left
+    out, because its id is unknown.
     """
     _check_place(directories, metadata)
     adoption = asyncio.run(_adopt(directories, metadata))
@@ -105,12 +106,14 @@ def adopt_command(*, directories: Sequence[str], metadata: str, as_json: bool) -
 
 
 def _check_place(directories: Sequence[str], metadata: str) -> None:
-    """Raise `ConfigurationError` for a file in one of the directories."""
+    """Raise `ConfigurationError` if the tree's file is in one of the directories."""
     disk, path = SystemDisk(), metadata.removeprefix("sqlite:///")
     for directory in directories:
         inside = f"{disk.absolute(directory).rstrip('/')}/"
         if path != metadata and disk.absolute(path).startswith(inside):
-            raise ConfigurationError(f"{path} is in {directory}, where Kafka would not start beside it")
+            raise ConfigurationError(
+                f"the tree {path} is in {directory}, where Kafka would refuse to start with it; choose a path outside"
+            )
 
 
 async def _adopt(directories: Sequence[str], url: str) -> Adoption:

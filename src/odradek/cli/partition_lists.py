@@ -1,4 +1,4 @@
-"""Partitions and brokers as commands take and give them: in flags, and in the JSON files of Kafka's own tools."""
+"""Partitions and brokers in flags, and in the JSON files of Kafka's own tools."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ Assignment = Mapping[TopicPartition, tuple[int, ...]]
 
 
 def broker_list(text: str) -> tuple[int, ...]:
-    """`1,2,3`: brokers, in order, for an option's `type`. Raises `click.BadParameter`."""
+    """Parse `1,2,3`, brokers in order, as an option's `type`. Raises `click.BadParameter`."""
     numbers = [each.strip() for each in text.split(",")]
     if not all(each.isascii() and each.isdigit() and int(each) < 2**31 for each in numbers):
         raise click.BadParameter(f"{text!r} is no list of broker ids, such as 1,2,3")
@@ -27,7 +27,7 @@ def broker_list(text: str) -> tuple[int, ...]:
 
 
 def read_assignment(file: IO[bytes]) -> Assignment:
-    """The replicas of partitions, out of a file of `kafka-reassign-partitions`. Raises `ConfigurationError`."""
+    """Return the replicas of partitions in a file of `kafka-reassign-partitions`. Raises `ConfigurationError`."""
     name, data = getattr(file, "name", "stdin"), file.read()
     try:
         replicas = ReassignPartitionsNode.decode(name, data).replicas
@@ -36,15 +36,15 @@ def read_assignment(file: IO[bytes]) -> Assignment:
     entries = json.loads(data)["partitions"]
     _check_once(name, entries)
     if not replicas:
-        raise ConfigurationError(f"{name} names no partition")
+        raise ConfigurationError(f"{name} names no partition; name at least one")
     for each in entries:
         if any(directory != "any" for directory in each.get("log_dirs") or ()):
-            raise ConfigurationError(f"{name}: log_dirs other than any are not supported")
+            raise ConfigurationError(f"{name}: log_dirs other than any are not supported; leave them out")
     return dict(sorted(replicas.items()))
 
 
 def read_partitions(file: IO[bytes]) -> list[TopicPartition]:
-    """Partitions, out of a file of `kafka-leader-election`. Raises `ConfigurationError`."""
+    """Return the partitions in a file of `kafka-leader-election`. Raises `ConfigurationError`."""
     name, data = getattr(file, "name", "stdin"), file.read()
     try:
         partitions = PreferredReplicaElectionNode.decode(name, data).partitions
@@ -55,12 +55,12 @@ def read_partitions(file: IO[bytes]) -> list[TopicPartition]:
 
 
 def assignment_json(assignment: Assignment) -> str:
-    """What `read_assignment` reads, on one line."""
+    """Return the one-line JSON that `read_assignment` reads."""
     return ReassignPartitionsNode(replicas=assignment).encode().decode()
 
 
 async def replicas_of(client: Admin, keys: Iterable[TopicPartition]) -> Assignment:
-    """The replicas of partitions now. Raises `KafkaError` for topics and partitions that are not there."""
+    """Return the present replicas of partitions. Raises `KafkaError` for unknown topics and partitions."""
     wanted = sorted(keys)
     topics = await client.describe_topics(sorted({key.topic for key in wanted}))
     for key in wanted:
@@ -73,7 +73,10 @@ async def replicas_of(client: Admin, keys: Iterable[TopicPartition]) -> Assignme
 
 
 async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[int]) -> list[TopicPartition]:
-    """Those that `--topic` and `--partition` name: all of the topics, or the numbers of each. Raises `KafkaError`."""
+    """Return the partitions of `--topic` and `--partition`; all without numbers.
+
+    Raises `KafkaError` for unknown ones.
+    """
     if numbers:
         return list(
             await replicas_of(client, [TopicPartition(topic, number) for topic in topics for number in numbers])
@@ -83,7 +86,7 @@ async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[
 
 
 def ids(brokers: Iterable[int]) -> str | None:
-    """Brokers in a table."""
+    """Return broker ids as a table's cell."""
     return ",".join(map(str, brokers)) or None
 
 
@@ -91,7 +94,7 @@ def _check_once(name: str, entries: list[dict[str, Any]]) -> None:
     counted = Counter((str(each["topic"]), int(each["partition"])) for each in entries)
     for (topic, number), times in counted.items():
         if times > 1:
-            raise ConfigurationError(f"{name}: {topic}-{number} is there {times} times")
+            raise ConfigurationError(f"{name}: {topic}-{number} is named {times} times; name it once")
 
 
 def _numbers(topic: Any) -> str:

@@ -1,4 +1,4 @@
-"""`odradek partitions`: where partitions are, who leads them, and how to change that."""
+"""`odradek partitions`: describe partitions, reassign them, and elect their leaders."""
 
 from collections.abc import Sequence
 from typing import IO
@@ -18,7 +18,7 @@ Reassignments = dict[TopicPartition, PartitionReassignment]
 
 @click.group(name="partitions")
 def command() -> None:
-    """Show and move partitions, and elect their leaders."""
+    """Describe and reassign partitions, and elect their leaders."""
 
 
 command.add_command(reassign)
@@ -26,9 +26,9 @@ command.add_command(reassign)
 
 @command.command()
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
-@click.option("--under-replicated", is_flag=True, help="Only those with replicas that are not in sync.")
-@click.option("--unavailable", is_flag=True, help="Only those without a leader.")
-@click.option("--reassigning", is_flag=True, help="Only those that are getting other replicas.")
+@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
+@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@click.option("--reassigning", is_flag=True, help="Only partitions that are being reassigned.")
 @json_option
 @cluster_options
 def describe(
@@ -41,7 +41,7 @@ def describe(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Show leaders, replicas and who is in sync, of the topics named or of all."""
+    """Show the leaders, replicas and in-sync replicas of these topics, or of all."""
 
     async def work() -> tuple[dict[TopicPartition, PartitionMetadata], Reassignments]:
         async with admin(bootstrap_server, command_config) as client:
@@ -82,10 +82,17 @@ def describe(
 
 @command.command()
 @click.option("--topic", "-t", "topics", multiple=True, help="All partitions of this topic; may be repeated.")
-@click.option("--partition", "-p", "numbers", multiple=True, type=click.IntRange(min=0), help="Only this; likewise.")
+@click.option(
+    "--partition",
+    "-p",
+    "numbers",
+    multiple=True,
+    type=click.IntRange(min=0),
+    help="Only this partition; may be repeated.",
+)
 @click.option("--file", "-f", "file", type=click.File("rb"), help="Partitions in the JSON of kafka-leader-election.")
 @click.option("--all", "is_all", is_flag=True, help="All partitions that need an election.")
-@click.option("--unclean", is_flag=True, help="Where nobody leads, whoever is alive, though it may LOSE RECORDS.")
+@click.option("--unclean", is_flag=True, help="Without an in-sync replica, elect any live one: may LOSE RECORDS.")
 @json_option
 @cluster_options
 @click.pass_context
@@ -101,9 +108,9 @@ def elect(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Let the preferred replicas lead: the first of each partition's. The exit code is 1 if one of them can't."""
+    """Elect the preferred leader of partitions: the first replica of each. Exits with 1 if one can't be elected."""
     if (bool(topics) + (file is not None) + is_all) != 1:
-        raise click.UsageError("which partitions: --topic (and --partition), --file, or --all")
+        raise click.UsageError("no partitions named: give --topic (and --partition), --file, or --all")
     if numbers and not topics:
         raise click.UsageError("--partition needs its --topic")
     named = None if file is None else read_partitions(file)
@@ -128,7 +135,7 @@ def elect(
 
 
 async def _reassignments(client: Admin) -> Reassignments:
-    """Those in progress; none where the cluster knows of none."""
+    """Return the reassignments in progress; none from a broker without the API."""
     try:
         return await client.list_partition_reassignments()
     except KafkaError as error:

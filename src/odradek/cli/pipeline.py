@@ -1,4 +1,4 @@
-"""`odradek pipeline`: jobs on Spark out of TOML files; what a file may hold is in `odradek.pipelines.config`."""
+"""`odradek pipeline`: Spark jobs from TOML files, whose keys are in `odradek.pipelines.config`."""
 
 import json
 import logging
@@ -25,24 +25,24 @@ _FILES: Final = click.argument(
 
 @click.group(name="pipeline")
 def command() -> None:
-    """Run a Spark pipeline out of a TOML file."""
+    """Run a Spark pipeline from a TOML file."""
 
 
 @command.command()
 @_FILES
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Spark's threads; one per core by default.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Spark's threads.  [default: one per core]")
 @click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="The JVM's heap.")
 @click.option("--json", "as_json", is_flag=True, help="One object per line, one line per pipeline, at the end.")
 def run(files: tuple[Path, ...], threads: int | None, memory: str, as_json: bool) -> None:  # noqa: FBT001
     """Run pipelines side by side, until they have ended or Ctrl-C.
 
-    Each goes on where its checkpoint ends, and commits how far it has come to its own consumer group: `odradek groups
-    describe` shows its lag.
+    Each continues from its checkpoint, and commits its progress to its own consumer group: `odradek groups describe`
+    shows its lag.
     """
-    # Everything is checked before the JVM takes its seconds.
+    # Everything is checked before the JVM starts, which takes seconds.
     pipelines = _load(files)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # Of a call into the JVM that fails or that Ctrl-C interrupts, these tell at length what one line will say.
+    # These loggers report at length a failed or interrupted call into the JVM, of which one line is enough.
     for name in ("py4j", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -65,7 +65,7 @@ def run(files: tuple[Path, ...], threads: int | None, memory: str, as_json: bool
 @command.command()
 @_FILES
 def check(files: tuple[Path, ...]) -> None:
-    """Say whether files are valid, without running anything."""
+    """Check whether files are valid, without running anything."""
     for pipeline in _load(files):
         click.echo(f"{pipeline.name}: a valid {pipeline.kind} pipeline")
 
@@ -73,25 +73,27 @@ def check(files: tuple[Path, ...]) -> None:
 @command.command()
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
-    """Print a file to begin with."""
+    """Print an example file."""
     click.echo(EXAMPLES[kind], nl=False)
 
 
 def _load(files: Sequence[Path]) -> list[AnyPipeline]:
-    """The pipelines; two must not share a name, a group or a checkpoint."""
+    """Return the pipelines. Raises `click.UsageError` for two with one name, group or checkpoint."""
     pipelines: list[AnyPipeline] = []
     for file in files:
         pipeline = load_pipeline(file)
         for other in pipelines:
             for what in ("name", "group", "checkpoint"):
                 if getattr(pipeline, what) == getattr(other, what):
-                    raise click.UsageError(f"{file}: {what} {getattr(pipeline, what)} is that of another file, too")
+                    raise click.UsageError(
+                        f"{file}: another file has the same {what}, {getattr(pipeline, what)}; choose another one"
+                    )
         pipelines.append(pipeline)
     return pipelines
 
 
 def _screen(*, enabled: bool) -> "AbstractContextManager[Live | None]":
-    """A few lines that change, where a terminal is there to show them."""
+    """Show a few lines that change, if stderr is a terminal."""
     from rich.console import Console
     from rich.live import Live
 

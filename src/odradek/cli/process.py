@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns. SIGTERM cancels it, so that it cleans up, and ends the process as a shell expects."""
+    """Return the result of `work`.
+
+    SIGTERM cancels it, so that it cleans up, and ends the process as a shell expects.
+    """
     task = asyncio.ensure_future(work)
     terminated = False
 
@@ -34,7 +37,7 @@ async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:
-    """What comes, when it comes: a terminal or a pipe must not keep records from being sent."""
+    """Yield the chunks of standard input as they arrive, from a terminal or a pipe, without blocking the loop."""
     descriptor = sys.stdin.fileno()
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         while chunk := os.read(descriptor, chunk_bytes):
@@ -42,7 +45,7 @@ async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:
         return
     reader = asyncio.StreamReader()
     blocking = os.get_blocking(descriptor)
-    # A copy: the transport closes what it reads from.
+    # A duplicate: the transport closes the file that it reads from.
     with os.fdopen(os.dup(descriptor), "rb", buffering=0) as pipe:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), pipe
@@ -52,5 +55,5 @@ async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:
                 yield chunk
         finally:
             transport.close()
-            # The terminal is shared with the shell, which does not expect to be told to try again.
+            # The shell shares the terminal, and does not expect it to be non-blocking.
             os.set_blocking(descriptor, blocking)

@@ -1,4 +1,4 @@
-"""`odradek produce`: records out of lines, files or JSON lines, as kcat does it."""
+"""`odradek produce`: records from lines, files or JSON lines, as kcat does."""
 
 import asyncio
 import sys
@@ -18,12 +18,12 @@ from odradek.model import OdradekError, validate_topic_name
 
 _CHUNK_BYTES = 256 << 10
 _MOST_RECORD_BYTES = 64 << 20
-"""A line that goes on for longer is not one; brokers take far less."""
+"""Limit of a line: brokers accept far less."""
 _CHECKED_EVERY = 1_000
-"""So many records are sent between two looks at which of them arrived."""
+"""Number of records sent between two checks for delivery errors."""
 
 
-_HELP: Final = """Write records to TOPIC, out of FILEs or of standard input, one a line.
+_HELP: Final = """Write records to TOPIC, from FILEs or from the lines of standard input.
 
 \b
 odradek produce flights -K : < flights.txt          lines KEY:VALUE
@@ -36,17 +36,19 @@ odradek consume a --json -e | odradek produce b --json
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--key", "-k", metavar="KEY", help="The key of every record.")
-@click.option("--key-delimiter", "-K", metavar="TEXT", help="A line is KEY, this, VALUE.")
-@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"What ends a record.  [default: \n]")
-@click.option("--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="On every record; may be repeated.")
+@click.option("--key-delimiter", "-K", metavar="TEXT", help="Lines are keys and values with this text in between.")
+@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"The end of a record.  [default: \n]")
+@click.option(
+    "--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record; may be repeated."
+)
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition of every record.")
 @click.option("--partitioner", metavar="NAME", help="classic, sticky, adaptive, …, or an import path.")
 @click.option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
 @click.option("--acks", metavar="N", help="0, 1 or all.")
-@click.option("--lines", "-l", is_flag=True, help="Each FILE holds records; otherwise a file is one.")
+@click.option("--lines", "-l", is_flag=True, help="Each line of a FILE is a record, not each FILE.")
 @click.option("--null", "-Z", is_flag=True, help="An empty key or value is null.")
-@click.option("--json", "as_json", is_flag=True, help="Each line is what `consume --json` prints.")
-@click.option("--keep-partitions", is_flag=True, help="With --json: into the partitions that the records came from.")
+@click.option("--json", "as_json", is_flag=True, help="Lines are records as `consume --json` prints them.")
+@click.option("--keep-partitions", is_flag=True, help="With --json: keep the partitions of the records.")
 @click.option(
     "--property", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One of Kafka's producer keys."
 )
@@ -71,7 +73,7 @@ def command(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Write records; see `_HELP`."""
+    """Write records. `_HELP` is the help text."""
     validate_topic_name(topic)
     settings = client_settings(bootstrap_server, command_config, ProducerSettings, properties)
     settings |= {"compression_type": compression} if compression else {}
@@ -95,7 +97,7 @@ def command(
 async def _produce(
     topic: str, settings: dict[str, object], parse: Callable[[bytes], NewRecord], records: AsyncIterator[bytes]
 ) -> None:
-    """Send everything, and raise the first error of a record that did not arrive."""
+    """Send all records. Raises the first delivery error."""
     pending: deque[asyncio.Future[RecordMetadata]] = deque()
     async with Producer(**settings) as producer:  # type: ignore[arg-type]
         with progress(f"producing to {topic}", None, unit="records", wanted=not sys.stdin.isatty()) as advance:
@@ -114,13 +116,13 @@ async def _produce(
                 )
                 sent += 1
                 if sent % _CHECKED_EVERY == 0:
-                    advance(_arrived(pending))
+                    advance(_take_delivered(pending))
             await producer.flush()
-            advance(_arrived(pending))
+            advance(_take_delivered(pending))
 
 
-def _arrived(pending: deque[asyncio.Future[RecordMetadata]]) -> int:
-    """Forget the records that arrived, and say how many they were. Raises the error of one that did not."""
+def _take_delivered(pending: deque[asyncio.Future[RecordMetadata]]) -> int:
+    """Remove the delivered records of `pending` and return their number. Raises the error of one that failed."""
     count = 0
     while pending and pending[0].done():
         pending.popleft().result()
@@ -138,7 +140,7 @@ def _parser(
     as_json: bool,
     keep_partitions: bool,
 ) -> Callable[[bytes], NewRecord]:
-    """A function from a line, or a file's contents, to a record."""
+    """Return the function from a line, or a file's contents, to a record."""
     fixed_key = key.encode() if key is not None else None
 
     def of_json(line: bytes) -> NewRecord:
@@ -146,7 +148,7 @@ def _parser(
             record = record_of_json(line)
         except ValueError as error:
             raise OdradekError(
-                f"this line is no record in JSON: {line[:60].decode(errors='replace')!r}: {error}"
+                f"a line is not a record in JSON: {line[:60].decode(errors='replace')!r}: {error}"
             ) from None
         return record._replace(
             key=record.key if fixed_key is None else fixed_key,
@@ -167,7 +169,7 @@ def _parser(
 
 
 async def _records(files: Sequence[str], end: bytes, *, lines: bool) -> AsyncIterator[bytes]:
-    """Records out of files or, if there are none, of standard input."""
+    """Yield the records of files or, if there are none, of standard input."""
     if files and not lines:
         for path in files:
             yield Path(path).read_bytes()  # noqa: ASYNC240 - a regular file, which no loop can wait for
@@ -178,7 +180,9 @@ async def _records(files: Sequence[str], end: bytes, *, lines: bool) -> AsyncIte
         for record in whole:
             yield record
         if len(rest) > _MOST_RECORD_BYTES:
-            raise OdradekError(f"{_MOST_RECORD_BYTES >> 20} MiB without a delimiter are no record; see --delimiter")
+            raise OdradekError(
+                f"{_MOST_RECORD_BYTES >> 20} MiB without a delimiter are no record: choose another --delimiter"
+            )
     if rest:
         yield rest
 

@@ -1,4 +1,4 @@
-"""`odradek partitions reassign`: other replicas for partitions, by Kafka's JSON file or by flags."""
+"""`odradek partitions reassign`: move partitions to other replicas, by Kafka's JSON file or by flags."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ _MODES: Final = ("generate", "list", "verify", "cancel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """What the command was given, checked: one mode, and one way to say which partitions."""
+    """The checked options: one mode, and one way to name partitions."""
 
     topics: Sequence[str]
     numbers: Sequence[int]
@@ -41,38 +41,40 @@ class _Options:
     file: Assignment | None
 
     def targets(self) -> Assignment:
-        """The replicas that are asked for. Raises `click.UsageError`."""
+        """Return the requested replicas. Raises `click.UsageError`."""
         if self.file is not None:
             return self.file
         if len(self.topics) != 1 or not self.numbers or self.replicas is None:
-            raise click.UsageError("what shall move: --file, or one --topic, --partition and --replicas")
+            raise click.UsageError("no partitions named: give --file, or one --topic, --partition and --replicas")
         return {TopicPartition(self.topics[0], number): self.replicas for number in sorted(set(self.numbers))}
 
 
 @click.command()
-@click.option("--file", "-f", type=click.File("rb"), help="Kafka's JSON: who shall have which partition; - is stdin.")
-@click.option("--topic", "-t", "topics", multiple=True, help="Without a file: this topic.")
-@click.option("--partition", "-p", "numbers", multiple=True, type=click.IntRange(min=0), help="Of it, this partition.")
+@click.option("--file", "-f", type=click.File("rb"), help="Kafka's JSON of partitions and replicas; - is stdin.")
+@click.option("--topic", "-t", "topics", multiple=True, help="Without --file: the topic.")
+@click.option(
+    "--partition", "-p", "numbers", multiple=True, type=click.IntRange(min=0), help="Without --file: the partition."
+)
 @click.option(
     "--replicas",
     "-r",
     type=broker_list,
     metavar="ID,ID…",
-    help="Shall be on these, the preferred leader first, such as 1,2,3.",
+    help="The new replicas, the preferred leader first, such as 1,2,3.",
 )
-@click.option("--wait", is_flag=True, help="Return when the new replicas are in sync and the old ones gone.")
-@click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse more replicas, or fewer, than now.")
-@click.option("--list", "list_", is_flag=True, help="Instead, show what is in progress.")
-@click.option("--verify", is_flag=True, help="Instead, say how far it is; the exit code is 0 when all is done.")
-@click.option("--cancel", is_flag=True, help="Instead, give up what is in progress of --topic, --file or --all.")
-@click.option("--all", "is_all", is_flag=True, help="With --cancel: everything.")
-@click.option("--generate", is_flag=True, help="Instead, print a plan, for --file, that spreads --topic over brokers.")
+@click.option("--wait", is_flag=True, help="Wait until the new replicas are in sync and the old ones gone.")
+@click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse to change the number of replicas.")
+@click.option("--list", "list_", is_flag=True, help="Only list the reassignments in progress.")
+@click.option("--verify", is_flag=True, help="Only show the progress; exits with 0 when all is done.")
+@click.option("--cancel", is_flag=True, help="Cancel the reassignments in progress of --topic, --file or --all.")
+@click.option("--all", "is_all", is_flag=True, help="With --cancel: all partitions.")
+@click.option("--generate", is_flag=True, help="Only print a plan for --file that spreads --topic over brokers.")
 @click.option(
     "--broker-list",
     "brokers",
     type=broker_list,
     metavar="ID,ID…",
-    help="With --generate: which brokers; all that are alive otherwise.",
+    help="With --generate: the brokers.  [default: all live ones]",
 )
 @json_option
 @cluster_options
@@ -96,9 +98,10 @@ def reassign(
     cancel: bool,
     generate: bool,
 ) -> None:
-    """Give partitions other replicas: these copy the records before the old ones go, and clients go on meanwhile.
+    """Move partitions to other replicas, without interrupting clients.
 
-    What the partitions have now goes to stderr as JSON, to go back with.
+    The new replicas copy the records before the old ones go. The present replicas are printed to stderr as JSON, from
+    which --file can restore them.
     """
     modes = [mode for mode, wanted in zip(_MODES, (generate, list_, verify, cancel), strict=True) if wanted]
     _check(modes, file, topics, numbers, replicas, brokers, is_all=is_all, wait=wait)
@@ -136,7 +139,7 @@ def _check(
     is_all: bool,
     wait: bool,
 ) -> None:
-    """Raise `click.UsageError` for what does not go together."""
+    """Raise `click.UsageError` for options that exclude each other."""
     mode = modes[0] if modes else None
     problem = None
     if len(modes) > 1:
@@ -183,7 +186,7 @@ async def _generate(client: Admin, options: _Options) -> bool:
     chosen = options.brokers or tuple(alive)
     if absent := [broker for broker in chosen if broker not in alive]:
         there = ", ".join(map(str, alive))
-        raise KafkaError(ErrorCode.broker_not_available, f"there is no broker {absent[0]} now, but {there}")
+        raise KafkaError(ErrorCode.broker_not_available, f"broker {absent[0]} is not available; live brokers: {there}")
     assigned = {
         TopicPartition(topic.name, number): each.replicas
         for topic in await client.list_topics(include_internal=True)
@@ -241,7 +244,7 @@ async def _verify(client: Admin, options: _Options) -> bool:
 async def _cancel(client: Admin, options: _Options) -> bool:
     moving = await client.list_partition_reassignments(await _named(client, options))
     if not moving:
-        click.echo("nothing of it is being reassigned", err=True)
+        click.echo("none of these partitions is being reassigned", err=True)
         return True
     errors: Mapping[TopicPartition, KafkaError] = {}
     try:
@@ -261,7 +264,7 @@ async def _cancel(client: Admin, options: _Options) -> bool:
 
 
 async def _named(client: Admin, options: _Options) -> list[TopicPartition] | None:
-    """The partitions that the options name; `None` for all."""
+    """Return the partitions that the options name; None for all."""
     if options.file is not None:
         return list(options.file)
     return await partitions_of(client, options.topics, options.numbers) if options.topics else None

@@ -1,4 +1,4 @@
-"""`odradek topics`: create, list, describe, alter and delete."""
+"""`odradek topics`: create, list, describe, alter and delete topics."""
 
 from collections.abc import Sequence
 
@@ -32,11 +32,13 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="How many; the cluster's default otherwise.")
-@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Likewise.")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Number of partitions.  [default: the cluster's]")
+@click.option(
+    "--replication-factor", "-r", type=click.IntRange(min=1), help="Number of replicas.  [default: the cluster's]"
+)
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="Do nothing if there is such a topic.")
-@click.option("--validate-only", is_flag=True, help="Only say whether it could be created.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
+@click.option("--validate-only", is_flag=True, help="Only check whether it could be created.")
 @cluster_options
 def create(
     *,
@@ -74,11 +76,11 @@ def create(
 
 
 @command.command(name="list")
-@click.option("--internal", is_flag=True, help="Also those that the cluster keeps for itself.")
+@click.option("--internal", is_flag=True, help="Also list internal topics.")
 @json_option
 @cluster_options
 def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """List the topics, with their partitions and replicas."""
+    """List the topics, with their numbers of partitions and replicas."""
 
     async def work() -> list[TopicDescription]:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -98,7 +100,7 @@ def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, 
 @json_option
 @cluster_options
 def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Show the partitions of topics, where they are, and what was configured."""
+    """Show the partitions, replicas and configuration of topics."""
 
     async def work() -> tuple[dict[str, TopicDescription], dict[ConfigResource, list[ConfigEntry]]]:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -119,10 +121,12 @@ def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | Non
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="How many it shall have: more than now.")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="The new number of partitions, larger than now.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; may be repeated.")
-@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="A setting to be taken back; likewise.")
-@click.option("--validate-only", is_flag=True, help="Only say whether that can be done.")
+@click.option(
+    "--delete-config", "deleted", multiple=True, metavar="KEY", help="Remove a topic setting; may be repeated."
+)
+@click.option("--validate-only", is_flag=True, help="Only check whether it is possible.")
 @cluster_options
 def alter(
     *,
@@ -134,13 +138,13 @@ def alter(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Give the topic NAME more partitions, or other settings."""
+    """Change the number of partitions or the configuration of the topic NAME."""
     changes = [
         Alteration(name=key, operation=AlterOperation.SET, value=value) for key, value in map(key_and_value, configs)
     ]
     changes += [Alteration(name=key, operation=AlterOperation.DELETE, value=None) for key in deleted]
     if partitions is None and not changes:
-        raise click.UsageError("nothing to change: --partitions, --config or --delete-config")
+        raise click.UsageError("nothing to change: give --partitions, --config or --delete-config")
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -156,7 +160,7 @@ def alter(
 
 @command.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--if-exists", is_flag=True, help="Pass over those that do not exist.")
+@click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @cluster_options
 def delete(*, names: Sequence[str], if_exists: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """Delete topics and all their records."""

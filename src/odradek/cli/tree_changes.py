@@ -1,4 +1,4 @@
-"""What changes in a metadata tree, as a stream: nodes that come, go, or get other data."""
+"""A stream of changes in a metadata tree: nodes created, deleted, or changed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -10,7 +10,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeChange:
-    """`event` is created, changed or deleted; `node` is what is there now, None after a deletion."""
+    """A change: `event` is created, changed or deleted; `node` is the node now, None after a deletion."""
 
     event: str
     path: str
@@ -19,7 +19,10 @@ class TreeChange:
 
 @dataclass(slots=True)
 class _Known:
-    """A node that was seen; `node` is None until it exists. `depth`: how many floors below are watched, None all."""
+    """A node that was seen; `node` is None until it exists.
+
+    `depth` is the number of watched levels below, None for all.
+    """
 
     depth: int | None
     watches: list[Watch]
@@ -28,9 +31,9 @@ class _Known:
 
 
 class TreeChanges:
-    """Follows a node, and what is below it to a `depth` (None: everything). It need not be there.
+    """Follows a node, and the nodes below it to a `depth` (None: all). It need not exist.
 
-    Watches are set before what they watch is read: no node that stays is missed, though changes may be told as one.
+    A watch is set before its node is read: no node that stays is missed, but quick changes may be reported as one.
     """
 
     def __init__(self, tree: Reader, path: str, *, depth: int | None) -> None:
@@ -43,24 +46,24 @@ class TreeChanges:
 
     @property
     def is_there(self) -> bool:
-        """Whether the node itself existed when it was last looked at."""
+        """Whether the node itself existed at the last look."""
         return self._known[self._path].node is not None
 
     async def start(self) -> None:
-        """Read what is there; only what happens from now on is a change."""
+        """Read the present nodes; only later events are changes."""
         self._add(self._path, self._depth)
         async for _ in self._changes():
             continue
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Cancel all watches."""
         for known in self._known.values():
             for watch in known.watches:
                 watch.cancel()
         self._known.clear()
 
     async def follow(self) -> AsyncIterator[TreeChange]:
-        """Changes as they come, for ever. Raises the store's errors."""
+        """Yield changes for ever. Raises the store's errors."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -68,7 +71,7 @@ class TreeChanges:
                 yield change
 
     async def _changes(self) -> AsyncIterator[TreeChange]:
-        """What is new at the paths that are due, and at those that this brings."""
+        """Return the changes at the paths that are due, and at those below that this adds."""
         while self._due:
             path = next(iter(self._due))
             del self._due[path]
@@ -77,7 +80,7 @@ class TreeChanges:
             try:
                 node, names = await self._read(path)
             except SessionExpired:
-                self._mark(path)  # a new session has begun: nothing of a reader's is lost
+                self._mark(path)  # a new session has begun, which is no loss for a reader
                 continue
             for change in self._compare(path, node, names):
                 yield change

@@ -1,6 +1,6 @@
-"""`odradek metadata ls|get|watch`: look at the tree of a cluster that runs, or ran, without being a part of it.
+"""`odradek metadata ls|get|watch`: read the metadata tree of a cluster, running or not, without joining it.
 
-Nothing is written, and nothing is created: a database or a chroot that is not there is an error.
+Nothing is written or created: a missing database or chroot is an error.
 """
 
 import base64
@@ -25,11 +25,11 @@ _PERSISTENT: Final = 0
 
 
 def tree_options(function: F) -> F:
-    """`--metadata` and `--data-dir`, and how what is found is printed."""
+    """Add `--metadata`, `--data-dir` and `--json`."""
     function = json_option(function)
     function = click.option(
         "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
-        help="Where `serve` or `up` keep the tree if --metadata does not say.",
+        help="The data directory of `serve` or `up`, whose tree is read without --metadata.",
     )(function)  # fmt: skip
     return click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.")(
         function
@@ -38,7 +38,7 @@ def tree_options(function: F) -> F:
 
 @click.command()
 @click.argument("path", default="/")
-@click.option("--recursive", "-r", is_flag=True, help="Everything below, by its whole path.")
+@click.option("--recursive", "-r", is_flag=True, help="All nodes below, with their paths.")
 @tree_options
 def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_json: bool) -> None:
     """List the nodes below PATH, by default of the whole tree."""
@@ -58,7 +58,7 @@ def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_js
 @click.argument("names", nargs=-1, required=True, metavar="PATH...")
 @tree_options
 def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: bool) -> None:
-    """Show what nodes hold: JSON in lines, text as it is, other bytes as base64."""
+    """Show the data of nodes: JSON in lines, text as it is, other bytes as base64."""
 
     async def work(tree: Reader) -> list[Node]:
         found = await tree.get_many(map(check_path, names))
@@ -78,12 +78,12 @@ def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: b
 
 @click.command()
 @click.argument("path", default="/")
-@click.option("--recursive", "-r", is_flag=True, help="Everything below, not the node and its children alone.")
+@click.option("--recursive", "-r", is_flag=True, help="All nodes below, not only the node and its children.")
 @tree_options
 def watch(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_json: bool) -> None:
-    """Print a line per change of PATH and its children until Ctrl-C.
+    """Print a line for each change of PATH and its children, until Ctrl-C.
 
-    The node need not be there yet. Changes that follow each other closely may be one line.
+    The node need not exist yet. Changes in quick succession may be one line.
     """
 
     async def work(tree: Reader) -> None:
@@ -95,7 +95,7 @@ def watch(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as
 
 
 def _look(metadata: str | None, data_dir: str, work: Callable[[Reader], Awaitable[T]]) -> T:
-    """Open the tree, do `work` with it and close it."""
+    """Open the tree, run `work` on it and close it."""
 
     async def open_and_work() -> T:
         tree = open_reader(metadata or f"sqlite:///{data_dir}/metadata.sqlite", system_runtime())
@@ -132,7 +132,7 @@ def _print_change(change: TreeChange, *, as_json: bool) -> None:
 
 
 def _fields(node: Node) -> dict[str, object]:
-    """A node as `--json` has it: `data` is text, or null where it is not, and then `data_base64` is there."""
+    """Return a node for `--json`: `data` is text, or null beside `data_base64`."""
     fields: dict[str, object] = {"version": node.version, "owner": node.owner, "created": node.created}
     try:
         return {**fields, "data": node.data.decode()}
@@ -145,7 +145,7 @@ def _owner(node: Node) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Data for a person; what a terminal would obey is not text."""
+    """Return data as text, None if it has control characters that a terminal would interpret."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

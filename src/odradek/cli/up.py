@@ -1,7 +1,7 @@
 """`odradek up`: several brokers on this machine, one process each, until SIGTERM or SIGINT.
 
-Standard output has one line, `ready: HOST:PORT,HOST:PORT…` in the order of their ids, when all brokers serve. What the
-supervisor has to say goes to standard error; each broker's own log is a file beside its data.
+Standard output has one line, `ready: HOST:PORT,HOST:PORT…` in the order of their ids, when all brokers serve. The
+supervisor logs to standard error; each broker's own log is a file beside its data.
 """
 
 import asyncio
@@ -23,26 +23,28 @@ from odradek.supervisor import BrokerCommand, Supervisor
 _HIGHEST_PORT = 65_535
 _INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor",)
 _REPLICAS: Final = 3
-"""Of internal topics, as in Kafka, where there are so many brokers."""
+"""Replication factor of internal topics, as in Kafka, if there are enough brokers."""
 
-_EACH_HAS_ITS_OWN: Final = {
+_SET_BY_UP: Final = {
     "advertised.listeners": "each is told to clients as it listens; see --port",
     "broker.id": "they are numbered from 0 on; see --brokers",
     "listeners": "each has a port of its own; see --port",
     "log.dirs": "each has a directory of its own; see --data-dir",
 }
-"""What `up` gives each broker, and a word on how to choose it."""
+"""Keys that `up` sets for each broker, and how to choose their values."""
 
 
 @click.command(name="up")
-@click.option("--brokers", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="How many.")
+@click.option(
+    "--brokers", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="Number of brokers."
+)
 @click.option(
     "--port", type=click.IntRange(0, _HIGHEST_PORT), default=9092, show_default=True, metavar="P",
-    help="The first broker's; the others follow. 0: any that are free, which a restart keeps.",
+    help="The first broker's port; the others follow. 0 takes free ones, which a restart keeps.",
 )  # fmt: skip
 @click.option(
     "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
-    help="Where brokers keep partitions and logs, and the metadata.",
+    help="The directory of all brokers' data and logs, and of the metadata.",
 )  # fmt: skip
 @click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT/CHROOT; else a file in DIR.")
 @click.option("--config", metavar="FILE", help="Java properties for every broker, as Kafka's server.properties.")
@@ -60,14 +62,16 @@ def command(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Run several brokers that share one metadata tree. One that dies is started again."""
+    """Run several brokers that share one metadata tree. A broker that dies is started again."""
     log_lines.configure(log_format, log_level)
     if port and port + brokers - 1 > _HIGHEST_PORT:
-        raise ConfigurationError(f"{brokers} brokers from port {port} on would need ports beyond {_HIGHEST_PORT}")
+        raise ConfigurationError(
+            f"{brokers} brokers from port {port} on need ports above {_HIGHEST_PORT}; choose a lower --port"
+        )
     if metadata == "memory:":
         raise ConfigurationError("several processes cannot share a tree in memory: use sqlite:///PATH")
-    if own := sorted(dict(map(key_and_value, options)).keys() & _EACH_HAS_ITS_OWN.keys()):
-        raise ConfigurationError(f"-o {own[0]} would be every broker's: {_EACH_HAS_ITS_OWN[own[0]]}")
+    if own := sorted(dict(map(key_and_value, options)).keys() & _SET_BY_UP.keys()):
+        raise ConfigurationError(f"-o {own[0]} would be the same for every broker: {_SET_BY_UP[own[0]]}")
     directory = Path(data_dir).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     rest = ["--metadata", metadata or f"sqlite:///{directory}/metadata.sqlite"]
@@ -81,9 +85,9 @@ def command(
 
 
 def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
-    """Options that let the cluster's own topics survive a broker, unless somebody has said how many replicas they have.
+    """Return options for replicated internal topics, unless the user has set their replication factors.
 
-    They are created when that many brokers are there, and nobody can join a group before.
+    These topics are created when so many brokers are there; no consumer can join a group before.
     """
     loaded = load(config, dict(map(key_and_value, options)))
     return [f"{key}={min(_REPLICAS, brokers)}" for key in _INTERNAL_REPLICATION if not loaded.is_explicit(key)]

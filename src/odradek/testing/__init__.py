@@ -1,7 +1,8 @@
-"""What tests run on, ours and our users': virtual time, a network and a disk in memory, a cluster in this process.
+"""Tools for tests, ours and our users': virtual time, a network and a disk in memory, a cluster in this process.
 
-`Simulation` and what it is made of take a program off the machine; `Cluster` is a real one, on loopback ports, for
-clients of any kind. Names are imported when first asked for, since pytest imports this room in every session.
+`Simulation` and its parts run a program without the machine; `World` has brokers and clients in a simulation;
+`Cluster` is a real one, on loopback ports, for clients of any kind. Names are imported at their first use, since
+pytest imports this package in every session.
 """
 
 from importlib import import_module

@@ -1,8 +1,8 @@
-"""A broker in this process that can be killed, and stopped as a process is, without harm to the others.
+"""A broker in this process that can be killed, and paused as a process is, without effect on other brokers.
 
-Each has an event loop and a thread of its own. What its thread does not do nothing else does for it: a broker whose
-loop is held stands still as after SIGSTOP, with its timers, its session and the requests that it has sent, while the
-kernel goes on taking connections for it.
+Each broker has an event loop and a thread of its own, which does all of its work. A broker whose loop is paused stands
+still as after SIGSTOP, with its timers, its session and its sent requests, while the kernel still accepts connections
+for it.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from odradek.stores import open_store
 
 T = TypeVar("T")
 LIMIT_S: Final = 60.0
-"""How long any call may take before it fails with `TimeoutError`."""
+"""Limit of any call, after which it fails with `TimeoutError`."""
 
 
 class BrokerThread:
-    """One life of a broker, from `start` to `stop` or `kill`. Calls block, and come from other threads than its own.
+    """One run of a broker, from `start` to `stop` or `kill`. Calls block, and come from other threads than its own.
 
     `prepare` is called with the broker before it starts.
     """
@@ -49,24 +49,24 @@ class BrokerThread:
         self._thread = threading.Thread(target=self._main, name=f"odradek-broker-{self.broker_id}", daemon=True)
 
     def begin(self) -> None:
-        """Begin to start; several may at the same time."""
+        """Begin to start; several brokers may start at the same time."""
         self._thread.start()
 
     def started(self) -> BaseException | None:
-        """Return when it serves, or with what keeps it from it."""
+        """Return when the broker serves; raise the error that keeps it from serving."""
         try:
             return self._started.exception(LIMIT_S)
         except concurrent.futures.TimeoutError:
             return self._too_late("start")
 
     def stop(self) -> None:
-        """End cleanly."""
+        """Stop the broker cleanly."""
         self.resume()
         self.run(self._stop(), "stop")
         self._thread.join(LIMIT_S)
 
     def kill(self) -> None:
-        """End as a crash does: nothing is flushed, nobody is told, its sockets are closed."""
+        """Kill the broker as a crash does: nothing is flushed or announced, and its sockets are closed."""
         self._is_killed = True
         if self.is_paused:
             self._go_on.set()
@@ -75,7 +75,7 @@ class BrokerThread:
         self._thread.join(LIMIT_S)
 
     def pause(self) -> None:
-        """Stand still until `resume`; returns when it does."""
+        """Stop the broker's loop until `resume`; return when it stands still."""
         if self.is_paused:
             return
         self._go_on.clear()
@@ -85,16 +85,16 @@ class BrokerThread:
         self.is_paused = True
 
     def resume(self) -> None:
-        """Go on as if no time had passed, with a clock that knows better."""
+        """Let the broker's loop go on. Its clock shows the time that has passed."""
         self.is_paused = False
         self._go_on.set()
 
     def run(self, work: Coroutine[Any, Any, T], what: str) -> T:
-        """Do `work` on its loop."""
+        """Run `work` on the broker's loop."""
         return self._wait(asyncio.run_coroutine_threadsafe(work, self._loop), what)
 
     def call(self, work: Callable[[], None]) -> None:
-        """Do `work` on its loop and return when it is done; one that is paused does it when it goes on."""
+        """Run `work` on the broker's loop and return when it is done; a paused broker runs it after `resume`."""
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def do() -> None:
@@ -127,11 +127,11 @@ class BrokerThread:
         self._ended = self._loop.create_future()
         try:
             await self._start()
-        except BaseException as error:  # the thread's outermost edge: whoever waits gets it
+        except BaseException as error:  # the thread's outermost edge: the waiting caller gets the error
             self._started.set_exception(error)
             return
         self._started.set_result(None)
-        await self._ended  # and the runner cancels what a killed broker left behind
+        await self._ended  # the runner cancels the remaining tasks of a killed broker
 
     async def _start(self) -> None:
         timeout_ms = self._config.zookeeper_session_timeout_ms

@@ -1,9 +1,9 @@
 """Brokers in this process, for tests with any Kafka client: `with Cluster() as cluster: …cluster.bootstrap_servers…`.
 
-The brokers run on event loops of their own, each in a thread, so that blocking clients work in the test's thread, and
-asyncio clients on the test's loop. They listen on loopback ports and write to a real disk, in a temporary directory
-unless told otherwise, with the metadata beside it. Every call here blocks until it is done, for a minute at most;
-`async with` keeps the caller's loop free meanwhile.
+Each broker runs on an event loop and a thread of its own, so that blocking clients work in the test's thread, and
+asyncio clients on the test's loop. Brokers listen on loopback ports and write to a real disk, by default in a
+temporary directory, with the metadata beside it. Every call blocks until it is done, for a minute at most; `async
+with` keeps the caller's loop free meanwhile.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _QUICK: Final = {
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "100",
 }
-"""Where Kafka's defaults are for production: tests should not wait 3 s for a first member, nor open 50 logs, nor wait
-18 s until a broker that stands still counts as dead."""
+"""Keys whose defaults in Kafka are for production: tests should not wait 3 s for a first member, nor open 50 logs, nor
+wait 18 s until a paused broker counts as dead."""
 
 _REPLICAS: Final = 3
-"""Of every topic that does not say how many, where there are so many brokers: a test kills one, and goes on."""
+"""The default replication factor, if there are enough brokers: topics then survive the death of one."""
 
 _RETRY_S: Final = 0.02
 
@@ -49,8 +49,9 @@ _RETRY_S: Final = 0.02
 class Cluster:
     """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all of them, `broker_configs` more for one, by its id.
 
-    `data_dir` keeps what they have. `start` raises `ConfigurationError` for a key that does not exist; calls raise
-    `ValueError` for what is not there, `RuntimeError` if the cluster or the broker does not run, and `TimeoutError`.
+    `data_dir` is the directory of their data. `start` raises `ConfigurationError` for a key that does not exist; calls
+    raise `ValueError` for unknown brokers, topics and names, `RuntimeError` if the cluster or the broker does not run,
+    and `TimeoutError`.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Cluster:
         data_dir: str | Path | None = None,
     ) -> None:
         if brokers < 1:
-            raise ValueError(f"a cluster has one broker at least, not {brokers}")
+            raise ValueError(f"brokers must be at least 1, not {brokers}")
         self._ids = range(brokers)
         replicas = str(min(brokers, _REPLICAS))
         replicated = dict.fromkeys(("default.replication.factor", "offsets.topic.replication.factor"), replicas)
@@ -85,12 +86,12 @@ class Cluster:
     def start(self) -> None:
         """Start every broker; return when all of them serve and know each other. `with` calls it."""
         if self._is_running:
-            raise RuntimeError("the cluster runs already")
+            raise RuntimeError("the cluster is running already; stop() it first")
         if self._given_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
         self._is_running = True
         try:
-            # The first one makes the tree and becomes the controller; the others come all at once.
+            # The first broker creates the tree and becomes the controller; the others start at the same time.
             self._start_brokers(self._ids[:1])
             self._start_brokers(self._ids[1:])
             everybody = set(self._ids)
@@ -104,9 +105,9 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """End every broker cleanly, and remove the temporary directory. `with` calls it. Twice does no harm.
+        """Stop every broker cleanly, and remove the temporary directory. `with` calls it; a second call does nothing.
 
-        Faults end first: who stops hands over what it leads, and tells the controller.
+        Faults end first, because a broker that stops hands over its partitions through the controller.
         """
         try:
             if self._is_running:
@@ -124,13 +125,13 @@ class Cluster:
                 self._temporary = None
 
     def kill(self, broker_id: int) -> None:
-        """End one broker as a crash does: nothing is flushed, its sockets are closed, and the others find out."""
+        """Kill a broker as a crash does: nothing is flushed or announced, and its sockets are closed."""
         thread = self._thread(broker_id)
         del self._threads[broker_id]
         thread.kill()
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker again, on its port and over its data; one that runs is stopped cleanly first."""
+        """Start a broker again, on its port and over its data; a running broker is stopped cleanly first."""
         self._check_running()
         self._check_id(broker_id)
         thread = self._threads.pop(broker_id, None)
@@ -139,14 +140,14 @@ class Cluster:
         self._start_brokers([broker_id])
 
     def pause(self, broker_id: int) -> None:
-        """Let one broker stand still, as SIGSTOP does: it is connected, and neither answers nor renews its session.
+        """Pause a broker as SIGSTOP does: it stays connected, and neither answers nor renews its session.
 
-        It counts as dead after `zookeeper.session.timeout.ms`, 6 s if `config` does not say otherwise.
+        It counts as dead after `zookeeper.session.timeout.ms`, by default 6 s.
         """
         self._thread(broker_id).pause()
 
     def resume(self, broker_id: int) -> None:
-        """Let a broker that was paused go on; it finds out by itself what it has missed."""
+        """Resume a paused broker, which then notices what it has missed."""
         self._thread(broker_id).resume()
 
     def __enter__(self) -> Self:
@@ -177,25 +178,25 @@ class Cluster:
 
     @property
     def brokers(self) -> tuple[int, ...]:
-        """Ids of the brokers that run; one that is paused is among them, as its process is."""
+        """Ids of the brokers that run, paused ones included."""
         return tuple(sorted(self._threads))
 
     def address(self, broker_id: int) -> str:
-        """`HOST:PORT` of one broker, also of one that was killed."""
+        """Return `HOST:PORT` of one broker, also of a killed one."""
         self._check_running()
         self._check_id(broker_id)
         return self._addresses[broker_id]
 
     def described(self, broker_id: int) -> ClusterImage:
-        """The cluster as one broker knows it at this moment: brokers, topics, who leads what."""
+        """Return the cluster as one broker knows it at this moment: brokers, topics, leaders."""
         return self._thread(broker_id).broker.image
 
     def controller(self) -> int:
-        """The id of the broker that is the controller; waits until there is one."""
+        """Return the id of the controller; wait until there is one."""
         return self._until(self._controller, LIMIT_S, "a controller")[0]
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The id of the broker that leads a partition at this moment; `None` if nobody does, or there is no such."""
+        """Return the id of a partition's present leader; None without a leader or without such a partition."""
         self._check_running()
         known = [image for broker in self._serving() if (image := self._partition(broker, topic, partition))]
         if not known:
@@ -207,7 +208,7 @@ class Cluster:
     def wait_for_leader(
         self, topic: str, partition: int, *, not_in: Collection[int] = (), timeout_s: float = LIMIT_S
     ) -> int:
-        """The id of the broker that leads a partition, once there is one that is not `not_in`."""
+        """Wait until a partition has a leader that is not `not_in`, and return its id."""
         for broker_id in not_in:
             self._check_id(broker_id)
 
@@ -229,7 +230,7 @@ class Cluster:
     ) -> None:
         """Create a topic; when this returns, every partition has a leader, and every broker that serves knows it.
 
-        `assignment`: the brokers of each partition, instead of a number. Raises `KafkaError` as the cluster does.
+        `assignment` has the brokers of each partition, instead of a number. Raises `KafkaError` as the cluster does.
         """
         placed = {number: tuple(replicas) for number, replicas in (assignment or {}).items()}
         topic = NewTopic(
@@ -249,7 +250,7 @@ class Cluster:
         self._until(lambda: all(name in broker.image.topics for broker in self._serving()), LIMIT_S, f"topic {name}")
 
     def _create(self, topic: NewTopic) -> bool:
-        """Whether the controller did it; raises what it has against it."""
+        """Return whether the controller created the topic. Raises its error."""
         (controller,) = self._until(self._controller, LIMIT_S, "a controller")
         thread = self._thread(controller)
         try:
@@ -265,17 +266,19 @@ class Cluster:
     # ---- faults -------------------------------------------------------------------------------------------------
 
     def disconnect(self, brokers: Collection[int], others: Collection[int], *, one_way: bool = False) -> None:
-        """Cut what brokers send each other between the two sets, until `heal`; clients reach all of them still.
+        """Cut the connections between the two sets of brokers until `heal`; clients still reach all of them.
 
-        `one_way`: only what `brokers` send does not arrive. Connections are not lost but silent, as in a network that
-        drops packets, and what was sent meanwhile arrives when it heals. The way to the metadata tree stays.
+        With `one_way`, only data of `brokers` is held back. Connections are not lost but silent, as in a network that
+        drops packets, and held data arrives after `heal`. The connections to the metadata tree stay.
         """
         self._check_running()
         for broker_id in (*brokers, *others):
             self._check_id(broker_id)
         both = set(brokers) & set(others)
         if both:
-            raise ValueError(f"a broker can't be cut off from itself: {', '.join(map(str, sorted(both)))}")
+            raise ValueError(
+                f"a broker can't be cut off from itself; name on one side only: {', '.join(map(str, sorted(both)))}"
+            )
         for source in brokers:
             for target in others:
                 self._cuts.cut(source, target)
@@ -284,13 +287,14 @@ class Cluster:
         self._apply_cuts()
 
     def delay(self, seconds: float, api: str | ApiKey | None = None, brokers: Collection[int] | None = None) -> None:
-        """Let every request for `api`, or for any, wait before `brokers`, or all of them, serve it, until `heal`.
+        """Delay every request for `api`, or for any, at `brokers`, or at all of them, until `heal`.
 
-        Requests of other brokers wait, too; those of one connection wait one after the other, as at a slow broker.
+        Requests of other brokers are delayed, too; those of one connection wait one after the other, as at a slow
+        broker.
         """
         self._check_running()
         if not seconds > 0:
-            raise ValueError(f"a delay is a number of seconds above 0, not {seconds!r}")
+            raise ValueError(f"a delay must be more than 0 seconds, not {seconds!r}")
         for broker_id in brokers or ():
             self._check_id(broker_id)
         ids = None if brokers is None else frozenset(brokers)
@@ -299,20 +303,20 @@ class Cluster:
     def fail_next(
         self, api: str | ApiKey, error: str | int | ErrorCode, times: int = 1, broker: int | None = None
     ) -> None:
-        """Answer the next `times` requests of clients for `api` with a Kafka error, and do not do what they ask.
+        """Answer the next `times` requests of clients for `api` with a Kafka error, without processing them.
 
-        `api` and `error` have Kafka's names, in any case: `fail_next("produce", "NOT_LEADER_OR_FOLLOWER")`. `broker`:
-        only what that one is asked. A produce request with acks=0, which has no answer, loses its connection.
+        `api` and `error` have Kafka's names, in any case: `fail_next("produce", "NOT_LEADER_OR_FOLLOWER")`. `broker`
+        limits this to one broker. A produce request with acks=0, which has no response, loses its connection.
         """
         self._check_running()
         if times < 1:
-            raise ValueError(f"a request fails once at least, not {times} times")
+            raise ValueError(f"times must be at least 1, not {times}")
         if broker is not None:
             self._check_id(broker)
         self._requests.add(Failure(api=_api(api), error=_error(error), times=times, broker=broker))
 
     def heal(self) -> None:
-        """Undo every `disconnect`, `delay` and `fail_next`. Who is paused or killed stays so."""
+        """Undo every `disconnect`, `delay` and `fail_next`. Paused and killed brokers stay so."""
         self._check_running()
         self._requests.clear()
         self._cuts.heal()
@@ -375,7 +379,7 @@ class Cluster:
             raise ValueError(f"there is no broker {broker_id!r} in this cluster, only {', '.join(map(str, self._ids))}")
 
     def _serving(self) -> Iterator[Broker]:
-        """Brokers that run and are not paused."""
+        """Return the brokers that run and are not paused."""
         return (thread.broker for thread in list(self._threads.values()) if not thread.is_paused)
 
     def _controller(self) -> tuple[int] | None:
@@ -393,7 +397,7 @@ class Cluster:
 
 
 def _api(name: str | ApiKey) -> ApiKey:
-    """An API by its name, as Kafka has it or as this house does: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
+    """Return an API by its name, as Kafka or our enum writes it: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
     wanted = name.name if isinstance(name, ApiKey) else str(name)
     served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, apis())}
     found = served.get(wanted.replace("_", "").lower())
@@ -403,7 +407,7 @@ def _api(name: str | ApiKey) -> ApiKey:
 
 
 def _error(error: str | int | ErrorCode) -> ErrorCode:
-    """One of Kafka's errors, by its name or number."""
+    """Return one of Kafka's errors, by its name or number."""
     if isinstance(error, str):
         found = ErrorCode.__members__.get(error.lower())
     else:

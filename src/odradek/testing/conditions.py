@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread will do: a condition and a deadline, never a fixed time."""
+"""Waits for other processes and threads: a condition and a deadline, never a fixed time."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _PAUSE_S: Final = 0.02
 def eventually(condition: Callable[[], T], *, within_s: float = 30.0, what: str = "") -> T:
     """Call `condition` until it returns something true, and return that.
 
-    Raises `TimeoutError` after `within_s` seconds, saying `what` was waited for; what `condition` raises goes through.
+    Raises `TimeoutError`, with `what` was awaited, after `within_s` seconds; errors of `condition` pass through.
     """
     deadline = time.monotonic() + within_s
     while not (result := condition()):

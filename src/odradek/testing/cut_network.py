@@ -1,8 +1,8 @@
-"""Brokers' ways to each other that can be cut, over real sockets: what a cut holds back is delivered when it heals.
+"""Connections between brokers over real sockets that can be cut: held data is delivered when the cut heals.
 
-A broker's connections to others go through gates at its own end, which hold what it sends and do not read what comes.
-As in a network that drops packets, a connection over a cut is not lost but silent, and a new one is not refused but
-not answered. Clients do not come this way.
+A broker's connections to other brokers go through gates at its own end, which hold its data and stop reading. As in a
+network that drops packets, a connection over a cut is not lost but silent, and a new one is not refused but
+unanswered. Connections of clients have no gates.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Cuts:
-    """Which brokers do not hear which; for all of a cluster's threads. `brokers` are their ids by their ports."""
+    """The cuts between brokers, for all threads of a cluster. `brokers` are their ids by their ports."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, int] = {}
@@ -24,17 +24,17 @@ class Cuts:
         self._lock = threading.Lock()
 
     def cut(self, source: int, target: int) -> None:
-        """From now on nothing that `source` sends reaches `target`."""
+        """Hold back the data of `source` for `target` from now on."""
         with self._lock:
             self._pairs |= {(source, target)}
 
     def heal(self) -> None:
-        """Cut nothing any longer."""
+        """End all cuts."""
         with self._lock:
             self._pairs = frozenset()
 
     def between(self, source: int, port: int) -> tuple[bool, bool]:
-        """Whether `source`'s way to the broker at `port` is cut, and the way back."""
+        """Return whether `source`'s way to the broker at `port` is cut, and whether the way back is."""
         pairs, target = self._pairs, self.brokers.get(port)
         if not pairs or target is None:
             return False, False
@@ -42,7 +42,7 @@ class Cuts:
 
 
 class CutNetwork:
-    """The machine's network as the broker `broker_id` has it. `ports` are those that its connections come from."""
+    """The machine's network as the broker `broker_id` has it. `ports` are the local ports of its connections."""
 
     def __init__(self, broker_id: int, cuts: Cuts, ports: set[int]) -> None:
         self._broker_id = broker_id
@@ -55,11 +55,9 @@ class CutNetwork:
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
     ) -> Listener:
-        """See `runtime.Network`."""
         return await self._network.listen(factory, host, port, options)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        """See `runtime.Network`."""
         while any(self._cuts.between(self._broker_id, port)):
             self._changed.clear()
             await self._changed.wait()
@@ -77,14 +75,14 @@ class CutNetwork:
         self._ports.discard(gate.near_port)
 
     def look(self) -> None:
-        """Do what the cuts say now; on the broker's loop."""
+        """Apply the present cuts; called on the broker's loop."""
         self._changed.set()
         for gate in tuple(self._gates):
             gate.cut(*self._cuts.between(self._broker_id, gate.port))
 
 
 class _Gate:
-    """A connection's transport as its protocol has it; `port` is the other broker's."""
+    """A connection's transport as its protocol sees it; `port` is the other broker's."""
 
     def __init__(self, transport: asyncio.Transport, port: int) -> None:
         self.port = port
@@ -94,7 +92,7 @@ class _Gate:
         self._closing = False
 
     def cut(self, there: bool, back: bool) -> None:  # noqa: FBT001 two ways of one thing
-        """Hold what goes `there`, do not read what comes `back`; or do again."""
+        """Hold or release the data that goes `there`, and stop or resume reading what comes `back`."""
         if self._transport.is_closing():
             return
         if back:
@@ -131,12 +129,12 @@ class _Gate:
         return self._closing or self._transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:
-        """What changes nothing of what passes: names, sizes, limits."""
+        """Return an attribute of the transport that does not affect the data: names, sizes, limits."""
         return getattr(self._transport, name)
 
 
 class _Relay(asyncio.BufferedProtocol):
-    """A connection's protocol as its transport has it."""
+    """A connection's protocol as its transport sees it."""
 
     def __init__(self, protocol: asyncio.BaseProtocol, port: int, closed: Callable[[_Gate], None]) -> None:
         self.gate: _Gate

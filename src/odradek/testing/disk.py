@@ -1,21 +1,21 @@
-"""A disk in memory that forgets what was not synced, behind `runtime`'s interface; a seed decides what it forgets.
+"""A disk in memory that loses unsynced data, behind `runtime`'s interface; a seed decides what it loses.
 
-It is stricter than most file systems, so that what survives here survives anywhere: a file's data is safe after
-`sync`, its name after `sync_directory`, and neither brings the other. A process that is killed leaves everything (the
-page cache is the kernel's); a power cut keeps, loses or tears what was not synced:
+It is stricter than most file systems, so that data that survives here survives anywhere: a file's data is safe after
+`sync`, its name after `sync_directory`, and neither implies the other. A killed process loses nothing (the page cache
+is the kernel's); a power cut keeps, loses or tears unsynced data:
 
     file        sectors of 512 bytes written or cut since the last sync come back each as new or as old (zeros beyond
                 the old end), the size anywhere between old and new
     directory   of the creations, renames and removals since the last sync, the first few happened
-    failed sync the kernel forgets that the data was dirty: later syncs pass, and save nothing of it
+    failed sync the kernel forgets that the data was dirty: later syncs succeed, and save nothing of it
 
 ```python
 disk = MemoryDisk(random.Random(7))
 disk.cut_power_at(disk.operations + 12)      # the 12th change from now raises PowerCutError, half done
-disk.cut_power(); disk.kill()                # what the next process finds
+disk.cut_power(); disk.kill()                # the next process finds the rest
 disk.fail_next("sync", errno.EIO, path_end=".log"); disk.capacity_bytes = 1 << 20
 disk.most_open_files = disk.open_files; disk.has_threads = False
-disk.broken.add("/data")                     # all that is below fails with EIO, as on a disk that has died
+disk.broken.add("/data")                     # everything below fails with EIO, as on a dead disk
 ```
 """
 
@@ -37,11 +37,11 @@ _OPEN_FILES_LIMIT: Final = 1024
 
 
 class PowerCutError(BaseException):
-    """The simulated machine, or its process, is gone: nothing may handle this but the test that caused it."""
+    """The simulated machine, or its process, is gone: only the test that caused this may handle it."""
 
 
 class MemoryDisk:
-    """Files and directories in memory. `entropy` draws what a power cut leaves and how long submitted work takes.
+    """Files and directories in memory. `entropy` draws the losses of a power cut and the duration of submitted work.
 
     `operations` counts changes (creations, appends, truncations, syncs, renames, removals). `capacity_bytes` is the
     room for all files: an append beyond it writes what fits and raises `OSError` ENOSPC. Submitted work takes a time
@@ -54,12 +54,12 @@ class MemoryDisk:
         self.delay_s: tuple[float, float] = (0.0, 0.0)
         self.process_id = process_id
         self.most_open_files: int | None = None
-        """Beyond so many open files, nothing can be opened or listed, by EMFILE; those that are open go on."""
+        """Limit of open files, beyond which opening and listing fail with EMFILE; open files still work."""
         self.open_files = 0
         self.has_threads = True
-        """Whether submitted work finds a thread."""
+        """Whether submitted work gets a thread."""
         self.broken: set[str] = set()
-        """Directories of which nothing can be read or written; `exists` says no then, as `os.path` does."""
+        """Directories that cannot be read or written; `exists` returns False for them, as `os.path` does."""
         self._entropy = entropy or random.Random(0)
         self._root = Directory()
         self._cut_at: int | None = None
@@ -76,12 +76,15 @@ class MemoryDisk:
         self._cut_at = operation
 
     def cut_power(self, survival: Survival = Survival.ANY) -> None:
-        """The machine goes off and on: what was not synced survives as `survival` says; see the module."""
+        """Cut the power and restore it: unsynced data survives as `survival` says (see the module)."""
         self._root.survive(survival, self._entropy)
         self.kill()
 
     def kill(self) -> None:
-        """The process dies: its locks and open files are gone, what it wrote stays. The disk serves the next one."""
+        """Kill the process: its locks and open files are gone, its data stays.
+
+        The disk then serves the next process.
+        """
         self._generation += 1
         self.open_files = 0
         self._locks.clear()
@@ -92,18 +95,18 @@ class MemoryDisk:
     def fail_next(self, operation: str, error: int | Exception, *, path_end: str = "", count: int = 1) -> None:
         """Let the next `count` of "create", "append", "truncate", "sync", "rename", "remove" on such paths fail.
 
-        With `OSError` of that number, or with this very error.
+        `error` is the number of an `OSError`, or the exception to raise.
         """
         self._faults.append(_Fault(operation, error, path_end, count))
 
     def used_bytes(self) -> int:
-        """The bytes of all files."""
+        """Return the bytes of all files."""
         return self._root.used_bytes()
 
     # ---- the interface of runtime -------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """See `Disk`; `read_only` is believed: `operations` tells."""
+        """Open a file; writing through a `read_only` one is not refused, but `operations` counts it."""
         del read_only
         self._check_power()
         self._check_whole(path)
@@ -121,43 +124,38 @@ class MemoryDisk:
         return _MemoryFile(self, path, node, self._generation)
 
     def exists(self, path: str) -> bool:
-        """See `Disk`."""
         return self._find(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        """See `Disk`."""
         return isinstance(self._find(path), Directory)
 
     def is_link(self, path: str) -> bool:
-        """See `Disk`; there are no links."""
+        """Return False: there are no links."""
         del path
         return False
 
     def modified_at(self, path: str) -> float:
-        """See `Disk`; the clock is `operations`."""
+        """Return the number of the change that last touched the file, in place of a time."""
         return self._content(path).modified_at
 
     def size(self, path: str) -> int:
-        """See `Disk`."""
         return len(self._content(path).data)
 
     def space(self, path: str) -> DiskSpace:
-        """See `Disk`; without `capacity_bytes` the room is what no test uses up."""
+        """Return the room; without `capacity_bytes`, more than any test uses."""
         self._directory(path)
         total = _BOUNDLESS_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return DiskSpace(total, max(total - self.used_bytes(), 0))
 
     def absolute(self, path: str) -> str:
-        """See `Disk`; the working directory is the root."""
+        """Return the path from the root, which is the working directory."""
         return f"/{'/'.join(_parts(path))}"
 
     def list(self, path: str) -> list[str]:
-        """See `Disk`."""
         self._take_descriptor(path)
         return sorted(self._directory(path).entries)
 
     def make_directories(self, path: str) -> None:
-        """See `Disk`."""
         parent = ""
         for name in _parts(path):
             whole = f"{parent}/{name}"
@@ -168,7 +166,7 @@ class MemoryDisk:
             parent = whole
 
     def rename(self, source: str, target: str) -> None:
-        """See `Disk`. Between two directories it raises `OSError` EXDEV: nothing may count on that being one step."""
+        """Rename a file. Raises `OSError` EXDEV between two directories, because that need not be one atomic step."""
         directory, name = self._parent(source)
         target_directory, new_name = self._parent(target)
         if directory is not target_directory:
@@ -178,25 +176,21 @@ class MemoryDisk:
         self._change("rename", source, partial(directory.move, name, new_name))
 
     def remove(self, path: str) -> None:
-        """See `Disk`."""
         self._content(path)
         directory, name = self._parent(path)
         self._change("remove", path, partial(directory.drop, name))
 
     def remove_directory(self, path: str) -> None:
-        """See `Disk`."""
         if self._directory(path).entries:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         directory, name = self._parent(path)
         self._change("remove", path, partial(directory.drop, name))
 
     def sync_directory(self, path: str) -> None:
-        """See `Disk`."""
         self._take_descriptor(path)
         self._change("sync", path, self._directory(path).sync)
 
     def sync_all(self, paths: Sequence[str]) -> None:
-        """See `Disk`."""
         for path in paths:
             self._take_descriptor(path)
             node = self._find(path)
@@ -206,12 +200,11 @@ class MemoryDisk:
                 self._sync(path, node)
 
     def read_file(self, path: str) -> bytes:
-        """See `Disk`."""
         self._take_descriptor(path)
         return bytes(self._content(path).data)
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """See `Disk`; made of the other operations, so that power can be cut between them."""
+        """Replace a file by the other operations, so that the power can be cut between them."""
         temporary = f"{path}.tmp"
         file = self.open(temporary, create=True)
         file.truncate(0)
@@ -222,7 +215,6 @@ class MemoryDisk:
         self.sync_directory(path.rpartition("/")[0])
 
     def lock(self, path: str, note: str) -> DiskLock:
-        """See `Disk`."""
         self._check_power()
         self._check_whole(path)
         key = "/".join(_parts(path))
@@ -240,22 +232,21 @@ class MemoryDisk:
         return _MemoryLock(self._locks, key)
 
     def lock_holder(self, path: str) -> str | None:
-        """See `Disk`."""
         return self._locks.get("/".join(_parts(path)))
 
     def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """See `Disk`; one after the other, in order."""
+        """Run all work, one piece after the other, in order."""
         del threads
         for lane in lanes:
             for work in lane:
                 yield work()
 
     def open_files_limit(self) -> int:
-        """See `Disk`; Linux's default."""
+        """Return Linux's default."""
         return _OPEN_FILES_LIMIT
 
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
-        """See `Disk`: runs in the running loop, in the order of submission, after a time that `delay_s` bounds."""
+        """Run the work on the running loop, in the order of submission, after a time that `delay_s` bounds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self.has_threads:
@@ -331,7 +322,7 @@ class MemoryDisk:
             raise PowerCutError
 
     def _change(self, kind: str, path: str, act: Callable[[], None]) -> None:
-        """Do `act`, unless a fault is due or the power goes; the power may go just before it or just after."""
+        """Apply a change, unless a fault is due or the power is cut, which may be just before it or just after."""
         if self._is_due(kind, path):
             if self._entropy.random() < 0.5:
                 act()
@@ -339,7 +330,7 @@ class MemoryDisk:
         act()
 
     def _is_due(self, kind: str, path: str) -> bool:
-        """Count a change; raise the `OSError` that is planned for it. Whether this is the one at which power goes."""
+        """Count a change and return whether the power is cut at it. Raises the `OSError` that is planned for it."""
         self._check_power()
         self._check_whole(path)
         self.operations += 1
@@ -375,7 +366,7 @@ class MemoryDisk:
 
 
 class _Fault:
-    """An error that is to come."""
+    """A planned error."""
 
     def __init__(self, kind: str, error: int | Exception, path_end: str, count: int) -> None:
         self.kind = kind
@@ -449,12 +440,12 @@ class _MemoryLock:
 
 
 def _parts(path: str) -> list[str]:
-    """The names in a path; the root and the working directory are one."""
+    """Return the names in a path; the root is the working directory."""
     return [name for name in path.split("/") if name not in {"", "."}]
 
 
 def _complete(future: "asyncio.Future[T]", work: Callable[[], T]) -> None:
-    """Run submitted work into its future, unless nobody waits any more. A power cut travels to whoever awaits."""
+    """Run submitted work into its future, unless it is cancelled. A `PowerCutError` goes to the awaiting task."""
     if future.cancelled():
         return
     try:

@@ -1,4 +1,4 @@
-"""What is in a disk in memory: files and directories as they are now, and as a power cut would leave them.
+"""The contents of a disk in memory: files and directories as they are now, and as a power cut would leave them.
 
 The rules are those of `testing.disk`.
 """
@@ -9,11 +9,11 @@ from enum import Enum
 from typing import Any, Final
 
 SECTOR_BYTES: Final = 512
-"""What a disk writes as a whole."""
+"""The unit that a disk writes atomically."""
 
 
 class Survival(Enum):
-    """What a power cut does to what was not synced."""
+    """The effect of a power cut on unsynced data."""
 
     KEEP = "all of it is there"
     LOSE = "none of it is there"
@@ -22,7 +22,7 @@ class Survival(Enum):
 
 
 class Content:
-    """A file: its bytes now, and what the disk has of it.
+    """A file: its present bytes, and the bytes on the disk.
 
     The disk has `data[:stable]` and then `old_tail`: files grow at their end, so nothing else needs to be kept.
     """
@@ -47,13 +47,13 @@ class Content:
             self.data += bytes(size - len(self.data))
 
     def sync(self) -> None:
-        """Put it on the disk, unless a failed sync made the kernel forget it."""
+        """Write the file to the disk, unless a failed sync made the kernel forget it."""
         if not self.is_forgotten:
             self.stable = len(self.data)
             self.old_tail = b""
 
     def survive(self, survival: Survival, entropy: random.Random) -> None:
-        """Become what the disk has after a power cut."""
+        """Become the file that the disk has after a power cut."""
         old, new = self.old_tail, bytes(self.data[self.stable :])
         if survival is Survival.ANY:
             survival = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
@@ -65,12 +65,12 @@ class Content:
         self.sync()
 
     def used_bytes(self) -> int:
-        """The bytes of all files in it."""
+        """Return the bytes of all files in it."""
         return len(self.data)
 
 
 class Directory:
-    """Names now, the names that the disk has, and the changes between, in order."""
+    """The present names, the names on the disk, and the changes between, in order."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Directory | Content] = {}
@@ -86,7 +86,7 @@ class Directory:
         self._log(lambda entries: entries.pop(name, None))
 
     def move(self, name: str, target: str) -> None:
-        """Give a name to what another had."""
+        """Move the content of one name to another."""
         self._log(lambda entries: entries.__setitem__(target, entries.pop(name)))
 
     def _log(self, change: Callable[[dict[str, Any]], object]) -> None:
@@ -94,12 +94,12 @@ class Directory:
         self._journal.append(change)
 
     def sync(self) -> None:
-        """Put the names on the disk."""
+        """Write the names to the disk."""
         self._durable = dict(self.entries)
         self._journal.clear()
 
     def survive(self, survival: Survival, entropy: random.Random) -> None:
-        """Become what the disk has after a power cut, and all that is in here likewise."""
+        """Become the directory that the disk has after a power cut, with everything in it."""
         mine = survival
         if mine is Survival.ANY:
             mine = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
@@ -114,12 +114,12 @@ class Directory:
             node.survive(survival, entropy)
 
     def used_bytes(self) -> int:
-        """The bytes of all files in it."""
+        """Return the bytes of all files in it."""
         return sum(node.used_bytes() for node in self.entries.values())
 
 
 def _torn(old: bytes, new: bytes, start: int, entropy: random.Random) -> bytes:
-    """What is left of a tail that was `old`, became `new` and was not synced; it begins at `start` in its file."""
+    """Return the rest of a tail that was `old`, became `new` and was not synced; it begins at `start` in its file."""
     shorter, longer = sorted((len(old), len(new)))
     result = bytearray(entropy.randint(shorter, longer))
     position = 0

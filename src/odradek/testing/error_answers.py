@@ -1,8 +1,8 @@
-"""An answer of any API that says of everything asked for that it failed, made out of the API's schema.
+"""A response of any API that reports one error for everything requested, made from the API's schema.
 
-The code is where Kafka puts one that concerns the whole request: in the outermost struct that has a place for it. A
-fetch and a request for metadata are the exceptions: clients read those per partition and per topic. What a request
-names, its answer names, too; what is not known is -1, empty or null.
+The error code is where Kafka puts one that concerns the whole request: in the outermost struct that has a field for
+it, except in Fetch and Metadata, whose errors clients read per partition and per topic. The response names what the
+request names; unknown values are -1, empty or null.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ _NAMES: Final = (
     ("member_id",),
     ("group_instance_id",),
 )
-"""What says which thing an answer is about; the names of one line mean the same."""
+"""Fields that identify an entry; the names on one line mean the same."""
 _WITHIN: Final = frozenset({ApiKey.FETCH, ApiKey.METADATA})
 _OF_THE_SESSION: Final = frozenset(
     {
@@ -62,18 +62,18 @@ _BLANK: Final[dict[str, Any]] = {
 
 
 def error_answer(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
-    """The response to `request`, a decoded message of `version`, that says `error`, and `sentence` where it can."""
+    """Return the response to `request`, a decoded message of `version`, with `error`, and with `sentence` if it can."""
     response_type = load_response_schema(api_key, version)
     answer = _Answer(error, sentence)
     if api_key not in _WITHIN or error in _OF_THE_SESSION:
         return answer.struct(response_type, request, named=False)
     message = answer.struct(response_type, request, named=False, passed_over=True)
-    # An incremental fetch names nothing: its session does.
+    # An incremental fetch names no partitions: its session does.
     return message if answer.is_said else answer.struct(response_type, request, named=False)
 
 
 class _Answer:
-    """One answer in the making. `is_said`: the code is somewhere in it."""
+    """A response in the making. `is_said`: the code is somewhere in it."""
 
     def __init__(self, error: ErrorCode, sentence: str) -> None:
         self.is_said = False
@@ -83,9 +83,9 @@ class _Answer:
     def struct(
         self, entity_type: Any, request: Any, *, named: bool = True, passed_over: bool = False
     ) -> dict[str, Any]:
-        """A struct for what `request` names, which is a struct of the request or, in a list of names, the name.
+        """Return a struct for `request`, which is a struct of the request or, in a list of names, the name.
 
-        `passed_over`: the code is not here, though there were a place for it.
+        `passed_over`: the code is not put here, though there is a field for it.
         """
         message = {field.name: _blank(field) for field in fields(entity_type) if field.default is MISSING}
         if named:
@@ -104,7 +104,7 @@ class _Answer:
 
 
 def _identity(entity_type: Any, request: Any) -> dict[str, Any]:
-    """What the answer says about which thing it is of."""
+    """Return the fields that identify the entry."""
     own = {field.name for field in fields(entity_type)}
     if isinstance(request, str | int):
         places = (name for synonyms in _NAMES for name in synonyms if name in own)
@@ -119,7 +119,7 @@ def _identity(entity_type: Any, request: Any) -> dict[str, Any]:
 
 
 def _counterpart(request: Any, name: str) -> Sequence[Any]:
-    """The list of the request that a list of the answer goes through: of the same name, or else the first one."""
+    """Return the list of the request that matches a list of the response: of the same name, or else the first one."""
     lists = {
         field.name: getattr(request, field.name)
         for field in fields(request)
@@ -145,7 +145,7 @@ def _has_codes(entity_type: Any) -> bool:
 
 
 def _blank(field: Field[Any]) -> Any:
-    """What stands for a value that is not known."""
+    """Return the value of an unknown field."""
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField | PrimitiveTupleField):
         return ()

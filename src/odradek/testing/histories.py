@@ -1,17 +1,16 @@
-"""What clients were told, kept as a history, and judged against what is promised of records (DESIGN 7).
+"""A history of what clients were told, judged against what is promised of records (DESIGN 7).
 
-A history has the sends of producers with their outcomes, what consumers polled, and in the end an audit: each
-partition's log, read from its beginning by somebody who met no fault. The analyses are those that Jepsen makes of
-Kafka's kind of log:
+A history has the sends of producers with their outcomes, the records that consumers polled, and in the end an audit:
+each partition's log, read from its beginning without faults. The analyses are those of Jepsen for Kafka's kind of log:
 
     lost            acknowledged, and not in the log
-    vanished        a consumer had it, and it is not in the log: it was shown before it was committed
+    vanished        polled, and not in the log: it was readable before it was committed
     doubled         an idempotent producer's record is in the log twice
     reordered       an idempotent producer's records are in another order than they were sent in
     misplaced       two values at one offset: a consumer's against the log, or an acknowledged one against it
-    never sent      in the log or with a consumer, and nobody sent it, or its sender was told that it never will be
+    never sent      in the log or polled, though no producer sent it, or its sender was told that it failed for good
     skipped         a consumer's reading went past a record that the log has
-    repeated        a consumer's reading went back though nothing sent it back
+    repeated        a consumer's reading went back without a seek
 
 ```python
 history = History()
@@ -20,7 +19,7 @@ history.poll("reader", T0, 0, b"1")
 history.audit(T0, [(0, b"1")])
 assert not anomalies(history)
 ```
-Values are unique in a history: they are how a record is known again. Times are seconds of any clock.
+Values are unique in a history, because they identify records. Times are seconds of any clock.
 """
 
 from bisect import bisect_right
@@ -34,11 +33,11 @@ from odradek.model import TopicPartition
 from odradek.model.values import dataclass
 
 _MOST_TOLD: Final = 5
-"""Of one kind: a partition that is lost as a whole need not be told record by record."""
+"""Limit for each kind in a report: a lost partition need not be reported record by record."""
 
 
 class Kind(StrEnum):
-    """What can be wrong; see the module."""
+    """The kinds of anomalies, which the module lists."""
 
     LOST = "lost"
     VANISHED = "vanished"
@@ -51,7 +50,7 @@ class Kind(StrEnum):
 
 
 class Anomaly(NamedTuple):
-    """One thing that must not be."""
+    """One broken promise."""
 
     kind: Kind
     partition: TopicPartition
@@ -63,7 +62,7 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Send:
-    """One record on its way. Without an outcome it may be in the log or not, and come there later."""
+    """One sent record. Without an outcome it may be in the log or not, and get there later."""
 
     producer: str
     partition: TopicPartition
@@ -74,54 +73,60 @@ class Send:
     refused: bool = False
 
     def acknowledge(self, offset: int | None, *, now: float) -> None:
-        """The cluster has it, at `offset` if that was said."""
+        """Note that the cluster has acknowledged the record, at `offset` if it is known."""
         self.acknowledged_at, self.offset = now, offset
 
     def refuse(self) -> None:
-        """It never will be in the log: too large, or of a transaction that was aborted. Not for time-outs."""
+        """Note that the record will never be in the log: it is too large, or its transaction was aborted.
+
+        Not for time-outs.
+        """
         self.refused = True
 
 
 class Polled(NamedTuple):
-    """A record as a consumer got it."""
+    """A record that a consumer polled."""
 
     offset: int
     value: bytes
 
 
 class History:
-    """See the module. Recording is one append each: threads may share a history while it grows."""
+    """The events of producers and consumers. Recording is one append each: threads may share a growing history."""
 
     def __init__(self) -> None:
         self.sends: list[Send] = []
         self.polls: dict[tuple[str, TopicPartition], list[Polled]] = defaultdict(list)
         self.logs: dict[TopicPartition, Sequence[Polled]] = {}
         self.careless: set[str] = set()
-        """Producers without idempotence: theirs may be there twice, and in any order."""
+        """Producers without idempotence: their records may be duplicated, and in any order."""
 
     def send(self, producer: str, partition: TopicPartition, value: bytes, *, now: float) -> Send:
-        """`producer` hands a record to its client."""
+        """Note that `producer` passes a record to its client."""
         send = Send(producer=producer, partition=partition, value=value, sent_at=now)
         self.sends.append(send)
         return send
 
     def poll(self, reading: str, partition: TopicPartition, offset: int, value: bytes) -> None:
-        """A consumer got a record. A reading goes forward only: after a seek or a rebalance, it has another name."""
+        """Note that a consumer polled a record.
+
+        A reading goes forward only: after a seek or a rebalance, it has another name.
+        """
         self.polls[reading, partition].append(Polled(offset, value))
 
     def audit(self, partition: TopicPartition, log: Sequence[tuple[int, bytes]]) -> None:
-        """All that is in the partition in the end, `(offset, value)` by offset."""
+        """Note the final log of a partition, `(offset, value)` by offset."""
         self.logs[partition] = [Polled(*each) for each in log]
 
     def acknowledged(self, partition: TopicPartition | None = None) -> int:
-        """How many sends were, to one partition or to all."""
+        """Return the number of acknowledged sends, to one partition or to all."""
         return sum(
             each.acknowledged_at is not None and partition in (None, each.partition) for each in tuple(self.sends)
         )
 
 
 def anomalies(history: History) -> list[Anomaly]:
-    """Everything that is wrong with the partitions that were audited; nothing is what is promised."""
+    """Return all anomalies of the audited partitions; none if all promises hold."""
     found: list[Anomaly] = []
     for partition, log in history.logs.items():
         sends = [send for send in history.sends if send.partition == partition]
@@ -132,7 +137,7 @@ def anomalies(history: History) -> list[Anomaly]:
 
 
 def verdict(history: History) -> str:
-    """The anomalies as lines, the first few of each kind in each partition; the empty text if there are none."""
+    """Return the anomalies as lines, the first few of each kind in each partition; the empty text if there are none."""
     told: Counter[tuple[Kind, TopicPartition]] = Counter()
     lines = []
     for anomaly in anomalies(history):
@@ -148,7 +153,7 @@ def verdict(history: History) -> str:
 
 
 class _Case:
-    """One partition: its log against all that was said of it."""
+    """One partition: its log beside all that clients were told of it."""
 
     def __init__(
         self,
@@ -229,7 +234,7 @@ class _Case:
                 yield Kind.SKIPPED, f"{reading} read offset {following.offset} after {one.offset}, without {missed}"
 
     def _first_after(self, offset: int) -> int:
-        """The log's next offset; one that is after all others if there is none."""
+        """Return the log's next offset; without one, an offset above all others."""
         place = bisect_right(self._offsets, offset)
         return self._offsets[place] if place < len(self._offsets) else 1 << 63
 
@@ -253,10 +258,10 @@ def longest_pause(
     since: float = float("-inf"),
     until: float = float("inf"),
 ) -> Pause | None:
-    """The longest time between two acknowledged writes to one partition; None without two of them.
+    """Return the longest time between two acknowledged writes to one partition; None without two of them.
 
-    `producers` count as one: the lives of one client. Pauses count that touch the time from `since` to `until`.
-    Whether the client tried meanwhile is not asked: it should always.
+    `producers` count as one: the lives of one client. A pause counts if it overlaps the time from `since` to `until`.
+    The client is assumed to try all the time.
     """
     times: dict[TopicPartition, list[float]] = defaultdict(list)
     for send in tuple(history.sends):

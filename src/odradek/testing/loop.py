@@ -1,11 +1,11 @@
-"""An event loop without a selector, where time is virtual and a seed decides what a real loop leaves open.
+"""An event loop without a selector, with virtual time; a seed decides what a real loop leaves open.
 
-When nothing is ready, the clock jumps to the next timer: an hour of heartbeats takes milliseconds. When there is no
-timer either, the program can never go on, and the loop says so and who waits where. What asyncio promises is kept:
-callbacks run in the order in which they were registered. What it leaves open is drawn from the seed: which of the
-tasks that are ready steps first, and which of the timers that are due at one moment.
+When nothing is ready, the clock jumps to the next timer: an hour of heartbeats takes milliseconds. Without a timer the
+program can never go on, and the loop raises `DeadlockError` with the waiting tasks. asyncio's promise is kept:
+callbacks run in the order in which they were registered. The seed decides the rest: which of the ready tasks steps
+first, and which of the timers that are due at one moment.
 
-Not for code that uses threads or the machine: `run_in_executor` and everything that needs a file descriptor refuse.
+Not for code that uses threads or the machine: `run_in_executor` and file descriptors are refused.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _MOST_TURNS_AT_ONE_MOMENT: Final = 100_000
-"""A loop that turns this often while no time passes is taken for one that never ends."""
+"""Limit of turns without progress of time, beyond which the loop counts as endless."""
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready and no timer is set, but somebody still waits."""
+    """Nothing is ready and no timer is set, but tasks still wait."""
 
 
 class LivelockError(RuntimeError):
@@ -35,7 +35,7 @@ class LivelockError(RuntimeError):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """asyncio's base loop with its queues, its clock and its order replaced; see the module.
+    """asyncio's base loop with other queues, another clock and another order, which the module explains.
 
     `limit_s` is how much virtual time may pass before `LivelockError`: a broker's own timers never run out, so a test
     that waits in vain beside one would otherwise never end.
@@ -55,7 +55,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._failed: list[asyncio.Task[Any]] = []
 
     def time(self) -> float:
-        """Virtual seconds; stands still while anything is ready."""
+        """Return virtual seconds; they stand still while anything is ready."""
         return self._clock.monotonic()
 
     # ---- what is to be done -------------------------------------------------------------------------------------
@@ -97,19 +97,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """A task with a number of this loop's own: asyncio's default names count over the whole process."""
+        """Create a task with a number of this loop's own: asyncio's default names count over the whole process."""
         self._task_count += 1
         task = _NumberedTask(coro, loop=self, context=context, number=self._task_count, name=name)
         task.add_done_callback(self._note_failure)
         return task
 
     def _note_failure(self, task: asyncio.Task[Any]) -> None:
-        # Whether anybody will ask for the exception is not known yet, and asking here would count as asking.
+        # A later await may still retrieve the exception, and `task.exception()` here would mark it as retrieved.
         if not task.cancelled() and getattr(task, "_log_traceback", False):
             self._failed.append(task)
 
     def unheeded_failures(self) -> list[BaseException]:
-        """What tasks raised and nobody has asked for so far; asking for it here counts."""
+        """Return the exceptions of tasks that were not retrieved so far; this retrieves them."""
         unheeded = [task for task in self._failed if getattr(task, "_log_traceback", False)]
         self._failed.clear()
         return [error for task in unheeded if (error := task.exception()) is not None]
@@ -117,7 +117,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # ---- one turn -----------------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """`BaseEventLoop.run_forever` calls this until it is told to stop."""
+        """Run one turn; `BaseEventLoop.run_forever` calls this until the loop is stopped."""
         if not self._soon:
             self._let_time_pass()
         self._turns_now += 1
@@ -158,7 +158,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _order_tasks(self, turn: list[asyncio.Handle]) -> None:
         """Let tasks that step in this turn change places among themselves; plain callbacks keep theirs.
 
-        They are sorted first: which one comes first may be the whim of a set (`TaskGroup` cancels its tasks so).
+        They are sorted first, because the order may come from a set (`TaskGroup` cancels its tasks so).
         """
         steps = [(task.number, place) for place, handle in enumerate(turn) if (task := _task_of(handle))]
         if len(steps) < 2:
@@ -176,20 +176,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # ---- what there is not --------------------------------------------------------------------------------------
 
     def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
-        """Refused: a thread takes its time from the machine, and no seed repeats that."""
+        """Refuse: a thread depends on the machine's time, which no seed repeats."""
         raise RuntimeError(f"no threads in virtual time: {getattr(func, '__qualname__', func)} must run on the loop")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Base loops count these to clean its heap; ours drops them when they come up."""
+        """Do nothing: base loops count these to clean their heap; this loop drops them when they come up."""
 
     def _write_to_self(self) -> None:
-        """Nothing sleeps in a selector that had to be woken."""
+        """Do nothing: no selector has to be woken."""
 
     def _process_events(self, event_list: object) -> None:
-        """There are no events but callbacks."""
+        """Do nothing: there are no events but callbacks."""
 
     def close(self) -> None:
-        """Forget what is still to be done."""
+        """Drop all callbacks and timers."""
         self._soon.clear()
         self._timers.clear()
         super().close()
@@ -211,7 +211,7 @@ class _NumberedTask(asyncio.Task[T]):
         super().__init__(coro, loop=loop, context=context, name=f"task {number}" if name is None else str(name))
 
     def __hash__(self) -> int:
-        """Not the address: sets of tasks have one order in every run."""
+        """Return the number, not the address: sets of tasks have one order in every run."""
         return self.number
 
 
@@ -220,13 +220,13 @@ def _callback_of(handle: asyncio.Handle) -> Any:
 
 
 def _task_of(handle: asyncio.Handle) -> "_NumberedTask[Any] | None":
-    """The task whose step `handle` is: first steps and wake-ups are bound to it, in C as in Python."""
+    """Return the task whose step `handle` is: first steps and wake-ups are bound to it, in C as in Python."""
     owner = getattr(_callback_of(handle), "__self__", None)
     return owner if isinstance(owner, _NumberedTask) else None
 
 
 def _label(handle: asyncio.Handle) -> str:
-    """What a callback is called, without an address of this process."""
+    """Return the name of a callback, without an address of this process."""
     task = _task_of(handle)
     if task is not None:
         return f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
@@ -237,7 +237,7 @@ def _label(handle: asyncio.Handle) -> str:
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """The innermost line that a task waits in."""
+    """Return the innermost line in which a task waits."""
     awaited: Any = task.get_coro()
     place = "not started"
     while (frame := getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)) is not None:

@@ -1,8 +1,8 @@
 """A network in memory behind `runtime.Network`: latency by seed, partitions, dead hosts, and asyncio's transports.
 
-A `MemoryNetwork` is the whole network; `network.host(name)` is what one process sees of it. Hosts share one space of
-addresses, as processes on one machine do; the name only says who is cut off or dies. It behaves as TCP does: what is
-written arrives in order or the connection is lost, in pieces that the seed chooses; a cut holds bytes back until it
+A `MemoryNetwork` is the whole network; `network.host(name)` is the view of one process. Hosts share one space of
+addresses, as processes on one machine do; the name only tells which process is cut off or dies. It behaves as TCP
+does: data arrives in order or the connection is lost, in pieces that the seed chooses; a cut holds bytes back until it
 heals; a dead host's peers get a reset; writing to a closed end gets a reset back.
 
 The transports themselves are in `transport`.
@@ -23,14 +23,14 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _FIRST_FREE_PORT: Final = 49_152
-"""Where IANA's dynamic ports start: chosen for port 0, and for the near end of a connection."""
+"""The start of IANA's dynamic ports: chosen for port 0, and for the near end of a connection."""
 
 CONNECT_TIMEOUT_S: Final = 127.0
-"""After this long a connection attempt that gets no answer fails: what Linux's six SYN retries come to."""
+"""Limit of an unanswered connection attempt: the sum of Linux's six SYN retries."""
 
 
 class MemoryNetwork:
-    """Hosts, open ports and the connections between them; see the module.
+    """Hosts, open ports and the connections between them.
 
     `latency_s` is the least and the most time that anything takes one way, in seconds, drawn for each piece.
     """
@@ -55,13 +55,13 @@ class MemoryNetwork:
         self._transports: dict[MemoryTransport, str] = {}
 
     def host(self, name: str) -> Network:
-        """The network as the process `name` sees it."""
+        """Return the network as the process `name` sees it."""
         return _HostNetwork(self, name)
 
     # ---- faults -------------------------------------------------------------------------------------------------
 
     def block(self, source: str, target: str) -> None:
-        """From now on nothing that `source` sends reaches `target`, until `heal`."""
+        """Hold back the data of `source` for `target`, until `heal`."""
         self.note(f"block {source} → {target}")
         self._blocked.add((source, target))
 
@@ -73,7 +73,7 @@ class MemoryNetwork:
                 self.block(two, one)
 
     def heal(self) -> None:
-        """Undo every `block` and `partition`; what was held back is delivered."""
+        """Undo every `block` and `partition`; held data is delivered."""
         self.note("heal")
         self._blocked.clear()
         held, self._held = self._held, {}
@@ -85,7 +85,7 @@ class MemoryNetwork:
                 future.set_result(None)
 
     def crash(self, host: str) -> None:
-        """The process `host` dies: its ports close, its peers get a reset, and its own protocols hear nothing more."""
+        """Kill the process `host`: its ports close, its peers get a reset, and its protocols receive nothing more."""
         self.note(f"crash {host}")
         for listener in list(self._listeners.values()):
             if listener.host == host:
@@ -97,7 +97,10 @@ class MemoryNetwork:
     # ---- listening and connecting -------------------------------------------------------------------------------
 
     def listen(self, host: str, factory: Callable[[], asyncio.BaseProtocol], address: str, port: int) -> Listener:
-        """Open `port` (0: a free one) at `address` for the process `host`. `OSError` EADDRINUSE if it is taken."""
+        """Open `port` (0: a free one) at `address` for the process `host`.
+
+        Raises `OSError` EADDRINUSE if it is taken.
+        """
         port = port or self._free_port()
         if self._find(address, port) is not None or (address in _WILDCARDS and self._is_used(port)):
             raise OSError(errno.EADDRINUSE, f"address already in use: {address}:{port}")
@@ -107,9 +110,10 @@ class MemoryNetwork:
         return listener
 
     async def connect(self, host: str, factory: Callable[[], P], address: str, port: int) -> tuple[MemoryTransport, P]:
-        """A connection of the process `host` to whoever listens at `address`:`port`.
+        """Connect the process `host` to the listener at `address`:`port`.
 
-        Raises `ConnectionRefusedError` if nobody does, and `TimeoutError` (an `OSError`) when a cut lasts too long.
+        Raises `ConnectionRefusedError` without a listener, and `TimeoutError` (an `OSError`) when a cut lasts too
+        long.
         """
         listener = self._find(address, port)
         if listener is not None:
@@ -154,31 +158,31 @@ class MemoryNetwork:
     # ---- what the transports and listeners ask ------------------------------------------------------------------
 
     def latency(self) -> float:
-        """How many seconds the next piece takes."""
+        """Return the seconds that the next piece takes."""
         return self._entropy.uniform(*self.latency_s)
 
     def cut_point(self, size: int) -> int:
-        """Where a piece of `size` bytes is cut in two: at `size`, that is not at all, three times out of four."""
+        """Return where to cut a piece of `size` bytes in two: three times out of four at `size`, which is no cut."""
         return self._entropy.randrange(1, size) if size > 1 and self._entropy.random() < 0.25 else size
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Whether what `source` sends to `target` is held back."""
+        """Return whether data of `source` for `target` is held back."""
         return (source, target) in self._blocked
 
     def hold(self, link: Link) -> None:
-        """Something of `link`'s was held back: release it when the cut heals."""
+        """Note that data of `link` is held back, to release it when the cut heals."""
         self._held[link] = None
 
     def remember(self, host: str, transport: MemoryTransport) -> None:
-        """`host` has this open connection."""
+        """Note that `host` has this open connection."""
         self._transports[transport] = host
 
     def forget(self, transport: MemoryTransport) -> None:
-        """A connection's end is gone."""
+        """Note that a connection's end is gone."""
         self._transports.pop(transport, None)
 
     def close_listener(self, listener: "MemoryListener") -> None:
-        """A port closed; connections that are open stay."""
+        """Close a port; open connections stay."""
         self._listeners.pop((listener.address, listener.port), None)
 
     def note(self, event: str) -> None:
@@ -221,7 +225,6 @@ class MemoryListener:
         self.factory = factory
 
     def close(self) -> None:
-        """See `runtime.Listener`."""
         self._network.close_listener(self)
 
 
@@ -239,7 +242,7 @@ class _HostNetwork:
         port: int,
         options: ListenOptions | None = None,
     ) -> Listener:
-        del options  # of a kernel, which is not here
+        del options  # options of a kernel, which is not here
         return self._network.listen(self._host, factory, host, port)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:

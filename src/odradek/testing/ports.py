@@ -1,4 +1,4 @@
-"""Ports for servers that have to be told theirs before they start, and for those that come again."""
+"""Ports for servers that need theirs before they start, and for servers that restart."""
 
 import random
 import socket
@@ -11,17 +11,17 @@ from typing import Final
 _LOWEST: Final = 10_000
 _OF_CONNECTIONS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_OF_CONNECTIONS: Final = 32_768
-"""Linux' default, and below that of others."""
+"""Linux's default, which is below that of other systems."""
 _TRIES: Final = 1000
 _choose: Final = random.SystemRandom()
-"""Tests set the seed of the other one, and those that run at the same time set the same."""
+"""A generator of its own: tests that run at the same time set the same seed for the global one."""
 
 
 class HeldPort:
-    """A port of loopback for a server that comes and goes: while it is away, nobody who takes any port gets this one.
+    """A port of loopback for a server that restarts: no process that takes any port gets it meanwhile.
 
-    `number` is the one that is wanted, 0 for any. The server binds it beside this, as Linux lets those who set
-    SO_REUSEADDR; asyncio's do. On other systems nothing is held. Raises `OSError` if it is taken.
+    `number` is the wanted port, 0 for any. The server binds it beside this, as Linux allows with SO_REUSEADDR, which
+    asyncio sets. On other systems nothing is held. Raises `OSError` if the port is taken.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -34,12 +34,12 @@ class HeldPort:
             self.release()
 
     def release(self) -> None:
-        """Hold it no more."""
+        """Stop holding the port."""
         self._release()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has, for servers that cannot say which they took if they are told to take any.
+    """Return free ports of loopback, for servers that can't report which free port they took.
 
     No connection takes them before the server does: they are below those that the system hands out. Raises `OSError`
     if there are none.

@@ -16,12 +16,12 @@ _ANY_PORT: Final = "127.0.0.1:0"
 
 
 class ServedBroker(AnnouncingProcess):
-    """A broker over `data_dir`, started by `with` or `start`; what it prints goes to `errors`.
+    """A broker over `data_dir`, started by `with` or `start`; its output goes to `errors`.
 
-    By default that is `data_dir`'s neighbour, `*.err`. The broker has a free port from its first start on, also while
-    it does not run. `open_files` is what the system lets it open, `metadata` the URL of its tree, by default a file in
-    `data_dir`. `launcher` comes before the command, and must become it (as `nsenter` does): it is the process that is
-    killed. `arguments` are more of `odradek serve`'s.
+    By default that is `data_dir`'s neighbour, `*.err`. The broker keeps a free port from its first start on, also
+    while it does not run. `open_files` is the limit of open files, `metadata` the URL of its tree, by default a file
+    in `data_dir`. `launcher` precedes the command, and must become it by exec (as `nsenter` does), since its process
+    is the one to kill. `arguments` are more arguments of `odradek serve`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ServedBroker(AnnouncingProcess):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect, once it has been started."""
+        """`HOST:PORT` of the broker, after its first start."""
         return self.announced
 
     def _command(self) -> Sequence[str]:
@@ -74,9 +74,9 @@ class ServedBroker(AnnouncingProcess):
 
 
 class SupervisedBrokers(AnnouncingProcess):
-    """Several brokers over `data_dir`, kept running by `odradek up`: each can be killed, and is started again.
+    """Several brokers over `data_dir` under `odradek up`, which restarts a broker that is killed.
 
-    What the supervisor prints goes to `data_dir`'s neighbour, `*.err`.
+    The supervisor's output goes to `data_dir`'s neighbour, `*.err`.
     """
 
     def __init__(self, data_dir: Path, *, brokers: int = 3, options: Mapping[str, str] | None = None) -> None:
@@ -88,17 +88,17 @@ class SupervisedBrokers(AnnouncingProcess):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect, once they have been started."""
+        """`HOST:PORT` of all brokers, after their start."""
         return self.announced
 
     def broker_pid(self, broker_id: int) -> int:
-        """The process that is this broker, or was it last, by what the supervisor says."""
+        """Return the latest process of a broker, from the supervisor's log."""
         said = re.findall(rf"broker {broker_id} serves at \S+ process (\d+)", self.errors.read_text(errors="replace"))
         assert said, f"there is no broker {broker_id}"
         return int(said[-1])
 
     def kill_broker(self, broker_id: int) -> int:
-        """End one broker as a crash does; returns the process that it was."""
+        """Kill one broker as a crash does; return the process that it was."""
         pid = self.broker_pid(broker_id)
         os.kill(pid, signal.SIGKILL)
         return pid

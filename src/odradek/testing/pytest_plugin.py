@@ -1,6 +1,6 @@
-"""The pytest plugin that comes with the package: the fixtures `kafka` and `kafka_cluster`, brokers in this process.
+"""The package's pytest plugin: the fixtures `kafka` and `kafka_cluster`, brokers in this process.
 
-pytest loads this wherever Odradek is installed, so nothing is imported here until a test asks for a fixture.
+pytest loads this wherever Odradek is installed, so nothing is imported until a test requests a fixture.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def kafka() -> "Iterator[Cluster]":
-    """One broker for the whole session; `kafka.bootstrap_servers` is what any Kafka client takes."""
+    """Start one broker for the whole session; any Kafka client connects to `kafka.bootstrap_servers`."""
     from odradek.testing.cluster import Cluster
 
     with Cluster(brokers=1) as cluster:
@@ -23,7 +23,7 @@ def kafka() -> "Iterator[Cluster]":
 
 @pytest.fixture
 def kafka_cluster() -> "Iterator[Cluster]":
-    """Three brokers for this test alone, to be killed, paused and cut off from each other."""
+    """Start three brokers for this test alone, which can be killed, paused and cut off from each other."""
     from odradek.testing.cluster import Cluster
 
     with Cluster(brokers=3) as cluster:

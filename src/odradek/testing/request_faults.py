@@ -1,7 +1,7 @@
-"""What is done to requests before a broker sees them: a cluster's rules, for all of its brokers' threads.
+"""Faults of requests before a broker serves them: a cluster's rules, for all of its brokers' threads.
 
-A rule that matches a request answers it with an error, or lets it wait. Where there is no rule, and in a broker that is
-no `Cluster`'s, nothing is asked.
+A rule that matches a request answers it with an error, or delays it. Brokers outside a `Cluster` have no rules, and no
+cost.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SENTENCE: Final = "a test injected this error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The next `times` requests of clients for `api` are answered with `error`; `broker`: only that one's."""
+    """A rule: the next `times` requests of clients for `api` are answered with `error`, by one `broker` or by any."""
 
     api: ApiKey
     error: ErrorCode
@@ -34,7 +34,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """Every request for `api`, or for any, waits `seconds` at `brokers`, or at all, before it is served."""
+    """A rule: every request for `api`, or for any, waits `seconds` at `brokers`, or at all, before it is served."""
 
     seconds: float
     api: ApiKey | None
@@ -42,7 +42,7 @@ class Delay:
 
 
 class RequestFaults:
-    """The rules. `from_brokers` has the ports that brokers connect from: what comes from elsewhere is a client's."""
+    """The rules. `from_brokers` has the ports that brokers connect from: other connections are clients'."""
 
     def __init__(self) -> None:
         self.from_brokers: set[int] = set()
@@ -51,7 +51,7 @@ class RequestFaults:
         self._delays: tuple[Delay, ...] = ()
 
     def add(self, rule: Failure | Delay) -> None:
-        """Let a rule hold from the next request on."""
+        """Apply a rule from the next request on."""
         with self._lock:
             if isinstance(rule, Delay):
                 self._delays = (*self._delays, rule)
@@ -59,12 +59,12 @@ class RequestFaults:
                 self._failures = (*self._failures, rule)
 
     def clear(self) -> None:
-        """Let none hold any longer; what waits already waits on."""
+        """Remove all rules; delayed requests still wait."""
         with self._lock:
             self._failures, self._delays = (), ()
 
     def before(self, serve: Serve, broker_id: int) -> Serve:
-        """What a broker serves with instead of `serve`."""
+        """Return `serve` behind the rules."""
 
         def served(connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
             if self._failures or self._delays:
@@ -106,7 +106,7 @@ class RequestFaults:
 
 
 class _Delayed(PendingReply):
-    """The reply to a request that waits; none of its connection is served before it."""
+    """The reply to a delayed request; later requests of its connection are served after it."""
 
     exclusive = True
 
@@ -134,13 +134,12 @@ class _Delayed(PendingReply):
         self.complete(reply.buffers)
 
     def abandon(self) -> bool:
-        """See `PendingReply`."""
         self._timer.cancel()
         return self._inner is None or self._inner.abandon()
 
 
 def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Reply:
-    """The answer with an error; one that wants none, of a producer with acks=0, loses its connection as in Kafka."""
+    """Return the response with an error; a Produce with acks=0, which has none, loses its connection as in Kafka."""
     header = decode_request_header(frame)
     key, version = ApiKey(header.api_key), header.api_version
     request = decode_request(key, version, bytes(frame[header.body_offset :]))

@@ -1,7 +1,6 @@
-"""A server in a process of its own: how it is started, known to be ready, ended, killed and stopped for a while.
+"""A server in a process of its own: started, awaited until it is ready, stopped, killed and paused.
 
-What is started, and how it tells that it is ready, its subclasses say. One kind of them is here: the server that says a
-line when it is.
+Subclasses define the command, and how to tell that the server is ready. One is here: a server that prints a line.
 """
 
 import os
@@ -18,14 +17,14 @@ from typing import Any, Final, Self
 
 _POLL_S: Final = 0.01
 _ENDING_SHOWN: Final = 4000
-"""Characters of what a server said, in the error that tells that it did not start."""
+"""Limit of characters of the server's output in the error of a failed start."""
 
 
 class ServerProcess(ABC):
-    """One server, called `name` in errors; started by `with` or `start`, as often as wanted.
+    """One server, called `name` in errors; started by `with` or `start`, any number of times.
 
-    What it prints is appended to `log`, or goes where ours does without one. A start that takes longer than `start_s`
-    has failed, and a server that takes longer than `stop_s` to end is killed.
+    Its output is appended to `log`, or goes to ours without one. A start that takes longer than `start_s` has failed,
+    and a server that takes longer than `stop_s` to end is killed.
     """
 
     def __init__(self, name: str, *, log: Path | None, start_s: float = 60.0, stop_s: float = 30.0) -> None:
@@ -37,38 +36,41 @@ class ServerProcess(ABC):
 
     @property
     def pid(self) -> int:
-        """The number of the running process."""
+        """Return the id of the running process."""
         return self._running().pid
 
     @property
     def runs(self) -> bool:
-        """Whether it was started, and has not ended since, whoever ended it."""
+        """Whether the process was started, and has not ended since."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def exit_status(self) -> int | None:
-        """What a process that ended by itself returned; None if it runs, or was ended by `stop` or `kill`."""
+        """The status of a process that ended by itself; None while it runs, and after `stop` or `kill`."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Return when it serves. Raises `RuntimeError` with what it printed if it does not; nothing runs then."""
+        """Start the server and return when it serves. Raises `RuntimeError` with its output if it does not.
+
+        No process is left then.
+        """
         self.launch()
         self.wait_until_ready()
 
     def launch(self) -> None:
         """Start the process and return at once: several servers may need each other to get ready."""
         assert not self.runs, f"{self._name} runs already"
-        self.kill()  # takes leave of one that somebody else killed
+        self.kill()  # forgets a process that was killed from outside
         command, environment = self._command(), os.environ | self._environment()
         with ExitStack() as stack:
             log = None if self._log is None else stack.enter_context(self._log.open("ab"))
-            # Unbuffered: a line that was read ahead would not be seen by `select`.
+            # Unbuffered: `select` would not see a line that was read ahead.
             self._process = subprocess.Popen(
                 command, bufsize=0, stdin=subprocess.DEVNULL, stdout=self._output(log), stderr=log, env=environment
             )
 
     def wait_until_ready(self) -> None:
-        """Return when the process that was launched serves; raises as `start` does."""
+        """Return when the launched process serves; raise as `start` does."""
         process = self._running()
         deadline = time.monotonic() + self._start_s
         try:
@@ -81,20 +83,20 @@ class ServerProcess(ABC):
             raise
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it as an operator does, with SIGTERM or SIGINT; returns its exit status."""
+        """Stop the process as an operator does, with SIGTERM or SIGINT; return its exit status."""
         return self._end(number)
 
     def kill(self) -> None:
-        """End it as a crash does, with SIGKILL, if there is one."""
+        """Kill the process, if there is one, with SIGKILL."""
         if self._process is not None:
             self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Let it do nothing until `resume`, with SIGSTOP; its connections stay open."""
+        """Pause the process with SIGSTOP until `resume`; its connections stay open."""
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Resume the process after `pause`."""
         self._running().send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -109,19 +111,19 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
-        """What is started."""
+        """Return the command line."""
 
     def _environment(self) -> Mapping[str, str]:
-        """What its environment has beside ours."""
+        """Return variables to add to our environment."""
         return {}
 
     def _output(self, log: Any) -> Any:
-        """Where its standard output goes."""
+        """Return the file for standard output."""
         return log
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether it serves; asked again and again, so it may wait for a moment."""
+        """Return whether the server serves; called repeatedly, so it may wait for a moment."""
 
     def _running(self) -> "subprocess.Popen[bytes]":
         assert self._process is not None, f"{self._name} does not run"
@@ -134,7 +136,7 @@ class ServerProcess(ABC):
         process, self._process = self._running(), None
         with process:  # closes its pipes
             process.send_signal(number)
-            process.send_signal(signal.SIGCONT)  # one that is paused hears nothing else
+            process.send_signal(signal.SIGCONT)  # a paused process receives no other signal
             try:
                 return process.wait(self._stop_s)
             except subprocess.TimeoutExpired:
@@ -143,7 +145,10 @@ class ServerProcess(ABC):
 
 
 class AnnouncingProcess(ServerProcess):
-    """Runs `command`, which says a line that begins with `prefix` when it serves; `announced` is what follows it."""
+    """Runs `command`, which prints a line that begins with `prefix` when it serves.
+
+    `announced` is the rest of the line.
+    """
 
     def __init__(
         self, name: str, command: Sequence[str], *, prefix: str, log: Path | None = None, stop_s: float = 30.0

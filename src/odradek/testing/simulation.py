@@ -1,10 +1,10 @@
-"""A program on virtual time: the loop, the network and a disk for each host, all out of one seed.
+"""A program on virtual time: the loop, the network and a disk for each host, all from one seed.
 
 ```python
 simulation = Simulation(seed=7)
 simulation.run(scenario(simulation.runtime("broker-0"), simulation.runtime("client")))
 ```
-Whatever goes wrong carries the seed and the last events as a note, so that a failure can be played again.
+Every exception carries the seed and the last events as a note, so that a failure can be repeated.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ class Simulation:
         self._runs = 0
 
     def entropy(self, name: str) -> random.Random:
-        """A stream of chance of its own for `name`: what one part draws does not shift what another gets."""
+        """Return a generator of its own for `name`: the draws of one part do not shift those of another."""
         return random.Random(f"{self.seed}/{name}")
 
     def runtime(self, host: str = "localhost") -> Runtime:
-        """The outside as the process `host` sees it; the same one, with the same disk, every time."""
+        """Return the runtime of the process `host`; the same one, with the same disk, every time."""
         if host not in self._runtimes:
             self._runtimes[host] = Runtime(
                 clock=self.clock,
@@ -55,29 +55,29 @@ class Simulation:
         return self._runtimes[host]
 
     def disk(self, host: str = "localhost") -> MemoryDisk:
-        """The disk of `host`, with its faults."""
+        """Return the disk of `host`, with its faults."""
         if host not in self._disks:
             self._disks[host] = MemoryDisk(self.entropy(f"disk {host}"), process_id=len(self._disks) + 1)
         return self._disks[host]
 
     def kill(self, host: str) -> None:
-        """The process `host` dies: its peers get a reset, its open files and locks are gone, what it wrote stays.
+        """Kill the process `host`: its peers get a reset, its open files and locks are gone, its data stays.
 
-        Tasks of it still run: whoever started them cancels them.
+        Its tasks still run: the caller cancels them.
         """
         self.network.crash(host)
         self.disk(host).kill()
 
     def cut_power(self, host: str, survival: Survival = Survival.ANY) -> None:
-        """As `kill`, and what was not synced survives as `survival` says."""
+        """Kill the process `host`, and lose its unsynced data as `survival` says."""
         self.network.crash(host)
         self.disk(host).cut_power(survival)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run `main` to its end on a new virtual loop, cancel what it left behind, and return its result.
+        """Run `main` to its end on a new virtual loop, cancel the remaining tasks, and return its result.
 
-        Raises what `main` raises. An exception that nobody heeded, in a task or in a callback, is raised too, in an
-        `ExceptionGroup`: in a test nothing goes wrong silently.
+        Raises what `main` raises. An exception of a task or a callback that was never retrieved is raised too, in an
+        `ExceptionGroup`: in a test nothing fails silently.
         """
         self._runs += 1
         unheeded: list[BaseException] = []
@@ -93,7 +93,7 @@ class Simulation:
 
     @contextlib.contextmanager
     def _annotated(self) -> Iterator[None]:
-        """Add the seed and the last events to what goes through, before cleaning up adds events of its own."""
+        """Add the seed and the last events to an exception, before cleaning up adds events of its own."""
         try:
             yield
         except BaseException as error:
@@ -106,12 +106,12 @@ class Simulation:
 
 
 def simulated_runtime(seed: int) -> Runtime:
-    """One host's `Runtime` out of `seed`, for what needs no loop: its clock stands still until `clock.advance(s)`."""
+    """Return one host's `Runtime` for code without a loop: its clock stands still until `clock.advance(s)`."""
     return Simulation(seed).runtime()
 
 
 def _error_of(context: dict[str, Any]) -> BaseException:
-    """What asyncio reports to an exception handler, as an exception that can be raised."""
+    """Return what asyncio reports to an exception handler, as an exception that can be raised."""
     error = context.get("exception")
     if isinstance(error, BaseException):
         error.add_note(str(context["message"]))

@@ -1,4 +1,4 @@
-"""A metadata tree that takes its time, as one on other machines does: answers, watches, proofs that a session lives."""
+"""A metadata tree in memory with the latency of a tree on other machines, for answers, watches and session renewals."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ _SLOWER_BY: Final = 10
 
 
 class _Way:
-    """One direction of a connection: what sets off first arrives first."""
+    """One direction of a connection: messages arrive in the order in which they were sent."""
 
     def __init__(self, chance: random.Random, mean_s: float) -> None:
         self._chance = chance
@@ -26,7 +26,7 @@ class _Way:
         self._last = 0.0
 
     def arrival(self, not_before: float = 0.0) -> float:
-        """When that arrives which sets off now, or then, by the loop's time."""
+        """Return the arrival time, by the loop's clock, of a message that is sent now, or at `not_before`."""
         delay_s = self._chance.expovariate(1 / self._mean_s)
         delay_s *= _SLOWER_BY if self._chance.random() < _SLOW_ONES else 1
         now = max(asyncio.get_running_loop().time(), not_before)
@@ -34,13 +34,13 @@ class _Way:
         return self._last
 
     async def go(self) -> None:
-        """Return when it has arrived."""
+        """Return when a message that is sent now arrives."""
         arrival = self.arrival()
         await asyncio.sleep(arrival - asyncio.get_running_loop().time())
 
 
 class _LateWatches(Watches):
-    """Told no earlier than what was answered before the change."""
+    """Watches that fire no earlier than answers from before the change arrive."""
 
     def __init__(self, way: _Way) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class _LateWatches(Watches):
 
 
 class SlowStore(MemoryStore):
-    """One session with a tree that is `mean_s` away, there and as much back.
+    """One session with a tree at a distance of `mean_s` in each direction.
 
-    What was asked when the connection is lost is never answered, and may have been done. As with ZooKeeper, a session
-    is known to live from when it asked for something that was answered.
+    A request in flight when the connection is lost is never answered, and may have been done. As with ZooKeeper, a
+    session is known to be alive from the time of its last answered request.
     """
 
     def __init__(self, tree: MemoryTree, chance: random.Random, mean_s: float) -> None:
@@ -70,7 +70,6 @@ class SlowStore(MemoryStore):
 
     @property
     def alive_until(self) -> float:
-        """See `Store`."""
         return self._proved_until
 
     def _beat(self) -> None:
@@ -89,17 +88,17 @@ class SlowStore(MemoryStore):
             self._proved_until = max(self._proved_until, sent + self._session_timeout_s)
 
     def disconnect(self) -> None:
-        """See `MemoryStore`."""
+        """Lose the connection; requests in flight are never answered."""
         self._connections += 1
         super().disconnect()
 
     def reconnect(self) -> None:
-        """See `MemoryStore`."""
+        """Connect again."""
         super().reconnect()
         self._beat()
 
     def session_expired(self) -> None:
-        """See `MemoryStore`."""
+        """End the session; requests in flight are never answered."""
         before = self._session
         super().session_expired()
         if self._session != before:
@@ -107,29 +106,24 @@ class SlowStore(MemoryStore):
             self._beat()
 
     async def close(self) -> None:
-        """See `Store`."""
         await super().close()
         self._beat()
 
     def abandon(self) -> None:
-        """See `Store`."""
         super().abandon()
         self._beat()
 
     async def get_many(self, paths: Iterable[str]) -> list[Node | None]:
-        """See `Store`."""
         wanted, ask = list(paths), super().get_many
         found: list[Node | None] = await self._slowly(lambda: ask(wanted))
         return found
 
     async def children(self, path: str) -> list[str]:
-        """See `Store`."""
         ask = super().children
         names: list[str] = await self._slowly(lambda: ask(path))
         return names
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """See `Store`."""
         ask = super().multi
         proof = asyncio.get_running_loop().time(), self._session, self._connections
         results: list[Result] = await self._slowly(lambda: ask(operations))

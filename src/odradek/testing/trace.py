@@ -1,7 +1,7 @@
-"""What happened in a simulation: a digest over every event, and the last of them as text.
+"""The events of a simulation: a digest over all of them, and the last ones as text.
 
-Two runs with one seed have one digest; where they differ, something took its time, its order or its randomness from
-outside `runtime`.
+Two runs with one seed have one digest; a difference shows that code took its time, order or randomness from outside
+`runtime`.
 """
 
 import zlib
@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 _KEPT: Final = 100
-"""Events that stay readable: enough to see what led to a failure, few enough to print."""
+"""Number of events that stay readable: enough to see the causes of a failure, few enough to print."""
 
 
 class Trace:
@@ -28,10 +28,10 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """How many events there were, and a checksum over their times, texts and order."""
+        """The number of events, and a checksum over their times, texts and order."""
         return f"{self._count}-{self._crc:08x}"
 
     def last(self, count: int = 20) -> list[str]:
-        """The latest events, oldest first, one line each."""
+        """Return the latest events, oldest first, one line each."""
         events = list(self._last)[-count:] if count else []
         return [f"{at_s:12.6f} s  {event}" for at_s, event in events]

@@ -4,7 +4,7 @@
   MemoryTransport ──Link──▶ MemoryTransport        a Link is one direction: pieces in flight, in order, each with its
                   ◀──Link──                        own time of arrival; DATA, then at most one EOF or RESET
 ```
-`write` keeps the caller's buffer until the end of the turn, as uvloop does, and then checks that nobody changed it:
+`write` keeps the caller's buffer until the end of the turn, as uvloop does, and then checks that it has not changed:
 that fault would show on the real loop only under load. From then on the bytes are the network's.
 """
 
@@ -18,38 +18,38 @@ from typing import Any, Final, Protocol
 
 Address = tuple[str, int]
 _SOCKET_BYTES: Final = 256 * 1024
-"""What both kernels together would hold: beyond it, bytes count as waiting in the sender's transport."""
+"""Capacity of both kernels' buffers: bytes beyond it count as waiting in the sender's transport."""
 
 _MOST_BYTES_AT_ONCE: Final = 64 * 1024
-"""The largest piece: what a socket gives in one read."""
+"""The largest piece: the most that a socket returns in one read."""
 
 _HIGH_WATER: Final = 64 * 1024
 """asyncio's own default for pausing a writer."""
 
 
 class Conditions(Protocol):
-    """What a connection asks the network that it runs over: `MemoryNetwork`."""
+    """The interface of a connection to its network, `MemoryNetwork`."""
 
     def latency(self) -> float:
-        """Seconds that the next piece takes."""
+        """Return the seconds that the next piece takes."""
 
     def cut_point(self, size: int) -> int:
-        """How many of a piece's bytes travel together."""
+        """Return how many of a piece's bytes travel together."""
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Whether nothing passes this way."""
+        """Return whether nothing passes this way."""
 
     def hold(self, link: "Link") -> None:
         """Call `link.release()` when the cut is healed."""
 
     def remember(self, host: str, transport: "MemoryTransport") -> None:
-        """`host` has an open connection: call `transport.die()` if it crashes."""
+        """Note that `host` has an open connection, whose `transport.die()` to call if it crashes."""
 
     def forget(self, transport: "MemoryTransport") -> None:
-        """A connection's end is gone."""
+        """Note that a connection's end is gone."""
 
     def note(self, event: str) -> None:
-        """Remember an event."""
+        """Note an event."""
 
 
 class _Mark(enum.Enum):
@@ -72,12 +72,12 @@ class Link:
         self._latest = 0.0
 
     def send(self, piece: bytes | _Mark) -> None:
-        """Let `piece` arrive after what was sent before."""
+        """Let `piece` arrive after everything sent before."""
         self._flying.append(piece)
         self._schedule()
 
     def release(self) -> None:
-        """What was held back by a cut sets out again."""
+        """Send again what a cut has held back."""
         held_count, self._held_count = self._held_count, 0
         for _ in range(held_count):
             self._schedule()
@@ -87,7 +87,7 @@ class Link:
         self._loop.call_at(self._latest, self._arrive)
 
     def _arrive(self) -> None:
-        # Whichever timer fires first takes the oldest piece, so timers that change places don't reorder bytes.
+        # The timer that fires first takes the oldest piece, so timers that change places don't reorder bytes.
         if self._network.is_blocked(self.source, self.target):
             self._held_count += 1
             self._network.hold(self)
@@ -132,11 +132,11 @@ class MemoryTransport(asyncio.Transport):
     # ---- opening ------------------------------------------------------------------------------------------------
 
     def start_soon(self) -> None:
-        """Tell the protocol of its connection in the next turn."""
+        """Report the connection to the protocol in the next turn."""
         self._loop.call_soon(self.start)
 
     def start(self) -> None:
-        """Tell the protocol of its connection, and then of what has already arrived."""
+        """Report the connection to the protocol, and then the data that has arrived already."""
         if self._lost:
             return
         self._started = True
@@ -146,7 +146,7 @@ class MemoryTransport(asyncio.Transport):
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def receive(self, piece: bytes | _Mark) -> None:
-        """What arrives from the other end."""
+        """Take a piece that arrives from the other end."""
         if self._lost:
             if isinstance(piece, bytes):
                 self._link.send(_Mark.RESET)
@@ -186,30 +186,31 @@ class MemoryTransport(asyncio.Transport):
         self._loop.call_later(self._network.latency(), self._link.receiver.acknowledge, len(taken))
 
     def pause_reading(self) -> None:
-        """See `asyncio.ReadTransport`."""
+        """Stop reading, as asyncio's transports do."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """See `asyncio.ReadTransport`."""
+        """Read again, as asyncio's transports do."""
         if not self._reading:
             self._reading = True
             self._loop.call_soon(self._read)
 
     def is_reading(self) -> bool:
-        """See `asyncio.ReadTransport`."""
+        """Return whether the transport reads."""
         return self._reading and not self._closing
 
     # ---- writing ------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """See `asyncio.WriteTransport`; `data` must not change before the end of this turn."""
+        """Write `data`, which must not change before the end of this turn."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data must be a bytes-like object, not {type(data).__name__}")
         if self._eof_sent:
             raise RuntimeError("cannot write after write_eof()")
         if self._closing or self._lost or not len(data):
             return
-        # What a view can't write to, others may: the memory of answers is used again.
+        # Code that holds the buffer itself may write to it, though this view can't: the memory of answers is used
+        # again.
         self._unsent.append((data, None if isinstance(data, bytes) else zlib.crc32(data)))
         self._outstanding_bytes += memoryview(data).nbytes
         if len(self._unsent) == 1:
@@ -217,12 +218,12 @@ class MemoryTransport(asyncio.Transport):
         self._pause_writer()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """See `asyncio.WriteTransport`."""
+        """Write all of these."""
         for data in list_of_data:
             self.write(data)
 
     def _send(self) -> None:
-        """The end of the turn: what was written goes out, in pieces of the seed's choice."""
+        """Send what was written in this turn, in pieces of the seed's choice."""
         buffers, self._unsent = self._unsent, []
         for data, crc in buffers:
             assert crc is None or crc == zlib.crc32(data), "a buffer was changed before the loop had sent it"
@@ -233,18 +234,18 @@ class MemoryTransport(asyncio.Transport):
             rest = rest[size:]
 
     def write_eof(self) -> None:
-        """See `asyncio.WriteTransport`."""
+        """Send an end of file after what was written."""
         if not self._eof_sent and not self._closing:
             self._send()
             self._eof_sent = True
             self._link.send(_Mark.EOF)
 
     def can_write_eof(self) -> bool:
-        """True: TCP has half-closed connections."""
+        """Return True: TCP has half-closed connections."""
         return True
 
     def acknowledge(self, size: int) -> None:
-        """The other end has read `size` bytes."""
+        """Note that the other end has read `size` bytes."""
         self._outstanding_bytes -= size
         assert self._outstanding_bytes >= 0, "more was read than was written"
         if self._lost:
@@ -256,15 +257,15 @@ class MemoryTransport(asyncio.Transport):
             self._loop.call_soon(self._lose, None)
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that would not fit into the sockets' buffers."""
+        """Return the bytes that do not fit into the sockets' buffers."""
         return max(0, self._outstanding_bytes - _SOCKET_BYTES)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """`(low, high)` in bytes."""
+        """Return `(low, high)` in bytes."""
         return self._low_bytes, self._high_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """See `asyncio.WriteTransport`, whose defaults these are."""
+        """Set the limits; the defaults are asyncio's."""
         if high is None:
             high = _HIGH_WATER if low is None else 4 * low
         low = high // 4 if low is None else low
@@ -281,19 +282,19 @@ class MemoryTransport(asyncio.Transport):
     # ---- closing ------------------------------------------------------------------------------------------------
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """See `asyncio.BaseTransport`."""
+        """Set the protocol."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """See `asyncio.BaseTransport`."""
+        """Return the protocol."""
         return self._protocol
 
     def is_closing(self) -> bool:
-        """See `asyncio.BaseTransport`."""
+        """Return whether the transport is closed, or about to be."""
         return self._closing
 
     def close(self) -> None:
-        """Send what was written and then an end of file; read no more. The protocol hears when all is sent."""
+        """Send what was written and then an end of file; read no more. The protocol is told when all is sent."""
         if self._closing:
             return
         self._send()
@@ -309,7 +310,7 @@ class MemoryTransport(asyncio.Transport):
         self._reset(None)
 
     def die(self) -> None:
-        """The process at this end is gone: as `abort`, but nobody here is told."""
+        """End the process at this end: as `abort`, but its protocol is not called."""
         self._started = False
         self._reset(None)
 
@@ -320,7 +321,7 @@ class MemoryTransport(asyncio.Transport):
         self._drop(error)
 
     def _drop(self, error: Exception | None) -> None:
-        """Nothing more is read or written here."""
+        """Stop reading and writing."""
         self._closing = True
         self._unread.clear()
         self._unsent.clear()
@@ -344,7 +345,7 @@ def join(
     addresses: tuple[Address, Address],
     network: Conditions,
 ) -> tuple[MemoryTransport, MemoryTransport]:
-    """The client's and the server's end of a new connection, not yet started."""
+    """Return the client's and the server's end of a new connection, not yet started."""
     there, back = Link(loop, network, *hosts), Link(loop, network, *reversed(hosts))
     near = MemoryTransport(loop, client, there, network, near=addresses[0], far=addresses[1])
     far = MemoryTransport(loop, server, back, network, near=addresses[1], far=addresses[0])

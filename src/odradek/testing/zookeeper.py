@@ -1,8 +1,7 @@
 """A real ZooKeeper, as Debian's package `zookeeper` installs it: one server, or an ensemble of several.
 
-Servers listen on loopback unless a test gives them other addresses, as one does whose servers have network namespaces.
-They do not force their log to the disk: what a killed process has written stays in the system's cache, and a busy disk
-would end sessions.
+Servers listen on loopback unless a test gives them other addresses, for instance of network namespaces. They do not
+sync their log: the data of a killed process stays in the page cache, and a busy disk would expire sessions.
 """
 
 import os
@@ -19,15 +18,15 @@ from odradek.testing.server_process import ServerProcess
 
 _SCRIPTS: Final = ("/usr/share/zookeeper/bin/zkServer.sh", "/opt/zookeeper/bin/zkServer.sh")
 _TICK_MS: Final = 100
-"""Sessions last two ticks at least: tests of expiry need not wait long."""
+"""The shortest session is two ticks: tests of expiry need not wait long."""
 _INIT_LIMIT_TICKS: Final = 100
 _SYNC_LIMIT_TICKS: Final = 30
-"""How long a server of an ensemble may take to find its leader, and to answer it: on a busy machine, not much less."""
+"""Limit for a server of an ensemble to find its leader, and to answer it: a busy machine needs that much."""
 _ANSWER_S: Final = 1.0
 
 
 def find_zookeeper() -> str | None:
-    """The script that starts a server, None where ZooKeeper is not installed."""
+    """Return the script that starts a server, None where ZooKeeper is not installed."""
     on_path = shutil.which("zkServer.sh")
     return on_path or next((script for script in _SCRIPTS if os.access(script, os.X_OK)), None)
 
@@ -35,8 +34,8 @@ def find_zookeeper() -> str | None:
 class ZookeeperServer(ServerProcess):
     """One server, its files below `directory`; started by `with` or `start`, on the same port each time.
 
-    What it prints goes to `directory/zookeeper.log`. `launcher` comes before the command and must become it, as
-    `nsenter` does. `heap` is the JVM's limit. Raises `RuntimeError` if it is not installed or does not start.
+    Its output goes to `directory/zookeeper.log`. `launcher` precedes the command and must become it by exec, as
+    `nsenter` does. `heap` is the JVM's limit. Raises `RuntimeError` if ZooKeeper is not installed or does not start.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class ZookeeperServer(ServerProcess):
         return rest.split()[0].decode() if found else None
 
     def join_ensemble(self, server_id: int, quorum_addresses: Mapping[int, str]) -> None:
-        """Belong to an ensemble, as `server_id`, from the next start on."""
+        """Join an ensemble, as `server_id`, from the next start on."""
         self._server_id = server_id
         self._ensemble = f"initLimit={_INIT_LIMIT_TICKS}\nsyncLimit={_SYNC_LIMIT_TICKS}\n" + "".join(
             f"server.{number}={address}\n" for number, address in quorum_addresses.items()
@@ -84,7 +83,7 @@ class ZookeeperServer(ServerProcess):
     def _command(self) -> Sequence[str]:
         script = find_zookeeper()
         if script is None:
-            raise RuntimeError("zookeeper is not installed: Debian's package has its name")
+            raise RuntimeError("ZooKeeper is not installed: install Debian's package `zookeeper`")
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "zoo.cfg"
@@ -137,7 +136,7 @@ class ZookeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def leader(self) -> ZookeeperServer | None:
-        """The server that leads, None while there is none."""
+        """Return the leader, None without one."""
         return next((server for server in self.servers if server.runs and server.mode() == "leader"), None)
 
     def __enter__(self) -> Self:
@@ -156,6 +155,6 @@ class ZookeeperEnsemble:
         self.kill()
 
     def kill(self) -> None:
-        """End all servers."""
+        """Kill all servers."""
         for server in self.servers:
             server.kill()

@@ -170,7 +170,7 @@ NOT_YET_PLAIN: Final = (
     "broker/handlers",
     "broker/lifecycle.py",
     "broker/observing",
-    "broker/on_demand.py",
+    "broker/auto_topic_creation_manager.py",
     "broker/producer_ids.py",
     "broker/replication",
     "broker/serving",

@@ -183,7 +183,7 @@ async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, 
 
 def test_every_api_declares_its_permissions() -> None:
     assert set(PERMISSIONS) == set(apis())
-    shared = {"config_resources", "produce_rejections", "produce_shortcut"}
+    shared = {"config_resources", "produce_rejections", "produce_fast_path"}
     assert {each.name for each in pkgutil.iter_modules(handlers.__path__)} - shared == {
         api.module for api in apis().values()
     }
@@ -434,7 +434,7 @@ def test_the_fast_path_of_produce_is_authorized_anew_when_the_rules_change(play:
         for _ in range(3):
             assert (await client.produce(TOPIC, world.batch(b"b"))).error_code == 0
         ((_, session),) = setting.broker.server._connections.items()
-        assert session.shortcut is not None
+        assert session.fast_path is not None
         asked = len(setting.rules.asked)
         assert (await client.produce(TOPIC, world.batch(b"c"))).error_code == 0
         assert len(setting.rules.asked) == asked, "the fast path asks nothing while the version is the same"

@@ -47,7 +47,7 @@ def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses(
         broker = await world.start()
         client = await world.client()
         await client.create_topic("t", partitions=3)
-        outages, disk = broker.partitions.writer.outages, world.runtime.disk
+        outages, disk = broker.partitions.writer.full_disks, world.runtime.disk
         caplog.clear()
         caplog.set_level("INFO", "odradek")
         for _ in range(2):

@@ -37,7 +37,7 @@ MODULES: Final = {
     "group_records": "fuzz_files",
     "small_files": "fuzz_files",
     "nodes": "fuzz_files",
-    "shortcut": "fuzz_shortcut",
+    "fast_path": "fuzz_fast_path",
     "log_directory": "fuzz_directory",
 }
 """Target → the module whose `TARGETS` has it."""

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.replication.in_sync_sets import InSyncSets
-from odradek.broker.replication.isr_requests import WrittenIsr
+from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
+from odradek.broker.replication.alter_partition_requests import WrittenIsr
 from odradek.config import BrokerConfig
 from odradek.model import TopicPartition
 from odradek.replication import IsrChange
@@ -24,10 +24,10 @@ class LedPartition:
         self.topic_partition = TopicPartition("t", number)
         self.isr: tuple[int, ...] = (1,)
 
-    def wishes(self, change: IsrChange) -> bool:
+    def is_pending_isr(self, change: IsrChange) -> bool:
         return self.isr != change.isr
 
-    def isr_accepted(self, change: IsrChange, *, isr: Any, partition_epoch: int) -> None:
+    def handle_isr_change(self, change: IsrChange, *, isr: Any, partition_epoch: int) -> None:
         del change, partition_epoch
         self.isr = isr
 
@@ -47,13 +47,13 @@ def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, t
 
     async def main() -> None:
         metadata, clock = MetadataCache(BrokerConfig()), simulation.runtime().clock
-        sets: Any = InSyncSets(metadata, clock, cast("Any", None), check_fence=lambda: True)
+        sets: Any = AlterPartitionManager(metadata, clock, cast("Any", None), check_fence=lambda: True)
         sets._requests = SimpleNamespace(ask=ask)
         first, second = LedPartition(0), LedPartition(1)
-        sets.wish(first, CHANGE)
+        sets.submit(first, CHANGE)
         for _ in range(turns):
             await asyncio.sleep(0)
-        sets.wish(second, CHANGE)
+        sets.submit(second, CHANGE)
         await asyncio.sleep(10)
         assert first.isr == second.isr == (1, 2)
         assert sorted(asked) == [first.topic_partition, second.topic_partition]

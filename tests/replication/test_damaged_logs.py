@@ -48,7 +48,7 @@ def damage(world: World, number: int, *, byte: int = 65, name: str = FIRST) -> N
     flip(world.simulation.disk(world.hosts[number]), f"{log.directory}/{name}", byte)
 
 
-def strays(world: World, number: int) -> list[str]:
+def stray_logs(world: World, number: int) -> list[str]:
     return [each for each in world.simulation.disk(world.hosts[number]).list("/data") if each.endswith("-stray")]
 
 
@@ -77,7 +77,7 @@ def test_a_leader_with_a_damaged_file_is_replaced_and_copies_the_log_back(seed: 
         await fill(world, 10, first=100)
         await whole(world)
         assert len(good_files(world)) == 1
-        (stray,) = strays(world, damaged)
+        (stray,) = stray_logs(world, damaged)
         assert FIRST in world.simulation.disk(world.hosts[damaged]).list(f"/data/{stray}"), "an operator may look at it"
         assert world.running[damaged].partitions.offline_count == 0
         await world.stop(leader_of(world)[0])
@@ -174,7 +174,7 @@ def test_a_damaged_leader_alone_in_the_isr_serves_undamaged_batches_until_anothe
         await until(lambda: list(leaders(world)) == [other])
         await whole(world, 2)
         assert await world.read("t", 1) == {0: [b"%d" % value for value in range(110)]}
-        assert strays(world, damaged)
+        assert stray_logs(world, damaged)
 
     with caplog.at_level(logging.INFO, "odradek"):
         World(1, CONFIG, brokers=3, noticed_at_once=True).play(scene)
@@ -216,7 +216,7 @@ def test_a_lagging_follower_copies_the_batches_before_the_damage(caplog: pytest.
         await until(lambda: world.running[other].logs.logs[T0].written_offset == 15)
         await until(lambda: partition.log.damage is not None)
         assert leader_of(world)[0] == damaged
-        assert not strays(world, damaged), "it has what nobody else has"
+        assert not stray_logs(world, damaged), "it has what nobody else has"
         await asyncio.sleep(60)
         refusals = [each for each in caplog.records if "answers CORRUPT_MESSAGE" in each.getMessage()]
         assert len(refusals) == 1, "one line, however often the follower asks"
@@ -243,7 +243,7 @@ def test_a_log_that_is_damaged_again_is_offline_until_the_broker_is_restarted() 
         await until(lambda: world.running[damaged].partitions.offline_count == 1)
         await asyncio.sleep(60)
         assert leader_of(world)[1].isr == (other,)
-        assert len(strays(world, damaged)) == 1
+        assert len(stray_logs(world, damaged)) == 1
         await world.stop(damaged)
         await world.start(damaged)
         await whole(world, 2)
@@ -262,9 +262,9 @@ def test_a_follower_whose_damage_is_found_by_compaction_copies_its_log_again() -
             damage(world, damaged)
             for value in range(30, 60):
                 await (await producer.send("t", b"%d" % value, key=b"%d" % (value % 5), partition=0))
-        await until(lambda: bool(strays(world, damaged)))
+        await until(lambda: bool(stray_logs(world, damaged)))
         await whole(world)
         assert leader_of(world)[0] == leader
-        assert not strays(world, leader)
+        assert not stray_logs(world, leader)
 
     World(1, CONFIG | {"log.cleaner.backoff.ms": "1000"}, brokers=3).play(scene)

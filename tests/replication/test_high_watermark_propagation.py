@@ -46,11 +46,11 @@ def test_a_high_watermark_is_taken_from_a_response_with_known_records() -> None:
         await fill(world, 1)
         assert (follower.log.written_offset, follower.log.high_watermark) == (11, 10)
         answer = FetchedPartition(0, high_watermark=11, log_start_offset=3)
-        follower.hear(asked._replace(leader_epoch=asked.leader_epoch - 1), answer)
+        follower.update_high_watermark(asked._replace(leader_epoch=asked.leader_epoch - 1), answer)
         assert follower.log.high_watermark == 10, "another leader may have said that"
-        follower.hear(asked, answer)
+        follower.update_high_watermark(asked, answer)
         assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
-        follower.hear(asked, answer._replace(high_watermark=10, log_start_offset=0))
+        follower.update_high_watermark(asked, answer._replace(high_watermark=10, log_start_offset=0))
         assert (follower.log.high_watermark, follower.log.log_start_offset) == (11, 3)
 
     World(1, brokers=2).play(scene)

@@ -22,7 +22,7 @@ def test_idle_followers_stay_in_sync(seed: int) -> None:
         await asyncio.sleep(MAX_LAG_S * 5)  # of virtual time
         for broker in world.running.values():
             assert [len(partition.isr) for partition in broker.partitions] == [3, 3]
-            assert not broker.in_sync_sets.shrinks
+            assert not broker.alter_partition_manager.shrinks
 
     World(seed, {"replica.lag.time.max.ms": str(MAX_LAG_S * 1000)}, brokers=3).play(scene)
 

@@ -120,7 +120,7 @@ def test_a_follower_that_lags_leaves_the_in_sync_set_and_returns() -> None:
         await until(lambda: follower in leader_of(world)[1].isr)
         assert end_offsets(world)[follower] == 20
         assert leader_of(world)[0] == leader
-        sets = world.running[leader].in_sync_sets
+        sets = world.running[leader].alter_partition_manager
         assert (sets.shrinks, sets.expansions) == (1, 1)
 
     World(3, {"replica.lag.time.max.ms": "2000"}, brokers=3).play(scene)
@@ -324,13 +324,13 @@ def test_a_follower_joining_the_isr_when_the_fence_closed_may_have_joined(seed: 
         await world.kill(joining)
         await until(lambda: joining not in partition.isr)
         broker, heard = world.running[number], asyncio.Event()
-        ask = broker.in_sync_sets._requests.ask
+        ask = broker.alter_partition_manager._requests.ask
 
         async def late(changes: dict[Any, IsrChange]) -> Any:
             await heard.wait()
             return await ask(changes)
 
-        broker.in_sync_sets._requests.ask = late  # type: ignore[method-assign,assignment]
+        broker.alter_partition_manager._requests.ask = late  # type: ignore[method-assign,assignment]
         await world.start(joining)
         await until(lambda: joining in partition.replication.maximal_isr)
         members = []

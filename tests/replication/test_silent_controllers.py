@@ -92,11 +92,11 @@ def test_a_client_waiting_for_a_silent_controller_to_create_a_topic_can_retry(se
         fall_silent(world, silent)
         began = world.now_s
         with pytest.raises(UnavailableError):
-            await asking.topics_on_demand.ensure(NewTopic(name="new"))
+            await asking.auto_topic_creation_manager.ensure(NewTopic(name="new"))
         assert world.now_s < began + SESSION_TIMEOUT_S + 1
         await until(lambda: asking.image.controller_id not in (-1, silent.broker_id), within_s=SOON_S)
         async with asyncio.timeout(SOON_S):
-            await asking.topics_on_demand.ensure(NewTopic(name="new"))
+            await asking.auto_topic_creation_manager.ensure(NewTopic(name="new"))
         await recover(world, silent)
 
     World(seed, CONFIG, brokers=BROKERS).play(scene)

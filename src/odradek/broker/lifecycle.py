@@ -18,6 +18,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Final
 
+from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaning import Cleaning
 from odradek.broker.cluster.controlled_shutdown import ControlledShutdown
 from odradek.broker.cluster.controller_requests import ControllerRequests
@@ -33,12 +34,11 @@ from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.on_demand import TopicsOnDemand
 from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.replication.in_sync_sets import InSyncSets
-from odradek.broker.replication.partitions import Partitions
+from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetchers
-from odradek.broker.replication.strays import StrayLogs
+from odradek.broker.replication.replica_manager import ReplicaManager
+from odradek.broker.replication.stray_logs import StrayLogs
 from odradek.broker.replication.writer import Writer
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.answer_cache import AnswerCache
@@ -130,12 +130,14 @@ class Broker:
             new_controller=partial(Controller, replicas=self.partitions, runtime=runtime),
         )
         self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
-        self.topics_on_demand = TopicsOnDemand(self.metadata, self.controller_requests, settled=self.partitions.settled)
+        self.auto_topic_creation_manager = AutoTopicCreationManager(
+            self.metadata, self.controller_requests, settled=self.partitions.settled
+        )
         self.controlled_shutdown = ControlledShutdown(
             self.metadata, self.controller_requests, lambda: self.metadata_loop.broker_epoch
         )
         self.groups = GroupCoordinator(
-            self.metadata, runtime.clock, self.partitions, create_topic=self.topics_on_demand.ensure
+            self.metadata, runtime.clock, self.partitions, create_topic=self.auto_topic_creation_manager.ensure
         )
 
     def _make_replicas(self, note: str) -> None:
@@ -154,20 +156,22 @@ class Broker:
             when_directory_failed=self._notice_failed_directory,
             when_segment_suspected=lambda key, log, segment: self.partitions.damaged.suspect(key, log, segment),
         )
-        self.in_sync_sets = InSyncSets(metadata, runtime.clock, self.controller_requests, check_fence=self.fence.check)
+        self.alter_partition_manager = AlterPartitionManager(
+            metadata, runtime.clock, self.controller_requests, check_fence=self.fence.check
+        )
         self.fetchers = ReplicaFetchers(FetcherContext(metadata, runtime.clock, self.peers, self.counters))
-        self.partitions = Partitions(
+        self.partitions = ReplicaManager(
             config,
             runtime,
             self.logs,
-            in_sync_sets=self.in_sync_sets,
+            alter_partition_manager=self.alter_partition_manager,
             fetchers=self.fetchers,
             when_logs_change=self.log_dir_events.notify,
             writer=Writer(runtime.disk, runtime.clock, cork=self.server.cork, check_fence=self.fence.check),
         )
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
-        self.strays = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
-        self.fence.on_change(closed=self.strays.stop, opened=self.strays.look)
+        self.stray_logs = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
+        self.fence.on_change(closed=self.stray_logs.stop, opened=self.stray_logs.look)
         self.cleaning = Cleaning(
             self.logs.cleaner,
             runtime,
@@ -231,7 +235,7 @@ class Broker:
             self.kill()
             raise
         self.partitions.start_maintenance()
-        self.in_sync_sets.start(self.partitions)
+        self.alter_partition_manager.start(self.partitions)
         self.cleaning.start()
         self.server.let_clients_in()
         self.phase = Phase.RUNNING
@@ -282,12 +286,12 @@ class Broker:
         await self.cleaning.stop()
         self.fetchers.stop()
         self.log_dir_events.stop()
-        self.strays.stop()
-        self.in_sync_sets.stop()
+        self.stray_logs.stop()
+        self.alter_partition_manager.stop()
         await self.partitions.stop()
         await self.dispatcher.stop()
         await self.server.close_connections()
-        self.topics_on_demand.kill()
+        self.auto_topic_creation_manager.kill()
         self.peers.close()
         await self.metadata_loop.stop()
         self.logs.close(threads=self.config.num_recovery_threads_per_data_dir)
@@ -298,14 +302,14 @@ class Broker:
         self.phase = Phase.STOPPING
         self.server.close_listeners()
         self.server.abort_connections()
-        self.topics_on_demand.kill()
+        self.auto_topic_creation_manager.kill()
         self.peers.close()
         self.groups.kill()
         self.cleaning.kill()
         self.fetchers.stop()
         self.log_dir_events.stop()
-        self.strays.stop()
-        self.in_sync_sets.stop()
+        self.stray_logs.stop()
+        self.alter_partition_manager.stop()
         self.partitions.kill()
         self.dispatcher.kill()
         self.metadata_loop.kill()
@@ -330,7 +334,7 @@ class Broker:
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
         self.partitions.apply(old, new)
-        self.topics_on_demand.image_changed()
+        self.auto_topic_creation_manager.image_changed()
 
     def _update_config(self, image: ClusterImage) -> None:
         """Go by what was set for this broker while it runs, on top of what it was started with."""

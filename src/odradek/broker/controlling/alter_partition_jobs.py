@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
-from odradek.broker.replication.isr_requests import IsrResult, WrittenIsr
+from odradek.broker.replication.alter_partition_requests import IsrResult, WrittenIsr
 from odradek.controller import AlterPartitionItem, StateChange, alter_partition, check_broker_epoch
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 

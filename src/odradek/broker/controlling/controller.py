@@ -23,7 +23,7 @@ from odradek.broker.controlling.tasks.preferred_leader_balancer import Preferred
 from odradek.broker.controlling.tasks.preferred_replica_election import PreferredReplicaElectionTask
 from odradek.broker.controlling.tasks.reassignment import ReassignmentTask
 from odradek.broker.controlling.tasks.topic_deletion import TopicDeletionTask
-from odradek.broker.replication.isr_requests import IsrResult
+from odradek.broker.replication.alter_partition_requests import IsrResult
 from odradek.controller import (
     AlterPartitionItem,
     ControlledShutdownPlan,

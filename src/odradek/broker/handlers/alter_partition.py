@@ -6,7 +6,7 @@ The sender must be registered, in the epoch that the request has.
 
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.replication.isr_requests import WrittenIsr
+from odradek.broker.replication.alter_partition_requests import WrittenIsr
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import AlterPartitionItem
 from odradek.controller.alter_partition import ANY_EPOCH
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """NOT_CONTROLLER, STALE_BROKER_EPOCH for all; each partition has its own answer."""
     names = broker.image.topic_names
-    wishes = {
-        TopicPartition(names[topic.topic_id], each.partition_index): _wish(context.api_version, each)
+    items = {
+        TopicPartition(names[topic.topic_id], each.partition_index): _item(context.api_version, each)
         for topic in message.topics
         if topic.topic_id in names
         for each in topic.partitions
     }
     try:
-        results = await broker.controller.alter_partitions(message.broker_id, message.broker_epoch, wishes)
+        results = await broker.controller.alter_partitions(message.broker_id, message.broker_epoch, items)
     except KafkaError as error:
         return {"error_code": error.code, "topics": []}
     topics = []
@@ -44,7 +44,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return {"error_code": ErrorCode.none, "topics": topics}
 
 
-def _wish(version: int, each: Any) -> AlterPartitionItem:
+def _item(version: int, each: Any) -> AlterPartitionItem:
     if version >= 3:
         isr = {member.broker_id: member.broker_epoch for member in each.new_isr_with_epochs}
     else:

@@ -59,7 +59,7 @@ async def _create_first(
 ) -> Buffers:
     for name in absent:
         try:
-            await broker.topics_on_demand.ensure(NewTopic(name=name))
+            await broker.auto_topic_creation_manager.ensure(NewTopic(name=name))
         except KafkaError as error:
             errors[name] = error.code
         except UnavailableError:

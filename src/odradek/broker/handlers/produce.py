@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from odradek.broker.handlers.produce_fast_path import ProduceFastPath, timed_out
 from odradek.broker.handlers.produce_rejections import count_rejection
-from odradek.broker.handlers.produce_shortcut import ProduceShortcut, timed_out
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
@@ -203,10 +203,13 @@ class _Produce(PendingReply):
             return
         session = self._context.session
         if self._context.api_version >= _ZSTD_FROM:
-            shortcut = session.shortcut
-            if not isinstance(shortcut, ProduceShortcut):
-                shortcut = session.shortcut = ProduceShortcut(self._broker)
-            shortcut.learn(frame, self._context, *self._last, self._acks, self._timeout_ms)
+            fast_path = session.fast_path
+            if not isinstance(fast_path, ProduceFastPath):
+                broker = self._broker
+                fast_path = session.fast_path = ProduceFastPath(
+                    session.admission.authorizer, broker.runtime.clock, broker.counters, broker.purgatory
+                )
+            fast_path.learn(frame, self._context, *self._last, self._acks, self._timeout_ms)
         self._last = None
 
     def begin(self) -> Reply:

@@ -96,18 +96,18 @@ class Follower:
         """The controller says what the partition looks like; this broker follows it still."""
         self.leader, self.leader_epoch = image.leader, image.leader_epoch
 
-    def fits(self, asked: FetchPosition) -> bool:
+    def is_current_position(self, asked: FetchPosition) -> bool:
         """Whether the answer to `asked` goes on where the log ends: where it starts may have moved since."""
         return self.position == asked._replace(log_start_offset=self.log.log_start_offset)
 
-    def hear(self, asked: FetchPosition, answer: FetchedPartition) -> None:
+    def update_high_watermark(self, asked: FetchPosition, answer: FetchedPartition) -> None:
         """Of an answer that comes too late for its records, what is committed and deleted: it is told only once."""
         if (asked.topic_id, asked.leader_epoch) == (self.topic_id, self.leader_epoch):
             self._high_watermark = max(self._high_watermark, answer.high_watermark)
             self._log_start_offset = max(self._log_start_offset, answer.log_start_offset)
-            self._learn()
+            self._update_from_leader()
 
-    def take(self, answer: FetchedPartition, now_ms: int) -> "asyncio.Future[KafkaError | None] | None":
+    def append_fetched(self, answer: FetchedPartition, now_ms: int) -> "asyncio.Future[KafkaError | None] | None":
         """Take what the leader answered, which goes on where the log ends; None if there was nothing to append.
 
         The result, None or an error, is there when it is written or has failed. Raises `KafkaError`: CORRUPT_MESSAGE,
@@ -119,7 +119,7 @@ class Follower:
             if self.log.append_as_follower(answer.records, now_ms=now_ms):
                 self._unwritten = asyncio.get_running_loop().create_future()
                 self._writer.mark(self)
-        self._learn()
+        self._update_from_leader()
         return self._unwritten
 
     def _begin_with(self, records: memoryview, now_ms: int) -> None:
@@ -138,7 +138,7 @@ class Follower:
         del size
         if self.is_over:
             return
-        self._learn()
+        self._update_from_leader()
         if self._unwritten is not None and self.log.written_offset == self.log.log_end_offset:
             unwritten, self._unwritten = self._unwritten, None
             if not unwritten.done():
@@ -150,7 +150,7 @@ class Follower:
         if unwritten is not None and not unwritten.done():
             unwritten.set_result(error)
 
-    def _learn(self) -> None:
+    def _update_from_leader(self) -> None:
         """What is committed there is committed here, as far as it is here; what is deleted there is deleted here.
 
         Neither goes back.
@@ -170,12 +170,12 @@ class Follower:
     def truncate(self, found: Divergence, now_ms: int) -> None:
         """Cut what the leader does not have."""
         log = self.log
-        self.cut(truncation_offset(found, self._end_offset_of, log_end_offset=log.log_end_offset), now_ms)
+        self.truncate_to(truncation_offset(found, self._end_offset_of, log_end_offset=log.log_end_offset), now_ms)
 
     def _end_offset_of(self, epoch: int) -> tuple[int, int]:
         return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
 
-    def cut(self, offset: int, now_ms: int) -> None:
+    def truncate_to(self, offset: int, now_ms: int) -> None:
         """Let the log end at `offset`, which is not beyond its end."""
         log = self.log
         if offset < log.high_watermark:

@@ -25,7 +25,7 @@ from odradek.protocol.control_records import EndTransactionMarker
 from odradek.replication import Divergence, IsrChange, LeaderReplication, divergence
 
 if TYPE_CHECKING:
-    from odradek.broker.replication.in_sync_sets import InSyncSets
+    from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
     from odradek.broker.replication.writer import Writer
 
 _log = logging.getLogger("odradek.broker")
@@ -45,9 +45,9 @@ class Partition:
     """
 
     __slots__ = (
+        "_alter_partition_manager",
         "_committed",
         "_followers",
-        "_in_sync_sets",
         "_is_over",
         "_patient_until_ms",
         "_readers",
@@ -74,7 +74,7 @@ class Partition:
         image: PartitionImage,
         min_insync_replicas: int,
         writer: "Writer",
-        in_sync_sets: "InSyncSets",
+        alter_partition_manager: "AlterPartitionManager",
         traffic: TopicTraffic | None = None,
         before: LeaderReplication | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.traffic = traffic or TopicTraffic()
         self._writer = writer
-        self._in_sync_sets = in_sync_sets
+        self._alter_partition_manager = alter_partition_manager
         self._written: deque[tuple[int, Waiter]] = deque()
         self._committed: deque[tuple[int, Waiter]] = deque()
         self._uncommitted: deque[tuple[int, int]] = deque()
@@ -233,7 +233,7 @@ class Partition:
 
     def _begin(self, image: PartitionImage, before: LeaderReplication | None = None) -> LeaderReplication:
         """Lead in a new epoch, or again in that of `before`: followers are to be heard of anew."""
-        log, sets = self.log, self._in_sync_sets
+        log, sets = self.log, self._alter_partition_manager
         now_ms = sets.now_ms()
         self.leader_epoch = image.leader_epoch
         if len(image.replicas) > 1:
@@ -250,7 +250,7 @@ class Partition:
         )
         self.replication.log_end_offset = log.written_offset
         if before is not None:
-            self._wish(self.replication.resume(before))
+            self._submit_isr_change(self.replication.resume(before))
         self._advance()
         log.producers.committed(self.high_watermark)
         return self.replication
@@ -263,7 +263,7 @@ class Partition:
                 reader.interrupted()  # they know of the epoch before
             self._isr_changed()
             return
-        now_ms = self._in_sync_sets.now_ms()
+        now_ms = self._alter_partition_manager.now_ms()
         self.replication.assigned(image.replicas, now_ms=now_ms)
         self._advance()
         if self.replication.updated(
@@ -279,11 +279,11 @@ class Partition:
             offset,
             log_start_offset=log_start_offset,
             broker_epoch=broker_epoch,
-            now_ms=self._in_sync_sets.now_ms(),
+            now_ms=self._alter_partition_manager.now_ms(),
         )
         self._advance()
-        if replica not in replication.isr and self._in_sync_sets.now_ms() >= self._patient_until_ms:
-            self._wish(replication.propose_join(replica))
+        if replica not in replication.isr and self._alter_partition_manager.now_ms() >= self._patient_until_ms:
+            self._submit_isr_change(replication.propose_join(replica))
 
     def brokers_changed(self) -> None:
         """A follower that is gone holds nothing up any more, if it is no member."""
@@ -292,28 +292,28 @@ class Partition:
 
     def check_lag(self) -> None:
         """Have members of the in-sync set removed that lag."""
-        sets = self._in_sync_sets
+        sets = self._alter_partition_manager
         if self.replication.remotes:
             self._advance()
-            self._wish(self.replication.propose_leave(now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms))
+            self._submit_isr_change(self.replication.propose_leave(now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms))
 
-    def _wish(self, change: IsrChange | None) -> None:
+    def _submit_isr_change(self, change: IsrChange | None) -> None:
         if change is not None:
-            self._in_sync_sets.wish(self, change)
+            self._alter_partition_manager.submit(self, change)
 
-    def wishes(self, change: IsrChange) -> bool:
+    def is_pending_isr(self, change: IsrChange) -> bool:
         """Whether it is still led, and the change wanted."""
         return not self._is_over and self.replication.pending is change
 
-    def isr_accepted(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> None:
+    def handle_isr_change(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> None:
         """The controller has written a change, or another one."""
         if self.replication.accepted(change, isr=isr, partition_epoch=partition_epoch):
             self._isr_changed()
 
-    def isr_refused(self, change: IsrChange) -> None:
+    def handle_isr_rejection(self, change: IsrChange) -> None:
         """The controller did not write it, and never will."""
         self.replication.refused(change)
-        self._patient_until_ms = self._in_sync_sets.now_ms() + _PATIENCE_MS
+        self._patient_until_ms = self._alter_partition_manager.now_ms() + _PATIENCE_MS
         self._advance()
 
     def _isr_changed(self) -> None:
@@ -328,7 +328,7 @@ class Partition:
 
     def _advance(self) -> None:
         """Let the high watermark follow the followers."""
-        replication, sets = self.replication, self._in_sync_sets
+        replication, sets = self.replication, self._alter_partition_manager
         before = replication.high_watermark
         if before < replication.log_end_offset and replication.advance(
             now_ms=sets.now_ms(), max_lag_ms=sets.max_lag_ms, min_isr=self.min_insync_replicas, live=sets.live

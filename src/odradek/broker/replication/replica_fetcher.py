@@ -351,14 +351,14 @@ class ReplicaFetcher:
         follower = self.followers.get(key)
         if follower is None or asked is None:
             return None
-        if not follower.fits(asked):
+        if not follower.is_current_position(asked):
             if not answer.error_code and answer.diverging_epoch is None:
-                follower.hear(asked, answer)
+                follower.update_high_watermark(asked, answer)
             return None
         now_ms = self._clock.now_ms()
         try:
             if answer.error_code == ErrorCode.offset_out_of_range:
-                await self._find_place(follower, asked)
+                await self._handle_offset_out_of_range(follower, asked)
             elif answer.error_code:
                 self._refused(key, ErrorCode(answer.error_code))
                 return None
@@ -367,7 +367,7 @@ class ReplicaFetcher:
                 follower.truncate(Divergence(epoch=epoch, end_offset=end_offset), now_ms)
             else:
                 self._counters.replication_bytes_in += len(answer.records or b"")
-                writing = follower.take(answer, now_ms)
+                writing = follower.append_fetched(answer, now_ms)
                 if writing is None:
                     self._retries.pop(key, None)
                 return writing
@@ -391,16 +391,16 @@ class ReplicaFetcher:
             _log.log(level, "%s: broker %d answers %s", key, self._leader, code.name.upper())
         self._put_off(key)
 
-    async def _find_place(self, follower: Follower, asked: FetchPosition) -> None:
+    async def _handle_offset_out_of_range(self, follower: Follower, asked: FetchPosition) -> None:
         """The leader has not what comes next: it ends before it, after an unclean election, or begins after it."""
         key = follower.topic_partition
         end = await self._list_offset(key, asked, _LATEST)
         start = await self._list_offset(key, asked, _EARLIEST) if end >= asked.offset else None
-        if self.followers.get(key) is not follower or not follower.fits(asked):
+        if self.followers.get(key) is not follower or not follower.is_current_position(asked):
             return
         now_ms = self._clock.now_ms()
         if start is None:
-            follower.cut(end, now_ms)
+            follower.truncate_to(end, now_ms)
         elif start > asked.offset:
             follower.restart(start, now_ms)
 

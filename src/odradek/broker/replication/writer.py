@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol
 
-from odradek.broker.replication.outages import Outages
+from odradek.broker.replication.full_disks import FullDisks
 from odradek.log.durability import FlushJob
 from odradek.log.errors import LogStorageError
 from odradek.log.log import Log
@@ -62,7 +62,7 @@ class Writer:
         self._clock = clock
         self.flush_time = Histogram()
         """How long syncs took, of writes and of finished segments."""
-        self.outages = Outages(clock)
+        self.full_disks = FullDisks(clock)
         self._loop = asyncio.get_running_loop()
         self._marked: dict[Appender, None] = {}
         self._busy: dict[Log, asyncio.Future[None]] = {}
@@ -150,8 +150,8 @@ class Writer:
         except LogStorageError as error:
             self._fail(appender, error)
         else:
-            if self.outages:
-                self.outages.written(parent_of(appender.log.directory))
+            if self.full_disks:
+                self.full_disks.written(parent_of(appender.log.directory))
             if may_tell:
                 self._tell(appender, job.size)
             if job.rolls:
@@ -208,7 +208,7 @@ class Writer:
 
     def _fail(self, appender: Appender, error: LogStorageError) -> None:
         if error.is_passing:  # of another, the log has said that it stopped
-            self.outages.refused(parent_of(appender.log.directory), str(error))
+            self.full_disks.refused(parent_of(appender.log.directory), str(error))
         following = self._next.pop(appender.log, appender)
         for each in {appender: None, following: None}:
             try:

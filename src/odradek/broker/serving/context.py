@@ -29,7 +29,7 @@ class Session:
     principal: Principal = ANONYMOUS
     client_software: str = ""
     """Name and version, if the client sent them in ApiVersions (KIP-511)."""
-    shortcut: Callable[[memoryview], Reply | None] | None = None
+    fast_path: Callable[[memoryview], Reply | None] | None = None
     """The fast path, tried before a frame is decoded: it knows requests of this connection by their first bytes."""
     postponed: "asyncio.Task[KafkaError | None] | None" = None
     """What the next request waits for (`Admission.is_due`)."""

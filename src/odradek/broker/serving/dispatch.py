@@ -80,7 +80,7 @@ class Dispatcher:
         header: RequestHeader | None = None
         try:
             may_postpone = self._admission.may_postpone
-            if not may_postpone and session.shortcut is not None and (reply := session.shortcut(frame)) is not None:
+            if not may_postpone and session.fast_path is not None and (reply := session.fast_path(frame)) is not None:
                 return reply
             header = decode_request_header(frame)
             if not alone and header.api_key > ApiKey.FETCH:
@@ -92,7 +92,7 @@ class Dispatcher:
             if may_postpone:
                 if not self._admission.is_due(context, frame):
                     return LATER
-                if session.shortcut is not None and not session.refusal and (reply := session.shortcut(frame)):
+                if session.fast_path is not None and not session.refusal and (reply := session.fast_path(frame)):
                     return reply
             key = header.api_key, header.api_version
             handler = self._handlers.get(key) or self._find_handler(header, session)

@@ -1,4 +1,4 @@
-"""Target: the short road of Produce, which decodes nothing, beside the long one, which decodes everything."""
+"""Target: the fast path of Produce, which decodes nothing, compared with the full path, which decodes everything."""
 
 import random
 import struct
@@ -8,13 +8,14 @@ from uuid import UUID
 
 from fuzz_engine import Target
 
-from odradek.broker.handlers.produce_shortcut import ProduceShortcut
+from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.headers import decode_request_header, encode_request_header
 from odradek.protocol.produce import VERSIONS, ProduceTopic, decode_produce_request, encode_produce_request
+from odradek.security import ALLOW_ALL
 from odradek.wire import PendingReply
 
 _ID = UUID(int=5)
@@ -29,18 +30,8 @@ class _Clock:
         return 5
 
 
-class _Runtime:
-    clock = _Clock()
-
-
-class _Broker:
-    runtime = _Runtime()
-    counters = BrokerCounters()
-    purgatory = None
-
-
 class _Partition:
-    """Takes whatever comes."""
+    """A partition that accepts all records."""
 
     topic_partition = TopicPartition("t", 3)
     topic_id = _ID
@@ -63,22 +54,23 @@ def _frame(version: int, acks: int, records: bytes) -> bytes:
     return encode_request_header(ApiKey.PRODUCE, version, 77, "c") + b"".join(body)
 
 
-def check_shortcut(data: bytes) -> None:
-    """What the short road takes, the long one would have taken the same, and answered the same."""
+def check_fast_path(data: bytes) -> None:
+    """Check that the full path would append and answer the same as the fast path did."""
     if len(data) < 2:
         return
     version, acks = VERSIONS[data[0] % len(VERSIONS)], (1, -1)[data[1] & 1]
     partition: Any = _Partition()
-    broker: Any = _Broker()
-    road = ProduceShortcut(broker)
+    clock: Any = _Clock()
+    purgatory: Any = None
+    fast_path = ProduceFastPath(ALLOW_ALL, clock, BrokerCounters(), purgatory)
     for size in _SIZES:
         learned = memoryview(_frame(version, acks, b"r" * size))
         header = decode_request_header(learned)
         context: Any = type("Context", (), {"header": header})
         records = decode_produce_request(version, learned, header.body_offset).topics[0].partitions[0][1]
-        road.learn(learned, context, partition, records, acks, _TIMEOUT_MS)
+        fast_path.learn(learned, context, partition, records, acks, _TIMEOUT_MS)
     frame = memoryview(data)[2:]
-    reply = road(frame)
+    reply = fast_path(frame)
     if reply is None:
         assert not partition.taken
         return
@@ -96,8 +88,8 @@ def check_shortcut(data: bytes) -> None:
     assert struct.unpack_from(">ii", answer) == (len(answer) - 4, header.correlation_id)
 
 
-def shortcut_seeds() -> Iterator[bytes]:
-    """In each version a request that is known, and one that is not."""
+def fast_path_seeds() -> Iterator[bytes]:
+    """Yield for each version a request that is known, and one that is not."""
     for number, version in enumerate(VERSIONS):
         for acks in (1, -1):
             for size in (1, 0x7D, 0x7E, 0x7F, 300):
@@ -118,11 +110,11 @@ def mutate_end(data: bytes, chance: random.Random) -> bytes | None:
 
 
 TARGETS = {
-    "shortcut": Target(
-        check=check_shortcut,
-        seeds=shortcut_seeds,
+    "fast_path": Target(
+        check=check_fast_path,
+        seeds=fast_path_seeds,
         mutate=mutate_end,
-        reaches={"odradek.broker.handlers.produce_shortcut": 0.75},
+        reaches={"odradek.broker.handlers.produce_fast_path": 0.75},
         runs=6000,
     )
 }

@@ -1,4 +1,4 @@
-"""AlterPartition from the leader's side: many wishes in one request, to the controller wherever it is (KIP-497)."""
+"""AlterPartition from the leader's side: many items in one request, to the controller wherever it is (KIP-497)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -48,7 +48,7 @@ class ControllerChannel(Protocol):
         """Sleep, but not past the election of another controller."""
 
 
-class IsrRequests:
+class AlterPartitionRequests:
     """One broker's; `ask` sends one request."""
 
     def __init__(self, metadata: MetadataCache, controller: ControllerChannel) -> None:
@@ -62,7 +62,7 @@ class IsrRequests:
         """
         metadata = self._metadata
         image = metadata.image
-        wishes = {
+        items = {
             key: AlterPartitionItem(
                 isr=dict(zip(change.isr, change.broker_epochs, strict=True)),
                 leader_epoch=change.leader_epoch,
@@ -71,15 +71,15 @@ class IsrRequests:
             for key, change in changes.items()
             if key.topic in image.topics
         }
-        if not wishes:
+        if not items:
             return {}
         controller = self._controller.local_controller()
         if controller is not None:
-            return await controller.alter_partitions(metadata.broker_id, metadata.broker_epoch, wishes)
+            return await controller.alter_partitions(metadata.broker_id, metadata.broker_epoch, items)
         message = {
             "broker_id": metadata.broker_id,
             "broker_epoch": metadata.broker_epoch,
-            "topics": _encode(image, wishes),
+            "topics": _encode(image, items),
         }
         answer = await self._controller.ask(ApiKey.ALTER_PARTITION, message)
         if answer.error_code is not ErrorCode.none:
@@ -87,20 +87,20 @@ class IsrRequests:
         return _decode(image, answer)
 
 
-def _encode(image: ClusterImage, wishes: Mapping[TopicPartition, AlterPartitionItem]) -> list[dict[str, Any]]:
+def _encode(image: ClusterImage, items: Mapping[TopicPartition, AlterPartitionItem]) -> list[dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
-    for key, wish in wishes.items():
+    for key, item in items.items():
         topic = topics.setdefault(key.topic, {"topic_id": image.topics[key.topic].topic_id, "partitions": []})
         topic["partitions"].append(
             {
                 "partition_index": key.partition,
-                "leader_epoch": wish.leader_epoch,
-                "new_isr": list(wish.isr),
+                "leader_epoch": item.leader_epoch,
+                "new_isr": list(item.isr),
                 "new_isr_with_epochs": [
-                    {"broker_id": broker_id, "broker_epoch": epoch} for broker_id, epoch in wish.isr.items()
+                    {"broker_id": broker_id, "broker_epoch": epoch} for broker_id, epoch in item.isr.items()
                 ],
-                "leader_recovery_state": wish.leader_recovery_state,
-                "partition_epoch": wish.partition_epoch,
+                "leader_recovery_state": item.leader_recovery_state,
+                "partition_epoch": item.partition_epoch,
             }
         )
     return list(topics.values())

@@ -20,7 +20,7 @@ class TopicCreator(Protocol):
         """Create topics, each or not at all, in the order of `wanted`."""
 
 
-class TopicsOnDemand:
+class AutoTopicCreationManager:
     """Creates a topic once, however many requests need it at the same time. `settled` waits until it is led."""
 
     def __init__(

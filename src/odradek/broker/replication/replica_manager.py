@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 
+from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.damaged_logs import DamagedLogs
 from odradek.broker.replication.follower import Follower
-from odradek.broker.replication.in_sync_sets import InSyncSets
 from odradek.broker.replication.offline_logs import OfflineLogs
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
@@ -39,7 +39,7 @@ _log = logging.getLogger("odradek.broker")
 LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
 
 
-class Partitions:
+class ReplicaManager:
     """One broker's; `apply` is called with every new image."""
 
     def __init__(
@@ -48,13 +48,13 @@ class Partitions:
         runtime: Runtime,
         logs: LogManager,
         *,
-        in_sync_sets: InSyncSets,
+        alter_partition_manager: AlterPartitionManager,
         fetchers: ReplicaFetchers,
         when_logs_change: Callable[[], None],
         writer: Writer,
     ) -> None:
         self.writer = writer
-        self._in_sync_sets = in_sync_sets
+        self._alter_partition_manager = alter_partition_manager
         self._fetchers = fetchers
         self._when_logs_change = when_logs_change
         self._config = config
@@ -310,7 +310,7 @@ class Partitions:
             image=image,
             min_insync_replicas=self._min_insync_replicas(topic),
             writer=self.writer,
-            in_sync_sets=self._in_sync_sets,
+            alter_partition_manager=self._alter_partition_manager,
             traffic=self.traffic.setdefault(topic.name, TopicTraffic()),
             before=self._fenced.pop(key, None),
         )

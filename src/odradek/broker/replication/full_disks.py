@@ -15,7 +15,7 @@ QUIET_S: Final = 5.0
 _log = logging.getLogger("odradek.broker")
 
 
-class Outages:
+class FullDisks:
     """One broker's; true while there is one."""
 
     def __init__(self, clock: Clock) -> None:

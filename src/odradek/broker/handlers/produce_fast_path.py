@@ -10,7 +10,7 @@ and every error, is left to the long road (`produce`), which begins anew, and is
 """
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from odradek.broker.handlers.produce_rejections import count_rejection
 from odradek.broker.replication.partition import ACKS_ALL, Partition
@@ -23,10 +23,9 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.headers import RequestHeader
 from odradek.protocol.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
 from odradek.protocol.varint import read_unsigned_varint
+from odradek.runtime import Clock
+from odradek.security import Authorizer
 from odradek.wire import PendingReply, Reply
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _HEAD: Final = struct.Struct(">ii")
 _INT32: Final = struct.Struct(">i")
@@ -43,17 +42,17 @@ _LONGEST_BEGINNING: Final = 512
 """With more partitions, more lengths of names, or longer names than these, the memory and the search would not pay."""
 
 
-class ProduceShortcut:
+class ProduceFastPath:
     """One connection's: called with a frame, it answers or says None."""
 
     __slots__ = ("_authorizer", "_authorizer_version", "_beginnings", "_clock", "_counters", "_ends", "_purgatory")
 
-    def __init__(self, broker: "Broker") -> None:
-        self._authorizer = broker.admission.authorizer
-        self._authorizer_version = self._authorizer.version
-        self._clock = broker.runtime.clock
-        self._counters = broker.counters
-        self._purgatory = broker.purgatory
+    def __init__(self, authorizer: Authorizer, clock: Clock, counters: BrokerCounters, purgatory: Purgatory) -> None:
+        self._authorizer = authorizer
+        self._authorizer_version = authorizer.version
+        self._clock = clock
+        self._counters = counters
+        self._purgatory = purgatory
         self._ends: list[int] = []
         self._beginnings: dict[bytes, _Beginning] = {}
 

@@ -1,20 +1,20 @@
-"""The short road of Produce gives what the long one gives, and leaves to it what it doesn't know."""
+"""The fast path of Produce answers as the full path does, and leaves to it what it does not know."""
 
 from typing import Any
 
 import pytest
 
-from odradek.broker.handlers.produce_shortcut import ProduceShortcut
+from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import Play, World
 
 
-def shortcut(broker: Any) -> ProduceShortcut:
+def fast_path(broker: Any) -> ProduceFastPath:
     """That of the only connection."""
     ((_, session),) = broker.server._connections.items()
-    assert isinstance(session.shortcut, ProduceShortcut)
-    return session.shortcut
+    assert isinstance(session.fast_path, ProduceFastPath)
+    return session.fast_path
 
 
 @pytest.mark.parametrize("version", range(7, 14))
@@ -31,14 +31,14 @@ def test_both_roads_give_the_same_bytes(play: Play, version: int, acks: int) -> 
             return await client.receive()
 
         long_answers = [await ask(partition) for partition in range(3)]
-        road, taken = shortcut(broker), []
+        road, taken = fast_path(broker), []
 
         def watched(frame: memoryview) -> Any:
             taken.append(road(frame))
             return taken[-1]
 
         ((_, session),) = broker.server._connections.items()
-        session.shortcut = watched
+        session.fast_path = watched
         short_answers = [await ask(partition) for partition in range(3)]
         assert len(taken) == 3
         assert None not in taken
@@ -102,7 +102,7 @@ def test_too_many_lengths_of_names_are_forgotten_and_still_served(play: Play) ->
         for offset in range(3):
             for name in names:
                 assert (await client.produce(name, world.batch(b"a"))).base_offset == offset
-        assert len(shortcut(broker)._ends) <= 4
+        assert len(fast_path(broker)._ends) <= 4
 
     play(scene)
 

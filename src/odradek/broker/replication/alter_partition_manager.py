@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.replication.isr_requests import ControllerChannel, IsrRequests, WrittenIsr
+from odradek.broker.replication.alter_partition_requests import AlterPartitionRequests, ControllerChannel, WrittenIsr
 from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.replication import IsrChange
@@ -31,7 +31,7 @@ _AWAITS_NEWS: Final = frozenset(
 _REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
 
 
-class InSyncSets:
+class AlterPartitionManager:
     """See the module. `expansions` and `shrinks` count what the controller has written."""
 
     def __init__(
@@ -51,8 +51,8 @@ class InSyncSets:
         self.shrinks = 0
         self.failed_updates = 0
         self._clock = clock
-        self._requests = IsrRequests(metadata, controller)
-        self._wishes: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
+        self._requests = AlterPartitionRequests(metadata, controller)
+        self._pending_isr: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -84,17 +84,17 @@ class InSyncSets:
             self._timer = None
         if self._sending is not None:
             self._sending.cancel()
-        self._wishes.clear()
+        self._pending_isr.clear()
 
     # ---- asking the controller ----------------------------------------------------------------------------------
 
-    def wish(self, partition: Partition, change: IsrChange) -> None:
+    def submit(self, partition: Partition, change: IsrChange) -> None:
         """Have the controller asked for a change."""
-        self._wishes[partition.topic_partition] = partition, change
+        self._pending_isr[partition.topic_partition] = partition, change
         self._begin_to_send()
 
     def _begin_to_send(self) -> None:
-        if self._wishes and self._sending is None:
+        if self._pending_isr and self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send(), name="changes of in-sync sets")
             self._sending.add_done_callback(self._sent)
 
@@ -107,36 +107,36 @@ class InSyncSets:
     async def _send(self) -> None:
         """Send what there is until there is nothing more, slower after each failure, and a new controller at once."""
         delay_s = 0.0
-        while self._wishes:
+        while self._pending_isr:
             await (self._controller.pause(delay_s) if delay_s else asyncio.sleep(0))
-            wishes, self._wishes = self._wishes, {}
-            # Who no longer leads, or has heard from the controller meanwhile, wishes no more.
-            wishes = {key: (each, change) for key, (each, change) in wishes.items() if each.wishes(change)}
-            growing = {key for key, (each, change) in wishes.items() if len(change.isr) > len(each.isr)}
+            pending, self._pending_isr = self._pending_isr, {}
+            # Who no longer leads, or has heard from the controller meanwhile, pending no more.
+            pending = {key: (each, change) for key, (each, change) in pending.items() if each.is_pending_isr(change)}
+            growing = {key for key, (each, change) in pending.items() if len(change.isr) > len(each.isr)}
             try:
-                results = await self._requests.ask({key: change for key, (_, change) in wishes.items()})
+                results = await self._requests.ask({key: change for key, (_, change) in pending.items()})
             except OdradekError as error:
-                _log.info("the controller did not change %d in-sync sets yet: %s", len(wishes), error)
+                _log.info("the controller did not change %d in-sync sets yet: %s", len(pending), error)
                 results = {}
             except Exception:
                 # Wishes that nobody asks for any more would be pending for ever.
-                _log.exception("asking for %d in-sync sets failed", len(wishes))
+                _log.exception("asking for %d in-sync sets failed", len(pending))
                 results = {}
             self._check_fence()  # what a smaller set has may be acknowledged
             written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
             self.expansions += len(written & growing)
             self.shrinks += len(written - growing)
-            for key, (partition, change) in wishes.items():
+            for key, (partition, change) in pending.items():
                 if not self._settle(partition, change, results.get(key)):
-                    self._wishes.setdefault(key, (partition, change))
-            is_done = all(key in results for key in wishes)
+                    self._pending_isr.setdefault(key, (partition, change))
+            is_done = all(key in results for key in pending)
             delay_s = 0.0 if is_done else min(max(delay_s * 2, _FIRST_RETRY_S), _LONGEST_RETRY_S)
 
     def _settle(self, partition: Partition, change: IsrChange, result: "WrittenIsr | KafkaError | None") -> bool:
         """Tell a partition what became of its wish; False if it is to be asked again."""
         if isinstance(result, WrittenIsr):
             if result.leader_epoch == change.leader_epoch:
-                partition.isr_accepted(change, isr=result.isr, partition_epoch=result.partition_epoch)
+                partition.handle_isr_change(change, isr=result.isr, partition_epoch=result.partition_epoch)
             _log.info("%s: the ISR is %s", partition.topic_partition, list(partition.isr))
             return True
         if result is None or result.code not in _AWAITS_NEWS | _REFUSED:
@@ -144,5 +144,5 @@ class InSyncSets:
         self.failed_updates += 1
         _log.info("%s: the ISR does not become %s: %s", partition.topic_partition, list(change.isr), result)
         if result.code in _REFUSED:
-            partition.isr_refused(change)
+            partition.handle_isr_rejection(change)
         return True

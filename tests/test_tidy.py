@@ -163,22 +163,10 @@ HEADLESS: Final = re.compile(
 NOT_YET_PLAIN: Final = (
     "cli/serve.py",
     "bench",
-    "broker/adoption.py",
-    "broker/cleaning.py",
-    "broker/config_changes.py",
-    "broker/config_resources.py",
     "broker/handlers",
     "broker/lifecycle.py",
-    "broker/observing",
-    "broker/auto_topic_creation_manager.py",
-    "broker/producer_ids.py",
     "broker/replication",
     "broker/serving",
-    "broker/turns.py",
-    "columns/compaction_",
-    "model/values.py",
-    "replication",
-    "transactions",
 )
 """Rooms whose texts have not been rewritten yet."""
 

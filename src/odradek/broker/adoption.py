@@ -1,16 +1,16 @@
-"""Taking over a data directory of Apache Kafka: its topics are written into a metadata tree, and its files stay.
+"""Adopts a data directory of Apache Kafka: writes its topics into a metadata tree and leaves its files unchanged.
 
-A broker of ours that then serves the directory leads its partitions under the next leader epoch. Nothing in the
-directory changes here, and what Kafka keeps there for itself is left alone by the broker too, so that Kafka may have it
-back: it goes on with its own metadata, and with the logs as they are then.
+A broker that then serves the directory leads its partitions under the next leader epoch. Kafka's own files stay, so
+that Kafka may get the directory back: it continues with its own metadata and with the logs as they are then (decision
+7).
 
 ```
-meta.properties            node.id, cluster.id     → who serves it; /cluster/id
-{topic}-{partition}/       partition.metadata      → /brokers/topics/{topic}, with its id; where it is missing or
-                                                     damaged, another partition's, Kafka's controller's or the tree's
-                           leader-epoch-checkpoint → …/partitions/{p}/state: nobody leads, the latest epoch
+meta.properties            node.id, cluster.id     → the broker's id; /cluster/id
+{topic}-{partition}/       partition.metadata      → /brokers/topics/{topic} with its id; if it is missing or damaged,
+                                                     the id of another partition, Kafka's controller log or the tree
+                           leader-epoch-checkpoint → …/partitions/{p}/state: no leader, the latest epoch
 __cluster_metadata-0/      configurations          → /config/topics/{topic}
-                           producer ids            → /latest_producer_id_block: far behind Kafka's
+                           producer ids            → /latest_producer_id_block: far beyond Kafka's
 ```
 """
 
@@ -36,12 +36,12 @@ from odradek.model.values import dataclass
 from odradek.runtime import Disk, Entropy
 
 PRODUCER_ID_GAP: Final = 1_000_000_000
-"""How many producer ids are left to Kafka, which will not know of those that are given out meanwhile."""
+"""Producer ids left to Kafka, which does not know those that are allocated after the adoption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedTopic:
-    """A topic as it was found. `epochs`: each partition's latest leader epoch; `ignored`: keys that we don't have."""
+    """An adopted topic. `epochs`: each partition's latest leader epoch; `ignored`: unsupported configuration keys."""
 
     name: str
     topic_id: uuid.UUID
@@ -49,12 +49,12 @@ class AdoptedTopic:
     config: Mapping[str, str]
     ignored: Mapping[str, str]
     is_new: bool = True
-    """Whether the tree did not have it yet."""
+    """Whether the tree did not have it before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownTopic:
-    """A topic that stays as it is, because nothing says its id. `folders` are its partitions'."""
+    """A topic that is not adopted because its id is unknown. `folders` are those of its partitions."""
 
     name: str
     folders: Sequence[str]
@@ -70,7 +70,7 @@ class UnknownTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What became of a broker's directories: topics by name, and those that nobody knows."""
+    """The result for a broker's directories: adopted topics by name, and those with unknown ids."""
 
     broker_id: int
     topics: Sequence[AdoptedTopic]
@@ -79,7 +79,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FoundTopic:
-    """A topic's partitions: their latest leader epochs, and their folders; its id, None if these do not say it."""
+    """A topic's latest leader epochs and folders by partition, and its id, None if the folders do not have it."""
 
     topic_id: uuid.UUID | None
     epochs: Mapping[int, int]
@@ -87,11 +87,10 @@ class _FoundTopic:
 
 
 async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: Entropy) -> Adoption:
-    """Write the topics of these data directories, of one broker, into the tree.
+    """Write the topics of a broker's data directories into the tree. A repeated call changes nothing.
 
-    What is there already and agrees is left as it is, so that it may be done again. Raises `StorageError`, before
-    anything is written, if the directories are in use or not Kafka's, or if the tree is another cluster's or has
-    another topic of one of the names.
+    Raise `StorageError`, before anything is written, if the directories are in use or not Kafka's, or if the tree is
+    that of another cluster or has another topic of the same name.
     """
     broker_id, cluster_id = _identity(disk, directories[0])
     note = "odradek metadata adopt"
@@ -170,7 +169,7 @@ def _latest_epoch(disk: Disk, folder: str) -> int:
 
 
 def _topic(name: str, topic_id: uuid.UUID, epochs: Mapping[int, int], everything: Mapping[str, str]) -> AdoptedTopic:
-    """The topic, with what of its configuration we can go by."""
+    """Return the topic with the supported part of its configuration."""
     config, ignored = {}, {}
     for key, value in everything.items():
         try:
@@ -188,7 +187,7 @@ async def _known_id(store: Store, name: str) -> uuid.UUID | None:
 
 
 async def _compared(store: Store, topic: AdoptedTopic, broker_id: int) -> AdoptedTopic:
-    """The topic, marked if the tree has it already. Raises `StorageError` if that is another one."""
+    """Return the topic, marked if the tree already has it. Raise `StorageError` if the tree has a different one."""
     node = await store.get(paths.topic(topic.name))
     if node is None:
         return topic
@@ -201,7 +200,7 @@ async def _compared(store: Store, topic: AdoptedTopic, broker_id: int) -> Adopte
 
 
 async def _write(store: Store, topic: AdoptedTopic, broker_id: int) -> None:
-    """All of a new topic, or none of it; the epochs of one that the tree has, which Kafka may have raised since."""
+    """Write a new topic in one transaction, or only the epochs of a known one, which Kafka may have raised since."""
     states = {TopicPartition(topic.name, number): epoch for number, epoch in topic.epochs.items()}
     found = await store.get_many(map(paths.partition_state, states))
     operations: list[Operation] = [] if not topic.is_new else await _creation(store, topic, broker_id)

@@ -1,4 +1,4 @@
-"""Topics that are created because somebody needs them: here on the controller, elsewhere by asking it."""
+"""Automatic creation of topics that requests need, on the controller or by a request to it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,11 +17,11 @@ class TopicCreator(Protocol):
     """The controller, if this broker is elected."""
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicCreation]:
-        """Create topics, each or not at all, in the order of `wanted`."""
+        """Create topics, each completely or not at all, and return the results in order."""
 
 
 class AutoTopicCreationManager:
-    """Creates a topic once, however many requests need it at the same time. `settled` waits until it is led."""
+    """Creates a topic once for all concurrent requests that need it. `settled` waits until it has leaders."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class AutoTopicCreationManager:
         self._awaited: list[tuple[str, asyncio.Future[None]]] = []
 
     async def ensure(self, topic: NewTopic) -> None:
-        """Return when a topic of that name is in the image. Raises `KafkaError`, and `UnavailableError`."""
+        """Return when a topic of that name is in the image. Raise `KafkaError`, and `UnavailableError`."""
         creation = self._creations.get(topic.name)
         if creation is None:
             creation = asyncio.get_running_loop().create_task(self._create(topic), name=f"creating {topic.name}")
@@ -75,7 +75,7 @@ class AutoTopicCreationManager:
         return KafkaError(result.error_code, result.error_message or "")
 
     async def _seen(self, topic: str) -> None:
-        """Wait until the image has a topic that was created elsewhere."""
+        """Wait until the image has a topic that another broker created."""
         if topic in self._metadata.image.topics:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -87,7 +87,7 @@ class AutoTopicCreationManager:
             raise KafkaError(ErrorCode.request_timed_out, f"the topic {topic} is not in the metadata yet") from None
 
     def image_changed(self) -> None:
-        """Tell those whose topic is there."""
+        """Wake the requests whose topic is in the image now."""
         topics = self._metadata.image.topics
         waiting, self._awaited = self._awaited, []
         for topic, future in waiting:
@@ -97,6 +97,6 @@ class AutoTopicCreationManager:
                 future.set_result(None)
 
     def kill(self) -> None:
-        """Create nothing more."""
+        """Cancel all creations."""
         for creation in self._creations.values():
             creation.cancel()

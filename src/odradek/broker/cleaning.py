@@ -1,7 +1,7 @@
-"""Runs compaction beside everything else: slices on the disk's background thread, with pauses that limit its I/O.
+"""Runs the log cleaner: slices of compaction on the disk's background thread, with pauses that limit its I/O.
 
-Each of `log.cleaner.threads` workers takes the dirtiest log that is due, and waits `log.cleaner.backoff.ms` if there is
-none. Its slices and those of others take turns on the one background thread, with syncs and removals between them.
+Each of `log.cleaner.threads` workers takes the dirtiest log that is due, or waits `log.cleaner.backoff.ms`. The slices
+of all workers share the one background thread with syncs and removals.
 """
 
 import asyncio
@@ -18,7 +18,10 @@ _logger = logging.getLogger("odradek.broker")
 
 
 class Cleaning:
-    """One broker's. `config` is asked for what holds now; `stable_offset` for a log's last stable offset, if known."""
+    """The workers of one broker.
+
+    `config` returns the current configuration, `stable_offset` a log's last stable offset.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Cleaning:
         self._workers: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Compact from now on, until `stop`; nothing happens with `log.cleaner.enable=false`."""
+        """Compact from now on, until `stop`; do nothing with `log.cleaner.enable=false`."""
         if self._config().log_cleaner_enable:
             self._add_worker(0)
 
@@ -57,17 +60,17 @@ class Cleaning:
                 if job is not None:
                     await self._compact(job)
             except Exception as error:
-                # The logs that this is not about are still to be compacted, and to be deleted from.
-                _logger.exception("the log cleaner met an error of this program")
+                # Other logs still have to be compacted.
+                _logger.exception("Unexpected error in the log cleaner")
                 if job is not None:
                     self._cleaner.give_up(job, error, self._runtime.clock.now_ms())
                 job = None
             if job is None:
-                # 0 is allowed, and all others should have a turn.
+                # 0 is allowed, and other tasks must run in between.
                 await asyncio.sleep(max(config.log_cleaner_backoff_ms, 1) / 1000)
 
     async def _choose(self, settings: CleanerSettings) -> CompactionJob | None:
-        """The next job, if there is one. To measure all logs takes long: others have their turn meanwhile."""
+        """Return the next job, or None. Measuring all logs takes long, so other tasks run in between."""
         clock = self._runtime.clock
         async with self._choosing:
             steps = self._cleaner.begin_in_steps(clock.now_ms(), settings, stable_offset=self._stable_offset)
@@ -86,16 +89,16 @@ class Cleaning:
             await asyncio.sleep(self._throttle.wait_s(job.slice_bytes, rate, clock.monotonic()))
 
     async def stop(self) -> None:
-        """Compact no more; what is under way comes to nothing, and the logs are as they were."""
+        """Stop compacting; jobs in progress are dropped and their logs stay unchanged."""
         jobs = self._cleaner.stop()
         workers = tuple(self._workers)
         self.kill()
         await asyncio.gather(*workers, return_exceptions=True)
         for job in jobs:
-            # After the slice that is running.
+            # Waits for the slice that is running.
             await self._runtime.disk.submit(job.compaction.discard, background=True)
 
     def kill(self) -> None:
-        """Take no notice of what the background thread still does."""
+        """Stop without waiting for the background thread."""
         for worker in tuple(self._workers):
             worker.cancel()

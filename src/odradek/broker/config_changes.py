@@ -1,7 +1,7 @@
-"""Changing what is set for a topic or a broker, in the tree.
+"""Changes the configuration of a topic or a broker in the tree, on any broker.
 
-Any broker may: a change is read, decided and written again if somebody else wrote in between. Whoever it concerns
-watches the node itself, so nothing is put into `/config/changes`, from which Kafka's brokers learned what to read.
+A change is read, decided and written again if another writer was faster. Brokers watch the configuration nodes
+themselves, so nothing is written to `/config/changes`, from which Kafka's brokers learned of changes.
 """
 
 import logging
@@ -17,14 +17,14 @@ from odradek.model.values import dataclass
 
 _log = logging.getLogger("odradek.broker")
 _ATTEMPTS: Final = 10
-"""Somebody else wrote each time: that is no accident any more."""
+"""After so many concurrent writes a change fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """A change of one topic's configuration, or of a broker's; without a topic and a broker, of all brokers'.
+    """A configuration change of a topic, of a broker, or of all brokers if neither is given.
 
-    `change` gets what is set now and gives what shall be, or raises `KafkaError`. It may be called again.
+    `change` maps the current configuration to the new one, or raises `KafkaError`. It may be called repeatedly.
     """
 
     topic: str | None = None
@@ -33,12 +33,12 @@ class ConfigChange:
 
     @property
     def path(self) -> str:
-        """The node that has the configuration."""
+        """The node of the configuration."""
         return paths.broker_config(self.broker_id) if self.topic is None else paths.topic_config(self.topic)
 
 
 async def write_changes(store: Store, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
-    """Make each change, or say why not. Raises the store's errors; those before the one that failed are made then."""
+    """Make each change and return its error or None. If the store raises, earlier changes stay made."""
     results: list[KafkaError | None] = []
     for change in changes:
         try:
@@ -58,7 +58,7 @@ async def _write(store: Store, change: ConfigChange) -> None:
             try:
                 before = ConfigNode.decode(path, node.data).config
             except BrokenNodeError as error:
-                _log.warning("%s; it is written anew", error)
+                _log.warning("%s; overwriting it", error)
         after = change.change(before)
         if node is not None and after == before:
             return
@@ -66,7 +66,7 @@ async def _write(store: Store, change: ConfigChange) -> None:
         write: Operation = (
             Create(path=path, data=data) if node is None else SetData(path=path, data=data, version=node.version)
         )
-        # A topic that is deleted meanwhile must not leave a configuration behind.
+        # A topic that is deleted concurrently must not leave a configuration behind.
         guard: list[Operation] = [] if change.topic is None else [Check(path=paths.topic(change.topic))]
         try:
             await store.multi([*guard, write])
@@ -77,6 +77,6 @@ async def _write(store: Store, change: ConfigChange) -> None:
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {change.topic}") from None
             continue
         known = BrokerConfig.definitions().keys() | TopicConfig.definitions().keys()
-        _log.info("%s is %s now", path, {name: text if name in known else "[hidden]" for name, text in after.items()})
+        _log.info("%s is %s", path, {name: text if name in known else "[hidden]" for name, text in after.items()})
         return
-    raise KafkaError(ErrorCode.request_timed_out, f"somebody else goes on changing {path}")
+    raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")

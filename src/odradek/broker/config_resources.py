@@ -1,8 +1,7 @@
-"""What requests call configuration resources: topics and brokers, each with what is set there and what holds.
+"""Describes and alters configuration resources, topics and brokers, for the handlers of the four APIs.
 
-Reading is `describe`, changing is `alter`; the handlers of the four APIs only translate. Kinds of Kafka's that are not
-here (loggers, client metrics, groups) are INVALID_REQUEST by name. What is wrong with a topic's keys is INVALID_CONFIG,
-with a broker's INVALID_REQUEST, as in Kafka (which calls that regrettable, KAFKA-13609).
+Other kinds of Kafka's resources (loggers, client metrics, groups) are INVALID_REQUEST. Wrong keys of a topic are
+INVALID_CONFIG, those of a broker INVALID_REQUEST, as in Kafka (which regrets the difference, KAFKA-13609).
 """
 
 from collections import Counter
@@ -50,7 +49,7 @@ class ConfigResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterResource:
-    """One resource of a request to alter. `replaces`: whatever it does not name is unset."""
+    """One resource of a request to alter. With `replaces`, keys that it does not name are removed."""
 
     type: int
     name: str
@@ -59,7 +58,7 @@ class AlterResource:
 
 
 async def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
-    """The keys of one resource. Raises `KafkaError`."""
+    """Return the keys of one resource. Raise `KafkaError`."""
     try:
         if resource_type == ConfigResourceType.TOPIC:
             return describe_topic(broker.config, await _topic_config(broker, name))
@@ -67,7 +66,7 @@ async def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[
             return describe_broker_defaults(broker.config)
         return describe_broker(broker.config)
     except ConfigurationError as error:
-        # A tool wrote something that nobody can use; altering it is the way out.
+        # The node is invalid; altering it must stay possible.
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
 
 
@@ -83,9 +82,9 @@ def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
 async def alter(
     broker: "Broker", context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
 ) -> list[dict[str, Any]]:
-    """Alter each resource, or not at all; the answers to them in their order, as both APIs have them.
+    """Alter each resource or leave it unchanged, and return the results in order.
 
-    When this returns, the logs and partitions of this broker go by the new configuration.
+    When this returns, the logs and partitions of this broker use the new configuration.
     """
     results: list[KafkaError | None] = [None] * len(resources)
     changes: dict[int, ConfigChange] = {}
@@ -121,7 +120,7 @@ async def alter(
 
 
 def _change(broker: "Broker", resource: AlterResource) -> ConfigChange:
-    """What is to be done in the tree. Raises `KafkaError` if there is no such resource here."""
+    """Return the change to write. Raise `KafkaError` if there is no such resource here."""
     if resource.type == ConfigResourceType.TOPIC:
         _check_topic(broker, resource.name)
         return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker, resource, before))
@@ -164,19 +163,19 @@ async def _set_now(broker: "Broker", change: ConfigChange) -> Mapping[str, str]:
 
 
 def _check_topic(broker: "Broker", name: str) -> None:
-    """Raises `KafkaError` if a topic's name is none, or there is no such topic."""
+    """Raise `KafkaError` for an invalid topic name or a topic that does not exist."""
     if validate_topic_name(name) not in broker.image.topics:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
 
 
 async def _topic_config(broker: "Broker", name: str) -> Mapping[str, str]:
-    """What is set for a topic. Raises `KafkaError` if there is no such topic, or the tree cannot be reached."""
+    """Return the configuration of a topic. Raise `KafkaError` if it does not exist or the tree cannot be reached."""
     _check_topic(broker, name)
     return await broker.metadata_loop.topic_config(name)
 
 
 def _broker_id(broker: "Broker", resource_type: int, name: str) -> int | None:
-    """The id of this broker, or `None` for all brokers at once. Raises `KafkaError` for any other resource."""
+    """Return this broker's id, or `None` for the default of all brokers. Raise `KafkaError` for any other resource."""
     if resource_type != ConfigResourceType.BROKER:
         raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
     if name == "":

@@ -1,6 +1,6 @@
-"""Producer ids, unique in the cluster for ever: each broker takes blocks of them from the metadata tree.
+"""Allocation of producer ids, unique in the cluster: each broker takes blocks of them from the metadata tree.
 
-A broker that dies wastes the rest of its block and nothing worse.
+The rest of a dead broker's block stays unused.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ AllocateBlock = Callable[[], Awaitable[range]]
 
 
 class ProducerIds:
-    """One broker's supply, out of blocks that nobody else has."""
+    """The producer ids of one broker, from its own blocks."""
 
     def __init__(self, allocate_block: AllocateBlock) -> None:
         self._allocate_block = allocate_block
@@ -18,7 +18,7 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     async def take(self) -> int:
-        """An id that nobody has had. Raises what `allocate_block` raises."""
+        """Return an unused id. Raise the errors of `allocate_block`."""
         async with self._allocating:
             while (producer_id := next(self._left, None)) is None:
                 self._left = iter(await self._allocate_block())

@@ -1,4 +1,4 @@
-"""Long work, of a request or of the broker's own, done in turns with everybody else's."""
+"""Iteration that yields to other tasks of the event loop, for long work of a request or of the broker."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -6,14 +6,14 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 _TURN: Final = 16
-"""Items of a turn: the name of a group may have 32,767 letters, and to find its partition takes 3 ms then."""
+"""Items per turn: the name of a group may have 32,767 characters, and finding its partition takes 3 ms then."""
 
 TURN_S: Final = 0.005
-"""How long a turn may take of what is done for nobody who waits."""
+"""The longest turn of work that no client waits for."""
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """The same items; after every few of them, others have their turn."""
+    """Yield the items, and let other tasks run after every few of them."""
     for place, item in enumerate(items, 1):
         yield item
         if not place % _TURN:
@@ -21,7 +21,7 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def in_short_turns(items: Iterable[T], monotonic: Callable[[], float]) -> AsyncIterator[T]:
-    """The same items, of which each takes next to nothing; others have their turn whenever `TURN_S` are over."""
+    """Yield the items, each of them cheap, and let other tasks run every `TURN_S`."""
     until = monotonic() + TURN_S
     for item in items:
         yield item

@@ -1,11 +1,10 @@
-"""`compaction_kernel`, compiled once on a machine and loaded without numba.
+"""Compiles `compaction_kernel` once per machine and loads it without numba.
 
 ```
 compaction_kernel ── numba, in another process ──► object code in a file ── llvmlite ──► functions that ctypes calls
 ```
-To import numba and call its first function takes half a second and more than a hundred megabytes, even for a function
-that numba has compiled before. llvmlite loads object code in 50 ms. ctypes releases the interpreter's lock while a
-function runs.
+Importing numba and calling its first function takes half a second and more than 100 MB, even for a function that was
+compiled before. llvmlite loads object code in 50 ms. ctypes releases the interpreter's lock during calls.
 """
 
 import ctypes
@@ -30,7 +29,7 @@ Function = Callable[..., int]
 
 
 class CompactionCode(NamedTuple):
-    """See `compaction_kernel`. Every argument is a number or an address; the caller holds the memory."""
+    """The functions of `compaction_kernel`. Every argument is a number or an address; the caller holds the memory."""
 
     find_batches: Function
     index_keys: Function
@@ -47,9 +46,9 @@ class _Loaded:
 
 
 def compaction_code() -> CompactionCode | None:
-    """Return the functions; None while another process compiles them, which takes seconds and starts now if need be.
+    """Return the functions, or None while another process compiles them, which takes seconds and starts on demand.
 
-    Raises `ImportError` without llvmlite or numba, or if they could not be compiled.
+    Raise `ImportError` without llvmlite or numba, or if they could not be compiled.
     """
     with _Loaded.lock:
         if _Loaded.code is None:
@@ -79,7 +78,7 @@ def _link(llvm: Any, object_code: bytes) -> CompactionCode:
 def _llvm() -> Any:
     package = find_spec("llvmlite")
     if package is not None and package.origin is not None and sys.platform == "linux":
-        # Python holds its lock while it loads a library, here for some 30 ms. The system does it without that.
+        # Python would hold its lock for some 30 ms while it loads the library; the system's loader does not.
         load_library = ctypes.CDLL(None).dlopen
         load_library.restype = ctypes.c_void_p
         library = Path(package.origin).with_name("binding") / "libllvmlite.so"
@@ -117,7 +116,10 @@ def _folders() -> Iterator[Path]:
 
 
 def _read(name: str) -> bytes | None:
-    """Return the object code, if there is a file that only root and this user can have written: it will be run."""
+    """Return the object code from a file that only root and this user can write, since it will be run.
+
+    None without one.
+    """
     for folder in _folders():
         with suppress(OSError), (folder / name).open("rb") as file:
             status = os.fstat(file.fileno())
@@ -127,7 +129,7 @@ def _read(name: str) -> bytes | None:
 
 
 def _write(name: str, object_code: bytes) -> None:
-    """Write the file, whole or not at all, into the first folder that allows it. Raises `OSError` if none does."""
+    """Write the file atomically into the first writable folder. Raise `OSError` if there is none."""
     failure = OSError("there is no folder for compiled code")
     for folder in _folders():
         try:
@@ -148,10 +150,10 @@ def _write(name: str, object_code: bytes) -> None:
 
 
 def _start_compiler() -> "subprocess.Popen[bytes]":
-    """Start a process that writes the file: in this one, it would hold the interpreter's lock for seconds."""
+    """Start a process that writes the file: compiling here would hold the interpreter's lock for seconds."""
     if not sys.executable or getattr(sys, "frozen", False) or find_spec("numba") is None:
         raise ImportError("compiled compaction needs numba, and a Python to run it")
-    # It imports from where this process does, but not from the working directory. No terminal interrupts its session.
+    # It imports from this process's paths, but not from the working directory. Its own session shields it from Ctrl-C.
     path = [folder for folder in sys.path if os.path.isabs(folder)]
     program = f"import sys; sys.path[:] = {path!r}; from {__name__} import compile_in_background as c; c()"
     return subprocess.Popen(
@@ -163,13 +165,13 @@ def _start_compiler() -> "subprocess.Popen[bytes]":
 
 
 def compile_in_background() -> None:
-    """Write the file, in a process that does nothing else."""
+    """Write the file. The entry point of the compiling process."""
     import signal
 
     signal.alarm(_COMPILED_WITHIN_S)
     os.nice(10)
     with TemporaryDirectory() as folder:
-        # numba would take what it has kept of inner functions, even if what these call has changed.
+        # numba would reuse cached inner functions even if the functions that they call have changed.
         os.environ["NUMBA_CACHE_DIR"] = folder
         compile_now()
 
@@ -190,9 +192,7 @@ def compile_now() -> None:
         whole.link_in(module)
     for each in [*whole.functions, *whole.global_variables]:
         if not each.is_declaration and each.name not in names:
-            each.linkage = (
-                "internal"  # so that what is never called is left out, which is all of Python's own functions
-            )
+            each.linkage = "internal"  # so that unused functions are removed, which includes all of Python's own
     machine = _machine(llvm)
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     passes.getModulePassManager().run(whole, passes)

@@ -34,13 +34,13 @@ KEPT: Final = np.dtype(
 SLOT: Final = np.dtype([("first", np.uint64), ("second", np.uint64), ("offset", np.int64)])
 """A key's 128-bit digest and its last offset (`log.cleaner.offset_map`); the slot is free where `first` is 0."""
 RESULT: Final = np.dtype([("count", np.int64), ("size", np.int64), ("latest_offset", np.int64)])
-"""What a kernel returns beside its status; `index_keys` reads it too."""
+"""The result of a kernel beside its status; `index_keys` also reads it."""
 
 # A kernel's status is one of these, or the number of a malformed batch.
 DONE: Final = -1
 FULL: Final = -2
-"""There is no room for the next key."""
+"""The key table is full."""
 
 MIN_RECORD_BYTES: Final = 7
 MOST_GROWTH: Final = 11
-"""By how many bytes a record may become longer."""
+"""Bytes by which a record may become longer."""

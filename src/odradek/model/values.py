@@ -1,9 +1,9 @@
-"""`dataclass` and `field` for all rooms: the standard ones, but that a constructor is written when it is first called.
+"""`dataclass` and `field` for all rooms: the standard decorator, with constructors compiled at their first call.
 
-The standard library compiles up to six methods for each class where it is defined: half a millisecond each, which was a
-third of a broker's start, and most of these classes never have an instance. Here a constructor is compiled when there
-is a first one, and the other methods are the same few functions for all classes. What comes out is a dataclass to
-everybody: `fields`, `replace` and `asdict` take it, and a type checker reads the standard decorator (decision 15).
+The standard library compiles up to six methods per class at its definition, half a millisecond each, a third of a
+broker's start, and most classes never get an instance. Here the constructor is compiled for the first instance, and
+the other methods are shared by all classes. `fields`, `replace` and `asdict` work, and type checkers see the standard
+decorator (decision 15).
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ _Fields = dict[str, "dataclasses.Field[Any]"]
 
 _MISSING: Final = dataclasses.MISSING
 _FIELDS: Final = "__dataclass_fields__"
-"""Where the standard library looks for a class's fields, its own behind the inherited ones."""
+"""The attribute where the standard library looks for a class's fields, inherited ones first."""
 
 
 class _Parameters(NamedTuple):
-    """What a class of the standard library's asks of those that it inherits from; of its own kind there are several."""
+    """The parameters that the standard library reads of a base class, shared by equal classes."""
 
     eq: bool
     frozen: bool
@@ -39,7 +39,7 @@ class _Parameters(NamedTuple):
 def _dataclass(
     *, slots: bool, frozen: bool = False, kw_only: bool = False, eq: bool = True
 ) -> Callable[[type[T]], type[T]]:
-    """`dataclasses.dataclass`, of which there is no more than is used here. Raises `TypeError`, and `ValueError`."""
+    """Implement the used part of `dataclasses.dataclass`. Raise `TypeError` and `ValueError` for anything else."""
     if not slots:
         raise TypeError("a dataclass without slots is one of the standard library's")
 
@@ -49,10 +49,10 @@ def _dataclass(
         for base in reversed(cls.__mro__[1:]):
             inherited |= getattr(base, _FIELDS, {})
         fields = inherited | own
-        # A class is made a second time, since slots can't be added to one; and a default is not a slot's.
+        # The class is created again, since slots cannot be added to a class, and a default cannot be a slot.
         left_out = own.keys() | {"__dict__", "__weakref__"}
         if eq and "__eq__" in cls.__dict__ and cls.__dict__.get("__hash__") is None:
-            left_out |= {"__hash__"}  # Python put None there, since `__eq__` is the class's own
+            left_out |= {"__hash__"}  # Python sets it to None, since the class has an `__eq__`
         namespace = {
             **_methods(fields, frozen=frozen, eq=eq),
             "__match_args__": tuple(name for name, each in fields.items() if each.init and not each.kw_only),
@@ -118,12 +118,12 @@ def _repr(self: Any) -> str:
 
 
 def _comparison(names: Sequence[str]) -> tuple[Callable[[Any, Any], Any], Callable[[Any], int]]:
-    """`__eq__` and `__hash__` by the attributes of these names.
+    """Return `__eq__` and `__hash__` over the attributes of these names.
 
-    They are compared as tuples are, on every Python. From 3.13 on, the standard library's compare one attribute after
-    the other, which only a value that is not equal to itself can tell: NaN.
+    They compare as tuples do. From 3.13 on the standard library compares attribute by attribute, which differs for NaN
+    only.
     """
-    # Of one name `attrgetter` gives the value itself, and a tuple finds a value equal to itself even if that does not.
+    # For one name `attrgetter` returns the bare value, and only a tuple finds a NaN equal to itself.
     values: Callable[[Any], Any]
     values = attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, name) for name in names)
 
@@ -149,7 +149,7 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 
 
 def _state(self: Any) -> list[Any]:
-    """For `pickle` and `copy`, which would assign otherwise."""
+    """Return the state for `pickle` and `copy`, which would otherwise assign attributes."""
     return [getattr(self, name) for name in self.__dataclass_fields__]
 
 
@@ -162,7 +162,7 @@ def _set_state(self: Any, state: Sequence[Any]) -> None:
 
 
 def _first_constructor(cls: Any, *, frozen: bool) -> Callable[..., None]:
-    """Replaces itself by the one that it writes. Two threads may both write one; either will do."""
+    """Compile the constructor, replace this function by it and call it. Two threads may both do so."""
 
     def write_and_call(self: Any, *arguments: Any, **values: Any) -> None:
         write()
@@ -176,7 +176,7 @@ def _first_constructor(cls: Any, *, frozen: bool) -> Callable[..., None]:
 
 
 class _Signature:
-    """A class's, for `inspect.signature`: its constructor has to be written for that."""
+    """The signature of a class for `inspect.signature`, which compiles the constructor."""
 
     def __get__(self, value: object, cls: Any) -> Signature:
         if value is not None:
@@ -205,7 +205,7 @@ def _constructor(cls: Any, *, frozen: bool) -> Callable[..., None]:
             parameter = f"{name}=_unset"
             value = f"_make_{name}() if {name} is _unset else {name}"
         (keywords if each.kw_only else positional).append(parameter)
-        if frozen:  # past our `__setattr__`; a slot's own way is the shortest
+        if frozen:  # bypasses `__setattr__`; the slot's own setter is the fastest
             names[f"_set_{name}"] = getattr(cls, name).__set__
             body.append(f"_set_{name}(self, {value})")
         else:

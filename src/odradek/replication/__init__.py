@@ -1,6 +1,6 @@
-"""The leader's and the follower's machines: high watermark, in-sync set, truncation by leader epoch.
+"""The state machines of replication: a leader's high watermark and ISR, a follower's truncation by leader epoch.
 
-Values and `now_ms` come in, decisions go out; logs, requests and timers are the broker's (`broker.replication`).
+Values and `now_ms` come in, decisions go out; logs, requests and timers are in `broker.replication`.
 """
 
 from odradek.replication.follower import Divergence, divergence, truncation_offset

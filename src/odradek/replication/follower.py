@@ -1,8 +1,8 @@
-"""Where a follower's log and its leader's part, and what the follower cuts (KIP-101, KIP-279, KIP-595).
+"""Where the logs of a follower and its leader diverge, and what the follower truncates (KIP-101, KIP-279, KIP-595).
 
-A fetch says the epoch of the follower's last record. Where the leader's log has fewer records of that epoch, or none,
-it answers with a divergence: the last epoch it has that is not newer, and where that ends. The follower cuts what lies
-beyond in either log, and asks again: each round goes back one epoch at least, and never behind what both have.
+A fetch names the epoch of the follower's last record. If the leader's log has fewer records of that epoch, or none,
+the response is a divergence: the leader's last epoch that is not newer, and its end offset. The follower truncates to
+it and fetches again. Each round goes back at least one epoch, and never below what both have.
 """
 
 from collections.abc import Callable
@@ -11,25 +11,24 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
 
 EndOffsetOf = Callable[[int], tuple[int, int]]
-"""Of a log: an epoch → the last epoch that is not newer, and where it ends, as OffsetForLeaderEpoch defines them.
+"""Maps an epoch to the last epoch of a log that is not newer and its end offset, as OffsetForLeaderEpoch does.
 
-`(-1, -1)` if the epoch is newer than all.
-"""
+`(-1, -1)` if the epoch is newer than all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """What the leader says: of the epochs up to the one asked for, its last is `epoch`, up to `end_offset`."""
+    """The leader's last epoch that is not newer than the requested one, and its end offset."""
 
     epoch: int
     end_offset: int
 
 
 def divergence(end_offset_of: EndOffsetOf, *, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-    """What the leader answers to a fetch from `fetch_offset` of a log that ends in `last_fetched_epoch` (-1: unknown).
+    """Return the divergence for a fetch from `fetch_offset` of a log that ends in `last_fetched_epoch` (-1: unknown).
 
-    None if the logs agree up to there: then records follow. Raises `KafkaError` OFFSET_OUT_OF_RANGE if the leader
-    cannot tell, since all its epochs are older.
+    Return None if the logs agree up to there. Raise `KafkaError` OFFSET_OUT_OF_RANGE if all of the leader's epochs are
+    older.
     """
     if last_fetched_epoch < 0:
         return None
@@ -45,7 +44,7 @@ def divergence(end_offset_of: EndOffsetOf, *, fetch_offset: int, last_fetched_ep
 
 
 def truncation_offset(found: Divergence, end_offset_of: EndOffsetOf, *, log_end_offset: int) -> int:
-    """Where the follower's log, which ends at `log_end_offset`, is to end."""
+    """Return where the follower truncates its log, which ends at `log_end_offset`."""
     epoch, end_offset = end_offset_of(found.epoch)
     if epoch < 0:
         cut = found.end_offset

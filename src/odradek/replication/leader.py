@@ -1,14 +1,14 @@
-"""What the leader of a partition knows of its followers: how far each has come, and so what is committed.
+"""A leader's state of its followers: their positions, and so the high watermark and the ISR.
 
 ```
-isr               the in-sync set as the controller last wrote it, at `partition_epoch`
-maximal_isr       the same, and whoever a pending change would add: what must have a record before it is committed
+isr               the ISR as the controller last wrote it, at `partition_epoch`
+maximal_isr       the ISR and the replica that a pending change would add: all must have a record to commit it
 ```
-A change of the in-sync set is a wish until the controller has written it. Meanwhile the set is taken for the larger of
-the two, so that whichever of them the controller goes by, a committed record is on every member (KIP-497, KIP-704).
+A change of the ISR is pending until the controller has written it. Meanwhile the larger of both sets counts, so that a
+committed record is on every member, whichever of them the controller uses (KIP-497, KIP-704).
 
-    a follower has all that is committed, and all of this leader's epoch before it began    it may join
-    a follower has not had all that there is for `replica.lag.time.max.ms`                  it must leave
+    a follower has reached the high watermark and the start of this leader's epoch          it may join
+    a follower has not been caught up for `replica.lag.time.max.ms`                         it must leave
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -34,15 +34,15 @@ class RemoteReplica:
     end_offset_at_last_fetch: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
     is_refused: bool = False
-    """The controller does not let it join, as it is about to stop: nothing waits for it."""
+    """The controller refuses it as a member because it is shutting down, so commits do not wait for it."""
 
     def fetched(
         self, offset: int, *, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """It asks for what comes at `offset`, and so has everything before it.
+        """Record a fetch from `offset`: the follower has everything before it.
 
-        A fetch from where the leader ended at the fetch before says that it had everything then. `broker_epoch` is that
-        of its registration, -1 if it doesn't say.
+        A fetch from the leader's end at the previous fetch shows that it was caught up then. `broker_epoch` is that of
+        its registration, -1 if unknown.
         """
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -55,17 +55,17 @@ class RemoteReplica:
         self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, *, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it has everything, or had not so long ago."""
+        """Return whether it is caught up, or was less than `max_lag_ms` ago."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrChange:
-    """A wish for another in-sync set, to be sent to the controller by AlterPartition.
+    """An ISR change to send to the controller by AlterPartition.
 
-    It holds if the partition is still at `leader_epoch` and `partition_epoch`. `broker_epochs` are the registrations by
-    which the members have fetched, in their order, so that one that began anew since is not taken for the one that did
-    (KIP-903); -1 for the leader, and where nothing is known.
+    It is valid while the partition is at `leader_epoch` and `partition_epoch`. `broker_epochs` are the registrations
+    with which the members fetched, in their order, so that a member that restarted since is not added (KIP-903); -1
+    for the leader and where unknown.
     """
 
     isr: tuple[int, ...]
@@ -103,14 +103,15 @@ class LeaderReplication:
         self.remotes: dict[int, RemoteReplica] = {}
         for replica in replicas:
             if replica != broker_id:
-                # A member of the set has the time of a whole lag to be heard of.
+                # A member gets a whole lag time for its first fetch.
                 caught_up_ms = now_ms if replica in self.isr else NEVER_MS
                 self.remotes[replica] = RemoteReplica(last_caught_up_ms=caught_up_ms)
 
     def resume(self, before: "LeaderReplication") -> IsrChange | None:
-        """Go on where this broker stopped leading in the same epoch; the change that was pending then, if it still is.
+        """Continue from the state in which this broker stopped leading in the same epoch.
 
-        The controller may have written more than this leader was created with: what it answered, or was just asked for.
+        Return the change still pending. The controller may have written more than this leader was created with:
+        responses, or requests still in flight.
         """
         if before.leader_epoch != self.leader_epoch:
             return None
@@ -122,7 +123,7 @@ class LeaderReplication:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The in-sync set, and who would be in it if the pending change is made."""
+        """The ISR, and the replica that the pending change would add."""
         if self.pending is None:
             return self.isr
         return (*self.isr, *(replica for replica in self.pending.isr if replica not in self.isr))
@@ -132,21 +133,21 @@ class LeaderReplication:
     def appended(
         self, log_end_offset: int, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None
     ) -> bool:
-        """The leader's own log ends at `log_end_offset` now; whether the high watermark moved."""
+        """Record that the leader's log ends at `log_end_offset`. Return whether the high watermark moved."""
         self.log_end_offset = log_end_offset
         return self.advance(now_ms=now_ms, max_lag_ms=max_lag_ms, min_isr=min_isr, live=live)
 
     def appended_alone(self, log_end_offset: int) -> bool:
-        """The same where there are no followers: what the leader has is committed."""
+        """Record the leader's log end without followers: it is the high watermark. Return whether that moved."""
         assert not self.remotes, "followers have a say in what is committed"
         moved = log_end_offset > self.high_watermark
         self.log_end_offset = self.high_watermark = log_end_offset
         return moved
 
     def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int, broker_epoch: int = -1) -> None:
-        """A follower fetches from `offset`. One that is no replica is not counted, nor one of an earlier registration.
+        """Record a follower's fetch from `offset`, unless it is no replica or of an earlier registration.
 
-        `broker_epoch` is that of its registration, -1 if it doesn't say.
+        `broker_epoch` is that of its registration, -1 if unknown.
         """
         remote = self.remotes.get(replica)
         if remote is not None and broker_epoch >= remote.broker_epoch:
@@ -159,11 +160,11 @@ class LeaderReplication:
             )
 
     def advance(self, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None) -> bool:
-        """Move the high watermark to what every member has; whether it moved. It never goes back.
+        """Raise the high watermark to what every member has. Return whether it moved; it never decreases.
 
-        A follower that is about to join counts already, else it would never have all that is committed; but not one
-        that can't: it is none of the `live` brokers (`None`: not known), or the controller refused it. While there are
-        fewer than `min_isr` members nothing is committed (KIP-966); no set needs more than all replicas.
+        A follower that is about to join counts already, else it would never reach the high watermark; but not one that
+        cannot join: it is not in `live` (`None`: unknown), or the controller refused it. Below `min_isr` members
+        nothing is committed (KIP-966); no set needs more than all replicas.
         """
         if len(self.isr) < min(min_isr, len(self.remotes) + 1):
             return False
@@ -192,7 +193,7 @@ class LeaderReplication:
     # ---- the in-sync set ----------------------------------------------------------------------------------------
 
     def propose_join(self, replica: int) -> IsrChange | None:
-        """The change that adds a follower which has what it needs; None if it lacks something, or is a member."""
+        """Return the change that adds a follower, or None if it is a member or has not caught up."""
         remote = self.remotes.get(replica)
         if self.pending is not None or remote is None or replica in self.isr:
             return None
@@ -201,7 +202,7 @@ class LeaderReplication:
         return self._propose((*self.isr, replica))
 
     def propose_leave(self, *, now_ms: int, max_lag_ms: int) -> IsrChange | None:
-        """The change that removes members which lag; None if there are none, or a change is pending."""
+        """Return the change that removes lagging members, or None if there are none or a change is pending."""
         if self.pending is not None:
             return None
         late = set(self.lagging(now_ms=now_ms, max_lag_ms=max_lag_ms))
@@ -210,7 +211,7 @@ class LeaderReplication:
         return self._propose(tuple(replica for replica in self.isr if replica not in late))
 
     def lagging(self, *, now_ms: int, max_lag_ms: int) -> Iterator[int]:
-        """Members that have not had everything for too long."""
+        """Return the members that have not been caught up for too long."""
         for replica in self.isr:
             remote = self.remotes.get(replica)
             if remote is not None and not remote.is_caught_up(
@@ -229,7 +230,7 @@ class LeaderReplication:
         return self.pending
 
     def accepted(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> bool:
-        """The controller has written `isr`; whether this is still news: an answer to an older wish is not."""
+        """Record that the controller wrote `isr`. Return whether it is new: the response to an older request is not."""
         if partition_epoch <= self.partition_epoch:
             self._drop(change)
             return False
@@ -237,7 +238,7 @@ class LeaderReplication:
         return True
 
     def refused(self, change: IsrChange) -> None:
-        """The controller did not write the change, and never will: who would have joined can't, for now."""
+        """Record that the controller refused the change: the replica cannot join for now."""
         self._drop(change)
         for replica in change.isr:
             if replica in self.remotes and replica not in self.isr:
@@ -253,7 +254,7 @@ class LeaderReplication:
             remote.is_refused = False
 
     def updated(self, *, replicas: Sequence[int], isr: Sequence[int], partition_epoch: int, now_ms: int) -> bool:
-        """The controller says, unasked, what the partition looks like; whether this is news. The leader is the same."""
+        """Record a partition state that the controller sent. Return whether it is new. The leader is the same."""
         if partition_epoch <= self.partition_epoch:
             return False
         self._adopt(isr, partition_epoch)
@@ -261,7 +262,7 @@ class LeaderReplication:
         return True
 
     def assigned(self, replicas: Sequence[int], *, now_ms: int) -> None:
-        """The partition is to be on these replicas; those that were there before are known as they were."""
+        """Set the replicas; the known state of those that stay is kept."""
         others = [replica for replica in replicas if replica != self.broker_id]
         self.remotes = {replica: self.remotes.get(replica, RemoteReplica()) for replica in others}
         for replica in others:

@@ -1,1 +1,1 @@
-"""The transaction coordinator's machine. Empty until transactions are built: a transactional id gets a fatal error."""
+"""The transaction coordinator's state machine. Empty until it is implemented: a transactional id gets a fatal error."""

@@ -1,12 +1,12 @@
-"""The page for Prometheus and the answers to probes, on a port of their own.
+"""The HTTP page for Prometheus and the probes, on a port of its own.
 
 ```
-/metrics   every number there is (see docs/metrics.md)
-/healthz   200 while the process can answer: an orchestrator should restart it when this fails. A full disk, which no
-           restart would help, is a line of its own in it
-/readyz    200 while clients are served, else 503 and the reason: none should be sent while this fails
+/metrics   all metrics (docs/metrics.md)
+/healthz   200 while the process responds; an orchestrator restarts it when this fails. Lists full disks, which a
+           restart does not help
+/readyz    200 while clients are served, else 503 and the reason
 ```
-It opens before the broker starts, so that a long recovery looks like what it is.
+It opens before the broker starts, so that a long recovery is shown as healthy and not ready.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class Monitor:
-    """See the module. To be made before the broker starts: requests are measured from then on."""
+    """The metrics page of a broker. Create it before the broker starts: it measures requests from then on."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -39,29 +39,29 @@ class Monitor:
 
     @property
     def port(self) -> int:
-        """The port that is open."""
+        """The open port."""
         assert self._listener is not None, "the monitor is not open"
         return self._listener.port
 
     async def open(self, host: str, port: int) -> None:
-        """Answer on `port` (0: any free one) from now on. Raises `ConfigurationError` if it can't be had."""
+        """Listen on `port` (0: any free one). Raise `ConfigurationError` if it is not available."""
         load()
         try:
             self._listener = await self._broker.runtime.network.listen(self._service.connection, host, port)
         except OSError as error:
-            raise ConfigurationError(f"can't listen on {host}:{port} for metrics: {error.strerror or error}") from None
+            raise ConfigurationError(f"cannot listen on {host}:{port} for metrics: {error.strerror or error}") from None
         _log.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
         self._service.close()
 
     async def _respond(self, path: str, accept: str) -> Answer:
         if path == "/metrics":
-            # The numbers are read here, where they change, and others have their turn in between: 10,000 partitions
-            # take 0.2 s in all, and their text as long again.
+            # The numbers are read on the event loop, where they change, and other tasks run in between: 10,000
+            # partitions take 0.2 s, and formatting as long again.
             families = []
             for family in steps(self._broker):
                 if family is not None:

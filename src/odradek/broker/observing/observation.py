@@ -1,6 +1,6 @@
-"""All that a broker can tell of itself in numbers, read at one moment from whoever counts. Nothing is counted here.
+"""Reads all metrics of a broker from the parts that count them. It takes a few µs for each partition.
 
-It takes a few µs for each partition. On a broker that has not started there is less to tell, and no error.
+On a broker that has not started there are fewer metrics, and no error.
 """
 
 from collections import Counter
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 _LOGS_AT_ONCE: Final = 1000
-"""Of which numbers are read in one turn of the event loop."""
+"""Logs whose numbers are read in one iteration of the event loop."""
 _LATENESS_MS: Final = 300_000
-"""What Kafka adds to the longest time that a transaction may take, before it counts as late."""
+"""Kafka adds this to `transaction.max.timeout.ms` before a transaction counts as late."""
 
 
 def observe(broker: "Broker") -> list[Family]:
-    """Every metric of the catalogue, as it is now; no number changes afterwards."""
+    """Return the current value of every metric of the catalogue."""
     return [family for family in steps(broker) if family is not None]
 
 
 def steps(broker: "Broker") -> Iterator[Family | None]:
-    """The same in pieces of some milliseconds; None is a piece of a family.
+    """Yield the metrics in pieces of some milliseconds, None for a piece of a family.
 
-    After each, whoever asks may let others work, and what is read later is as it is then.
+    Other tasks may run between pieces; later pieces have later values.
     """
     yield Family(catalog.INFO, [((__version__, str(broker.broker_id), broker.image.cluster_id), 1)])
     yield _one(catalog.BROKER_STATE, broker.phase)
@@ -52,7 +52,7 @@ def steps(broker: "Broker") -> Iterator[Family | None]:
 
 
 def _logs_of(broker: "Broker") -> Mapping[TopicPartition, Log]:
-    """The broker's logs; none while another thread opens them."""
+    """Return the broker's logs, none while another thread opens them."""
     return {} if broker.phase is Phase.STARTING else broker.logs.logs
 
 
@@ -70,7 +70,10 @@ def _traffic(broker: "Broker") -> Iterator[Family]:
 
 
 def _rejections(broker: "Broker") -> Iterator[Family]:
-    """Those of topics that are not led here have no name: clients can make up any number."""
+    """Return the rejections by topic.
+
+    Topics that are not led here have no name, since clients can invent any number.
+    """
     counters = broker.counters
     topics = [*broker.partitions.traffic.items(), ("", counters.elsewhere)]
     yield Family(catalog.BYTES_REJECTED, [((topic,), traffic.bytes_rejected) for topic, traffic in topics])
@@ -115,7 +118,7 @@ _TIMES: Final[Mapping["Metric", Callable[[RequestCounters], Histogram]]] = {
 
 
 def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
-    """One histogram for each name, the versions added up."""
+    """Return one histogram for each API, with its versions added up."""
     samples: list[Sample] = []
     for name, histograms in named:
         total = Histogram()
@@ -166,7 +169,7 @@ def _replicas(broker: "Broker") -> Iterator[Family]:
 
 
 def _cluster(broker: "Broker") -> Iterator[Family]:
-    """What Kafka's controller tells; of all brokers only one does, so that a sum over them is right."""
+    """Return the controller's metrics: only one broker has values, so that sums over brokers are right."""
     image = broker.image
     is_controller = image.controller_id == broker.broker_id and not broker.fence.is_closed
     partitions = (

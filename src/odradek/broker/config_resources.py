@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_changes import ConfigChange
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.turns import in_turns
 from odradek.config import (
     Alteration,
     BrokerConfig,
@@ -89,7 +89,7 @@ async def alter(
     results: list[KafkaError | None] = [None] * len(resources)
     changes: dict[int, ConfigChange] = {}
     named = Counter((resource.type, resource.name) for resource in resources)
-    async for place, resource in in_turns(enumerate(resources)):
+    async for place, resource in cooperatively(enumerate(resources)):
         try:
             if named[resource.type, resource.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, "a resource may come only once in a request")

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
-from odradek.broker.cleaning import Cleaning
+from odradek.broker.cleaner_workers import CleanerWorkers
 from odradek.broker.cluster.controlled_shutdown import ControlledShutdown
 from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.counted_store import CountedStore
@@ -172,7 +172,7 @@ class Broker:
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
         self.stray_logs = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)
         self.fence.on_change(closed=self.stray_logs.stop, opened=self.stray_logs.look)
-        self.cleaning = Cleaning(
+        self.cleaning = CleanerWorkers(
             self.logs.cleaner,
             runtime,
             config=lambda: self.config,

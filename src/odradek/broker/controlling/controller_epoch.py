@@ -12,7 +12,7 @@ from uuid import UUID
 
 from odradek.broker.cluster.controller_election import ControllerMovedError
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
-from odradek.broker.turns import in_turns
+from odradek.broker.cooperation import cooperatively
 from odradek.config import BrokerConfig
 from odradek.controller import (
     Replicas,
@@ -98,7 +98,7 @@ class ControllerEpoch:
         """Elect leaders where brokers came or went, and return the names of the topics that changed."""
         context = self.channels.context
         decided: list[StateChange] = []
-        async for topic in in_turns(topics):
+        async for topic in cooperatively(topics):
             decided += elections(
                 image, [topic], self.number, config, shutting_down=context.shutting_down, offline=context.offline
             )

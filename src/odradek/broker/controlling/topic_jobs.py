@@ -8,7 +8,7 @@ from uuid import UUID
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
-from odradek.broker.turns import in_turns
+from odradek.broker.cooperation import cooperatively
 from odradek.controller import (
     ExistingTopicNames,
     NewPartitions,
@@ -40,7 +40,7 @@ async def create_topics(
     taken = ExistingTopicNames((*image.topics, *image.deleting))
     room = PartitionLimit()
     results = []
-    async for topic in in_turns(wanted):
+    async for topic in cooperatively(wanted):
         plan: TopicPlan | None = None
         try:
             plan = plan_topic(
@@ -72,7 +72,7 @@ async def create_partitions(
     brokers, away = await _registered_brokers(epoch, view)
     room = PartitionLimit()
     results: list[KafkaError | None] = []
-    async for each in in_turns(wanted):
+    async for each in cooperatively(wanted):
         try:
             added = plan_partitions(each, image.topics.get(each.topic), brokers=brokers, away=away, load=load)
             room.take(len(added))
@@ -94,7 +94,7 @@ async def _registered_brokers(epoch: ControllerEpoch, view: ClusterView) -> tupl
 
 async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
     """Write requests to delete topics, by name or id; the deletion task does the rest."""
-    results = [_find(view, name_or_id) async for name_or_id in in_turns(wanted)]
+    results = [_find(view, name_or_id) async for name_or_id in cooperatively(wanted)]
     await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
     view.follower.mark(names=True)
     return results

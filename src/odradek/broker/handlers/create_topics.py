@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.turns import in_turns
 from odradek.config import describe_topic
 from odradek.controller import NewTopic, TopicCreation
 from odradek.model import ErrorCode, KafkaError
@@ -35,7 +35,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}
-    async for topic in in_turns(message.topics):
+    async for topic in cooperatively(message.topics):
         try:
             if named[topic.name] > 1:
                 raise KafkaError(ErrorCode.invalid_request, f"the request names the topic {topic.name} twice")
@@ -55,7 +55,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return {
         "topics": [
             _without_config(_result(created[name], config)) if name in hidden else _result(created[name], config)
-            async for name in in_turns(named)
+            async for name in cooperatively(named)
         ]
     }
 

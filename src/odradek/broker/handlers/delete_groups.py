@@ -6,8 +6,8 @@ When the answer leaves, that is committed. Version 2 is flexible.
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
@@ -20,7 +20,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     errors: dict[str, ErrorCode] = {}
     deletions: dict[str, asyncio.Future[ErrorCode]] = {}
     denied = context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names)
-    async for group_id in in_turns(dict.fromkeys(message.groups_names)):
+    async for group_id in cooperatively(dict.fromkeys(message.groups_names)):
         errors[group_id] = ErrorCode.group_authorization_failed if group_id in denied else ErrorCode.none
         if group_id in denied:
             continue

@@ -6,8 +6,8 @@ Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569),
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.config_resources import acl_resource, describe
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.turns import in_turns
 from odradek.config import ConfigEntry
 from odradek.model import KafkaError
 from odradek.protocol.messages import optional
@@ -21,7 +21,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     """One result per resource, in their order, however often it is asked for."""
     with_documentation = optional(message, "include_documentation", False)
     results = []
-    async for resource in in_turns(dict.fromkeys(message.resources)):
+    async for resource in cooperatively(dict.fromkeys(message.resources)):
         result: dict[str, Any] = {
             "error_message": None,
             "resource_type": resource.resource_type,

@@ -6,8 +6,8 @@ operations (KIP-430), 4 static members (KIP-345), 5 flexible, 6 error message.
 
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.turns import in_turns
 from odradek.groups import ClassicGroup, State
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
@@ -25,7 +25,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return {
         "groups": [
             _describe(broker, context, group_id, wants_operations=wants_operations)
-            async for group_id in in_turns(dict.fromkeys(message.groups))
+            async for group_id in cooperatively(dict.fromkeys(message.groups))
         ]
     }
 

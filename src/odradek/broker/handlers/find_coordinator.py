@@ -9,8 +9,8 @@ groups (KIP-932).
 
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
 from odradek.security import AclOperation, ResourceType
@@ -28,7 +28,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     key_type = optional(message, "key_type", _GROUP)
     if context.api_version < _MANY_FROM:
         return await _find(broker, context, message.key, key_type)
-    found = [await _find(broker, context, key, key_type) async for key in in_turns(message.coordinator_keys)]
+    found = [await _find(broker, context, key, key_type) async for key in cooperatively(message.coordinator_keys)]
     return {"coordinators": found}
 
 

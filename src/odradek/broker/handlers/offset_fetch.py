@@ -8,9 +8,9 @@ wait for what is being written, and say UNSTABLE_OFFSET_COMMIT of what an open t
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.turns import in_turns
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional
 from odradek.security import AclOperation, ResourceType
@@ -31,7 +31,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         return await _fetch(broker, context, message, require_stable=require_stable)
     groups = [
         await _fetch(broker, context, group, require_stable=require_stable)
-        async for group in in_turns(dict.fromkeys(message.groups))
+        async for group in cooperatively(dict.fromkeys(message.groups))
     ]
     return {"groups": groups}
 

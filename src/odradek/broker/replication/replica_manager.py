@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 
+from odradek.broker.cooperation import TURN_S
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.damaged_logs import DamagedLogs
 from odradek.broker.replication.follower import Follower
@@ -21,7 +22,6 @@ from odradek.broker.replication.refused_appends import RefusedAppends
 from odradek.broker.replication.replica_fetcher import ReplicaFetchers
 from odradek.broker.replication.topic_log_configs import TopicLogConfigs
 from odradek.broker.replication.writer import Writer
-from odradek.broker.turns import TURN_S
 from odradek.config import BrokerConfig
 from odradek.log.directories.log_manager import LogManager
 from odradek.log.directories.maintenance import MaintenanceJob

@@ -15,7 +15,7 @@ from odradek.broker.controlling.channels.pending_updates import Change, Stop, co
 from odradek.broker.controlling.channels.request_sender import RequestSender
 from odradek.broker.controlling.channels.requests import ControllerIdentity, partitions_of
 from odradek.broker.controlling.controller_context import ControllerContext
-from odradek.broker.turns import in_turns
+from odradek.broker.cooperation import cooperatively
 from odradek.controller import StopReplicas
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, TopicPartition
@@ -74,7 +74,7 @@ class ControllerChannelManager:
     async def request_log_states(self, broker_id: int) -> None:
         """Request the state of all logs of a broker, by LeaderAndIsr; does nothing for one that is not registered."""
         replicas: dict[str, frozenset[int]] = {}
-        async for topic in in_turns(tuple(self.image.topics.values())):
+        async for topic in cooperatively(tuple(self.image.topics.values())):
             own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
             if own:
                 replicas[topic.name] = own
@@ -106,7 +106,7 @@ class ControllerChannelManager:
             await self._replicas.settled()
             names, self._unchecked_topics = self._unchecked_topics, set()
             me, is_news = self.identity.broker_id, False
-            async for name in in_turns(names):
+            async for name in cooperatively(names):
                 topic, broker = self.image.topics.get(name), self.image.brokers.get(me)
                 if topic is None or broker is None:
                     continue

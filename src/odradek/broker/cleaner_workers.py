@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from odradek.broker.turns import in_short_turns
+from odradek.broker.cooperation import cooperatively_by_time
 from odradek.config import BrokerConfig
 from odradek.log.cleaner.log_cleaner import CleanerSettings, CompactionJob, LogCleaner, Throttle
 from odradek.model import TopicPartition
@@ -17,7 +17,7 @@ from odradek.runtime import Runtime
 _logger = logging.getLogger("odradek.broker")
 
 
-class Cleaning:
+class CleanerWorkers:
     """The workers of one broker.
 
     `config` returns the current configuration, `stable_offset` a log's last stable offset.
@@ -74,7 +74,7 @@ class Cleaning:
         clock = self._runtime.clock
         async with self._choosing:
             steps = self._cleaner.begin_in_steps(clock.now_ms(), settings, stable_offset=self._stable_offset)
-            async for job in in_short_turns(steps, clock.monotonic):
+            async for job in cooperatively_by_time(steps, clock.monotonic):
                 if job is not None:
                     return job
             return None

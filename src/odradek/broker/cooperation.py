@@ -12,7 +12,7 @@ TURN_S: Final = 0.005
 """The longest turn of work that no client waits for."""
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+async def cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield the items, and let other tasks run after every few of them."""
     for place, item in enumerate(items, 1):
         yield item
@@ -20,7 +20,7 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
             await asyncio.sleep(0)
 
 
-async def in_short_turns(items: Iterable[T], monotonic: Callable[[], float]) -> AsyncIterator[T]:
+async def cooperatively_by_time(items: Iterable[T], monotonic: Callable[[], float]) -> AsyncIterator[T]:
     """Yield the items, each of them cheap, and let other tasks run every `TURN_S`."""
     until = monotonic() + TURN_S
     for item in items:

@@ -20,7 +20,7 @@ PEERS: Final[dict[str, Callable[[], ClusterSide]]] = {"kafka": kafka_cluster_sid
 
 
 def _common(rounds: int, session_timeout_ms: int) -> Callable[[F], F]:
-    """The options that all three have, with these defaults."""
+    """Add the options that all three commands have, with these defaults."""
     options = [
         click.option("--peer", type=click.Choice(list(PEERS)), help="The other side; without it, ours is alone."),
         click.option(
@@ -50,11 +50,11 @@ def _common(rounds: int, session_timeout_ms: int) -> Callable[[F], F]:
 @click.command(name="failover")
 @_common(rounds=5, session_timeout_ms=3000)
 def failover(*, as_json: bool, **asked: Any) -> None:
-    """From a leader's end to the next acknowledged write: three replicas, two in sync, acks=all.
+    """Measure from a leader's end to the next acknowledged write: three replicas, two in sync, acks=all.
 
     The broker that leads a partition is killed with SIGKILL, or stopped with SIGSTOP past its session, while an
     idempotent librdkafka producer sends 200 records a second; it may be the controller, too. It comes back, and is in
-    sync, before the next round. No record may be lost, and none written twice.
+    sync, before the next round. No record may be lost or duplicated.
     """
     with _bench(**asked) as bench:
         _print("failover", bench, cluster_comparisons.failover(bench), as_json=as_json)
@@ -76,7 +76,7 @@ def replicated(*, as_json: bool, mib: int, warm_up: float, **asked: Any) -> None
 @click.option("--partitions", type=click.IntRange(1), default=10_000, show_default=True, help="How many in all.")
 @click.option("--replicas", type=click.IntRange(1, BROKERS), default=BROKERS, show_default=True, help="Of each.")
 def many_partitions(*, as_json: bool, partitions: int, replicas: int, **asked: Any) -> None:
-    """Create many partitions, kill a broker, then the controller: how long it takes until all are led, and memory."""
+    """Create many partitions, kill a broker, then the controller: measure the time until all are led, and memory."""
     with _bench(**asked, has_metrics=True) as bench:
         rows = cluster_comparisons.many_partitions(bench, partitions=partitions, replicas=replicas)
         _print(f"{partitions:,} partitions of {replicas} replicas", bench, rows, as_json=as_json)
@@ -91,8 +91,8 @@ def _bench(
     options: Sequence[str],
     has_metrics: bool = False,
 ) -> Iterator[ClusterBench]:
-    """What is asked for; its brokers end with the block."""
-    # Whoever ends this ends the brokers, too.
+    """Yield the benchmark that the options describe; its brokers end with the block."""
+    # The brokers end when this command does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sides = [odradek_cluster_side(dict(map(key_and_value, options)), has_metrics=has_metrics)]
     if peer is not None:
@@ -110,6 +110,6 @@ def _print(title: str, bench: ClusterBench, measured: Iterable[Row], *, as_json:
     try:
         rows.extend(measured)
     finally:
-        # What was measured is worth seeing, whatever came after it.
+        # Measured rows are shown even if a later measurement fails.
         described = f"{title}: {BROKERS} brokers, {bench.rounds} rounds, {os.cpu_count()} cores"
         print_rows(f"{described}, load {os.getloadavg()[0]:.1f}", rows, as_json=as_json)

@@ -1,7 +1,7 @@
-"""What is measured of clusters of three brokers, ours and if wanted a peer's: each a function that gives rows.
+"""Comparisons of clusters of three brokers, ours and optionally a peer's: each function returns rows.
 
-Both clusters run at the same time, but only one is asked for anything: an idle one costs the same for both sides. Each
-round has a topic of its own, which is deleted.
+Both clusters run at the same time, but only one gets requests: an idle one costs the same for both sides. Each round
+has a topic of its own, which is deleted.
 """
 
 import signal
@@ -36,12 +36,12 @@ _FAULTS: Final = (
     ("leader stopped", signal.SIGSTOP, False),
     ("leader and controller stopped", signal.SIGSTOP, True),
 )
-"""What happens to it, by which signal, and whether it is the controller."""
+"""Faults of the leader: a name, a signal, and whether the leader is the controller."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ClusterBench:
-    """What is asked for, and the clusters that are at work. `sides` begins with ours; `say` is told what goes on."""
+    """The options of a benchmark, and its running clusters. `sides` begins with ours; `say` reports progress."""
 
     sides: Sequence[ClusterSide]
     rounds: int
@@ -51,7 +51,7 @@ class ClusterBench:
     _clusters: list[ProcessCluster] = field(default_factory=list)
 
     def clusters(self) -> list[ProcessCluster]:
-        """One of each side, running."""
+        """Return a running cluster of each side."""
         if not self._clusters:
             for side in self.sides:
                 self.say(f"starting {BROKERS} brokers of {side.name}")
@@ -60,16 +60,16 @@ class ClusterBench:
         return self._clusters
 
     def close(self) -> None:
-        """End the clusters that are at work."""
+        """Stop the running clusters."""
         self._clusters.clear()
         self._working.close()
 
     def measure(self, what: str, runs: Mapping[str, Run]) -> dict[str, dict[str, list[float]]]:
-        """The figures of all rounds."""
+        """Return the figures of all rounds."""
         return turns(self.rounds, runs, say=lambda where: self.say(f"{what}: {where}"))
 
     def row(self, what: str, unit: str, figures: Mapping[str, float], aim: Aim | None = None) -> Row:
-        """One figure of every side."""
+        """Return a row with one figure of every side."""
         ours, *peers = (side.name for side in self.sides)
         return Row(what=what, unit=unit, figures=figures, of=ours, to=peers[0] if peers else None, aim=aim)
 
@@ -78,7 +78,7 @@ class ClusterBench:
 
 
 def failover(bench: ClusterBench) -> Iterator[Row]:
-    """From the leader's end to the next acknowledged write, for every kind of end."""
+    """Measure from the leader's end to the next acknowledged write, for every kind of end."""
     clusters = bench.clusters()
     for what, sign, hits_controller in _FAULTS:
         runs = {each.name: _fail_over(each, sign, hits_controller=hits_controller) for each in clusters}
@@ -152,7 +152,7 @@ def _warm_up(cluster: ProcessCluster, seconds: float) -> None:
 
 
 def many_partitions(bench: ClusterBench, *, partitions: int, replicas: int) -> Iterator[Row]:
-    """Create that many, kill a broker that is not the controller, and then one that is; what brokers need for it."""
+    """Create many partitions, kill a broker that is not the controller, then one that is; measure time and memory."""
     runs = {each.name: _create_and_kill(each, partitions, replicas) for each in bench.clusters()}
     seen = bench.measure(f"{partitions:,} partitions", runs)
     names = list(next(iter(seen.values())))
@@ -196,7 +196,7 @@ def _create_and_kill(cluster: ProcessCluster, partitions: int, replicas: int) ->
 
 
 def _memory(cluster: ProcessCluster) -> float:
-    """The largest broker's."""
+    """Return the largest broker's memory."""
     return max(map(resident_mib, cluster.pids))
 
 

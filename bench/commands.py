@@ -1,4 +1,4 @@
-"""The subcommands: which sides, which loads, which rows."""
+"""The subcommands that compare one broker with librdkafka's mock cluster: their sides, workloads and rows."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ def command() -> None:
 @_ROUNDS
 @_JSON
 def produce(mib: int, count: int, *, as_json: bool) -> None:
-    """Throughput and broker CPU per MiB: librdkafka producing to us, to us without file writes, to its own mock."""
+    """Produce to us, to us without file writes, and to librdkafka's mock: throughput and broker CPU per MiB."""
     rows = []
     with ExitStack() as stack:
         servers = [
@@ -53,7 +53,7 @@ def produce(mib: int, count: int, *, as_json: bool) -> None:
 @_ROUNDS
 @_JSON
 def requests(number: int, count: int, *, as_json: bool) -> None:
-    """Single-record produce requests per second, and broker CPU per request."""
+    """Measure single-record produce requests per second, and broker CPU per request."""
     with ExitStack() as stack:
         servers = [
             stack.enter_context(odradek_server()),
@@ -83,7 +83,7 @@ def requests(number: int, count: int, *, as_json: bool) -> None:
 @_ROUNDS
 @_JSON
 def latency(seconds: float, per_second: int, count: int, *, as_json: bool) -> None:
-    """End-to-end latency at a steady rate, alone and beside a saturating producer; start-up and idle memory."""
+    """Measure end-to-end latency at a steady rate, alone and beside a saturating producer."""
     arguments = {"per_second": per_second, "seconds": seconds}
     rows = []
     with ExitStack() as stack:
@@ -111,7 +111,7 @@ def latency(seconds: float, per_second: int, count: int, *, as_json: bool) -> No
 @_ROUNDS
 @_JSON
 def crowd(seconds: float, per_second: int, connections: int, pipelined: int, count: int, *, as_json: bool) -> None:
-    """End-to-end latency of one client, alone and beside many connections that pipeline Metadata requests."""
+    """Measure end-to-end latency of one client, alone and beside many connections that pipeline Metadata requests."""
     arguments = {"per_second": per_second, "seconds": seconds}
     load = {"connections": connections, "per_second": pipelined}
     with ExitStack() as stack:
@@ -140,7 +140,7 @@ def crowd(seconds: float, per_second: int, connections: int, pipelined: int, cou
 @_ROUNDS
 @_JSON
 def start(count: int, *, as_json: bool) -> None:
-    """From starting the process to the first acknowledged record, and resident memory when idle."""
+    """Measure from starting the process to the first acknowledged record, and resident memory when idle."""
     figures = rounds(count, {"odradek": _start(odradek_server), "mock": _start(mock_server)})
     rows = [
         Row(what=what, unit=unit, figures={side: by[key] for side, by in figures.items()}, of="odradek", to="mock")
@@ -160,7 +160,7 @@ def start(count: int, *, as_json: bool) -> None:
 @_ROUNDS
 @_JSON
 def decode(number: int, record_bytes: int, compression: str, count: int, *, as_json: bool) -> None:
-    """Records per second read from our broker: into Arrow by us (and decoded alone), beside other consumers."""
+    """Read from our broker into Arrow (and decode alone), beside other consumers: records per second."""
     with odradek_server() as server:
         fill = {"topic": "bench", "count": number, "record_bytes": record_bytes, "compression": compression}
         run_client("fill", fill | {"bootstrap_servers": server.bootstrap_servers})
@@ -183,7 +183,7 @@ def decode(number: int, record_bytes: int, compression: str, count: int, *, as_j
 @_ROUNDS
 @_JSON
 def spark(number: int, record_bytes: int, count: int, *, as_json: bool) -> None:
-    """Rows per second of a Spark batch read of every column, beside a plain read into Arrow without Spark."""
+    """Read every column as a Spark batch, beside a plain read into Arrow without Spark: rows per second."""
     with odradek_server() as server:
         fill = {"topic": "bench", "count": number, "record_bytes": record_bytes}
         run_client("fill", fill | {"bootstrap_servers": server.bootstrap_servers})
@@ -200,7 +200,7 @@ def _client(workload: str, arguments: Mapping[str, object]) -> Callable[[], Mapp
 
 
 def _with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) -> Callable[[], Mapping[str, float]]:
-    """A run whose figures include the CPU that the server used meanwhile."""
+    """Return a run whose figures include the server's CPU during the run."""
 
     def run() -> Mapping[str, float]:
         before = cpu_seconds(server.pid)
@@ -213,7 +213,7 @@ def _with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) ->
 def _latency_of(
     server: Server, arguments: Mapping[str, object], *, beside: tuple[str, Mapping[str, object]] | None = None
 ) -> Callable[[], Mapping[str, float]]:
-    """A run of the workload `latency`, `beside` another workload of the given arguments if there is one."""
+    """Return a run of the workload `latency`, `beside` another workload of the given arguments if there is one."""
     where = {"bootstrap_servers": server.bootstrap_servers}
 
     def run() -> Mapping[str, float]:

@@ -1,6 +1,7 @@
-"""`odradek bench compare`: ours beside a peer, everything that DESIGN 6 has an aim for, a table for each.
+"""`odradek bench compare`: our broker beside a peer, everything that DESIGN 6 has an aim for, a table for each.
 
-The rows are `comparisons`'; here is what the user says and sees. Progress goes to stderr.
+`comparisons` and `storage_comparisons` make the rows; this module has the options and the output. Progress goes to
+stderr.
 """
 
 import os
@@ -28,7 +29,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
     "recovery": storage_comparisons.recovery,
     "compaction": storage_comparisons.compaction,
 }
-"""By name, in their order. The last two have the machine to themselves."""
+"""The comparisons by name, in their order. The last two have the machine to themselves."""
 
 
 @click.command(name="compare")
@@ -61,13 +62,13 @@ def command(
     options: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Everything beside a peer, on this machine, by the same client: figures of both, their ratio, the aim.
+    """Compare with a peer on this machine, by the same client: figures of both, their ratio, the aim.
 
-    Sides take turns within each round, every other round backwards, and medians are shown. Both get the same
-    warm-up, since a JVM needs one; start, memory, recovery and compaction are taken without.
+    Sides take turns within each round, every other round backwards, and medians are shown. Both get the same warm-up,
+    since a JVM needs one; start, memory, recovery and compaction are taken without.
     """
     names = _chosen(only)
-    # Whoever ends this ends the brokers, too.
+    # The brokers end when this command does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with progress() as say:
         bench = Bench(
@@ -88,7 +89,7 @@ def command(
                 try:
                     rows.extend(COMPARISONS[name](bench))
                 finally:
-                    # What was measured is worth seeing, whatever came after it.
+                    # Measured rows are shown even if a later measurement fails.
                     title = f"{name}: medians of {rounds}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
                     print_rows(title, rows, as_json=as_json)
         finally:

@@ -1,8 +1,8 @@
-"""What `bench compare` measures of two sides, each a function that gives rows (`storage_comparisons` has more of them).
+"""Comparisons of two sides of one broker: each function returns rows (`storage_comparisons` has more of them).
 
-Those that need a broker at work share one of each side, warmed up and on for as long as the last of them needs it;
-start and memory take fresh ones every round. Before each measurement the disk is synced, so that neither side pays for
-what the other wrote; what is fetched was just written, and is in the page cache. Topics go when they are measured.
+Comparisons that need a running broker share one of each side, warmed up, until the last of them is done; start and
+memory take fresh ones every round. Before each measurement the disk is synced, so that neither side pays for the
+other's writes; fetched data was just written, and is in the page cache. Topics are deleted once they are measured.
 """
 
 import mmap
@@ -35,12 +35,12 @@ THROUGHPUT: Final = Aim(1.5)
 PER_CORE: Final = Aim(1)
 LATENCY: Final = Aim(0.5, at_most=True)
 FOOTPRINT: Final = Aim(0.1, at_most=True)
-"""DESIGN 6's."""
+"""The aim of DESIGN 6."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """What is asked for, and the brokers that are at work. `say` is told what goes on."""
+    """The options of a benchmark, and its running brokers. `say` reports progress."""
 
     ours: Side
     peer: Side
@@ -55,11 +55,11 @@ class Bench:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Both, ours first."""
+        """Return both sides, ours first."""
         return self.ours, self.peer
 
     def servers(self) -> list[Server]:
-        """A warm broker of each side."""
+        """Return a warm broker of each side."""
         if not self._servers:
             for side in self.sides:
                 self.say(f"starting {side.name}")
@@ -70,12 +70,12 @@ class Bench:
         return self._servers
 
     def close(self) -> None:
-        """End the brokers that are at work; more can be had."""
+        """Stop the running brokers; `servers` starts new ones."""
         self._servers.clear()
         self._working.close()
 
     def measure(self, what: str, runs: Mapping[str, Run]) -> dict[str, dict[str, float]]:
-        """The medians of rounds, in which each side begins on a machine that has settled."""
+        """Return the medians of rounds, in which each side begins on a machine that has settled."""
 
         def settled(run: Run) -> Run:
             def measured() -> Mapping[str, float]:
@@ -93,7 +93,7 @@ class Bench:
     def row(
         self, what: str, unit: str, figures: Mapping[str, Mapping[str, float]], name: str, aim: Aim | None = None
     ) -> Row:
-        """One figure of both sides."""
+        """Return a row with one figure of both sides."""
         by_side = {side: by[name] for side, by in figures.items()}
         return Row(what=what, unit=unit, figures=by_side, of=self.ours.name, to=self.peer.name, aim=aim)
 
@@ -102,7 +102,7 @@ class Bench:
 
 
 def start(bench: Bench) -> Iterator[Row]:
-    """From a process that is started on an empty directory to the first record that is acknowledged."""
+    """Measure from the start of a process on an empty directory to the first acknowledged record."""
 
     def run_of(side: Side) -> Run:
         def run() -> Mapping[str, float]:
@@ -121,7 +121,7 @@ def start(bench: Bench) -> Iterator[Row]:
 
 
 def memory(bench: Bench) -> Iterator[Row]:
-    """Resident memory: of a broker that nobody has asked for anything, and of one that has worked."""
+    """Measure resident memory of a broker without any request, and of one that has worked."""
 
     def run_of(side: Side) -> Run:
         def run() -> Mapping[str, float]:
@@ -145,7 +145,7 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 
 def produce(bench: Bench) -> Iterator[Row]:
-    """Produce with acks=1 as fast as it goes."""
+    """Produce with acks=1 at full speed."""
     for record_bytes, batch_bytes, partitions in _shapes():
         shape = {"record_bytes": record_bytes, "batch_bytes": batch_bytes, "partitions": partitions}
         what = f"produce, {describe_shape(**shape)}"
@@ -155,7 +155,7 @@ def produce(bench: Bench) -> Iterator[Row]:
 
 
 def fetch(bench: Bench) -> Iterator[Row]:
-    """Fetch what was just written, from the beginning, as fast as it goes."""
+    """Fetch from the beginning, at full speed, records that were just written."""
     for record_bytes, batch_bytes, partitions in _shapes():
         shape = {"record_bytes": record_bytes, "batch_bytes": batch_bytes, "partitions": partitions}
         what = f"fetch, {describe_shape(**shape)}"
@@ -169,7 +169,7 @@ def fetch(bench: Bench) -> Iterator[Row]:
                 runs[server.name] = with_cpu(server, "fetch", arguments)
             figures = bench.measure(what, runs)
         yield from _throughput(bench, what, figures)
-        # Both share the cores: what the client takes of them is what no broker can give.
+        # Client and broker share the cores: no broker can use what the client takes.
         yield bench.row(what, "client CPU ms/MiB", figures, "client_ms_per_mib")
 
 
@@ -178,7 +178,7 @@ def _shapes() -> Iterator[tuple[int, int, int]]:
 
 
 def describe_shape(record_bytes: int, batch_bytes: int, partitions: int) -> str:
-    """What is produced and fetched, in words."""
+    """Return the record and batch sizes and the partitions, in words."""
     record = "1 KiB" if record_bytes == 1024 else f"{record_bytes} B"
     batch = "1 MB" if batch_bytes == 1_000_000 else f"{batch_bytes // 1000} KB"
     return f"{record} records, {batch} batches, {partitions} partition{'s' if partitions > 1 else ''}"
@@ -191,7 +191,7 @@ def _throughput(bench: Bench, what: str, figures: Mapping[str, Mapping[str, floa
 
 
 def requests(bench: Bench) -> Iterator[Row]:
-    """One record a request, many in flight on one connection."""
+    """Produce one record a request, with many requests in flight on one connection."""
     what = "one record a request"
     runs = {
         server.name: with_cpu(server, "requests", {"count": _REQUESTS, "partitions": 1}) for server in bench.servers()
@@ -203,7 +203,7 @@ def requests(bench: Bench) -> Iterator[Row]:
 
 
 def latency(bench: Bench) -> Iterator[Row]:
-    """From `produce` to the consumer's `poll`, at a steady rate, alone and beside a producer that takes all it can."""
+    """Measure from `produce` to the consumer's `poll`, at a steady rate, alone and beside a saturating producer."""
     arguments = {"per_second": _PER_SECOND, "seconds": bench.seconds, "partitions": 1}
     for what, is_beside in (("alone", False), ("beside a saturating producer", True)):
         title = f"end to end at {_PER_SECOND:,} records/s, {what}"
@@ -227,7 +227,7 @@ def latency(bench: Bench) -> Iterator[Row]:
 
 
 def with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) -> Run:
-    """A run whose figures include the CPU that the server used meanwhile, as `cpu_seconds`."""
+    """Return a run whose figures include the server's CPU during the run, as `cpu_seconds`."""
 
     def run() -> Mapping[str, float]:
         before = cpu_seconds(server.pid)
@@ -241,7 +241,7 @@ def with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) -> 
 def _filled_topic(
     server: Server, record_bytes: int, batch_bytes: int, partitions: int, mib: int
 ) -> Iterator[Mapping[str, object]]:
-    """A topic of `mib` MiB until the block ends, as arguments of the workload `fetch`."""
+    """Yield a topic of `mib` MiB until the block ends, as arguments of the workload `fetch`."""
     where = {"bootstrap_servers": server.bootstrap_servers, "topic": f"bench-{uuid.uuid4().hex[:8]}"}
     run_client("create_topic", {**where, "partitions": partitions})
     shape = {"record_bytes": record_bytes, "partitions": partitions}
@@ -258,7 +258,7 @@ def _produce_and_fetch(server: Server, record_bytes: int, batch_bytes: int, part
 
 
 def _warm_up(server: Server, seconds: float) -> None:
-    """A JVM compiles what it does often, and only then is as fast as it gets; ours gets the same."""
+    """Warm up a broker: a JVM compiles frequent code, and only then is at full speed; ours gets the same."""
     until = time.perf_counter() + seconds
     where = {"bootstrap_servers": server.bootstrap_servers}
     while time.perf_counter() < until:
@@ -271,10 +271,10 @@ def _warm_up(server: Server, seconds: float) -> None:
 
 
 def settle() -> None:
-    """Let what was deleted go, what was written get to the disk, and memory be there.
+    """Let deletions finish, sync the disk, and touch free memory.
 
-    A hypervisor may take back what a guest has free for two seconds (free page reporting): whoever writes to the page
-    cache then pays for pages that the host has to find again, up to ten times what they cost otherwise.
+    A hypervisor may take back a guest's free memory for two seconds (free page reporting): a write to the page cache
+    then waits for the host to find pages, up to ten times as long as otherwise.
     """
     time.sleep(_SETTLE_S)
     os.sync()

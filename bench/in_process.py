@@ -1,4 +1,4 @@
-"""How fast a cluster in a test's process comes and goes: what a container's start is compared with."""
+"""The start and stop of a cluster in a test's process, for comparison with a container's start."""
 
 import json
 import statistics
@@ -28,7 +28,7 @@ _PROCESS_S: Final = 300.0
 @click.option("--rounds", default=9, show_default=True, metavar="N", help="How often; the figures are medians.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(*, brokers: int, rounds: int, as_json: bool) -> None:
-    """Seconds that `odradek.testing.Cluster` takes: to start first and again, to stop, to have a new leader."""
+    """Measure `odradek.testing.Cluster`: seconds to start first and again, to stop, to elect a new leader."""
     program = _FIRST.format(brokers=brokers)
     first = [float(_output(program)) for _ in range(rounds)]
     lives = [_life(brokers) for _ in range(rounds)]
@@ -58,7 +58,7 @@ def _output(program: str) -> str:
 
 
 def _life(brokers: int) -> tuple[float, float, float]:
-    """Seconds of one cluster: to start, from a leader's death to the next leader, to stop."""
+    """Return the seconds of one cluster: to start, from a leader's death to the next leader, to stop."""
     cluster = Cluster(brokers=brokers)
     began = time.perf_counter()
     cluster.start()

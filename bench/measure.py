@@ -1,4 +1,4 @@
-"""Rounds, medians and tables, and what the kernel knows of a process (CPU seconds, resident memory)."""
+"""Rounds, medians and tables, and the kernel's figures of a process (CPU seconds, resident memory)."""
 
 import json
 import os
@@ -18,19 +18,19 @@ _MET = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU that a process has used, user and system, in seconds; its resolution is a clock tick (10 ms)."""
+    """Return the CPU that a process has used, user and system, in seconds; its resolution is a clock tick (10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process in MiB."""
+    """Return the resident memory of a process in MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / _MIB
 
 
 def peak_resident_mib(pid: int) -> float:
-    """The most resident memory that a process ever had, in MiB."""
+    """Return the peak of a process's resident memory, in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -48,14 +48,14 @@ class Aim:
         return f"{'≤' if self.at_most else '≥'} {self.ratio:g}"
 
     def is_met(self, ratio: float) -> bool:
-        """Whether a ratio, as it is shown, with two digits, is where it should be."""
+        """Return whether a ratio, rounded to the two digits that are shown, meets the aim."""
         shown = float(f"{ratio:.2f}")
         return shown <= self.ratio if self.at_most else shown >= self.ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured thing: the figure of each side, by name, and which two make the ratio."""
+    """One measured thing: the figure of each side, by name, and the two sides of the ratio."""
 
     what: str
     unit: str
@@ -63,18 +63,18 @@ class Row:
     of: str
     """The side that is ours."""
     to: str | None
-    """The side that it is compared with; None if there is none."""
+    """The side to compare with; None if there is none."""
     aim: Aim | None = None
 
     @property
     def ratio(self) -> float:
-        """Ours over the peer's; whether more is better the unit says."""
+        """Our figure divided by the peer's; the unit tells whether more is better."""
         peers = 0.0 if self.to is None else self.figures[self.to]
         return self.figures[self.of] / peers if peers else float("nan")
 
     @property
     def met(self) -> bool | None:
-        """Whether the aim is; None without one."""
+        """Whether the ratio meets the aim; None without one."""
         return None if self.aim is None or self.to is None else self.aim.is_met(self.ratio)
 
 
@@ -84,7 +84,7 @@ Run = Callable[[], Mapping[str, float]]
 def turns(
     count: int, sides: Mapping[str, Run], *, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, dict[str, list[float]]]:
-    """Run every side `count` times and return every figure by side and name; `say` is told who runs.
+    """Run every side `count` times and return every figure by side and name; `say` reports the next run.
 
     Sides take turns, and every other round goes backwards (A B, B A), so that neither always has the machine as the
     other left it.
@@ -101,13 +101,13 @@ def turns(
 def rounds(
     count: int, sides: Mapping[str, Run], *, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, dict[str, float]]:
-    """The medians of `turns`."""
+    """Return the medians of `turns`."""
     seen = turns(count, sides, say=say)
     return {side: {name: statistics.median(values) for name, values in by.items()} for side, by in seen.items()}
 
 
 def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
-    """One table, or one JSON object per row; nothing if there are none."""
+    """Print one table, or one JSON object per row; nothing without rows."""
     if not rows:
         return
     if as_json:
@@ -128,7 +128,7 @@ def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
         table.add_row(row.what, row.unit, *figures, *compared)
     if len(pairs) == 1:
         table.caption = "ratio: {} over {}".format(*pairs.pop())
-    # Wider than a narrow terminal: a table that wraps its figures is worse than one that wraps its lines.
+    # Wider than a narrow terminal: wrapped lines are easier to read than wrapped figures.
     Console(width=max(Console().width, _LEAST_WIDTH)).print(table)
 
 

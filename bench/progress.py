@@ -1,4 +1,4 @@
-"""What a long benchmark says while it runs."""
+"""The progress of a long benchmark."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from rich.console import Console
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what goes on; where stderr is no terminal, one for each thing."""
+    """Yield a function that reports progress on stderr: in one status line, or in lines without a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda text: click.echo(text, err=True)

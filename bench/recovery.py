@@ -1,7 +1,7 @@
-"""How fast a broker opens its logs after `kill -9`: a directory as that leaves it, and a served broker on top of it.
+"""The time a broker needs to open its logs after `kill -9`: an unclosed directory, and a served broker on top of it.
 
-One partition is written by our own log and copied, which is much faster than a producer. No recovery point is known, so
-that every byte is checked. Kafka reads the same directory.
+One partition is written by our own log and copied, which is much faster than a producer. No recovery point is known,
+so that every byte is checked. Kafka reads the same directory.
 """
 
 import json
@@ -30,7 +30,7 @@ _TIME_MS: Final = 1_800_000_000_000
 @click.option("--threads", default=2, show_default=True, help="num.recovery.threads.per.data.dir.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(*, partitions: int, mib: int, batch_bytes: int, threads: int, as_json: bool) -> None:
-    """Seconds until a broker serves that was killed, and MiB/s of what it checks; beside them a start after that."""
+    """Measure the start of a killed broker: seconds, MiB/s checked, and the seconds of a start after a clean stop."""
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
         data = Path(directory) / "data"
         size = fill(data, partitions=partitions, mib=mib, batch_bytes=batch_bytes)
@@ -49,7 +49,7 @@ def command(*, partitions: int, mib: int, batch_bytes: int, threads: int, as_jso
 
 
 def fill(data: Path, *, partitions: int, mib: int, batch_bytes: int) -> int:
-    """Make `data` a data directory that was not closed; how many bytes each of its logs has."""
+    """Make `data` a data directory that was not closed; return the bytes of each of its logs."""
     first = data / "bench-0"
     data.mkdir(parents=True)
     log = Log.open(SystemDisk(), str(first), LogConfig(), now_ms=_TIME_MS)

@@ -1,8 +1,8 @@
-"""Comparisons of what a broker does to its files by itself: recovery after a crash, and compaction.
+"""Comparisons of a broker's work on its own files: recovery after a crash, and compaction.
 
 Both sides have Kafka's directories, so both are filled by clients and crashed in the same way, and the end of
-compaction is read from the same checkpoint file. Each run has a fresh broker, which is alone; its files are in the page
-cache.
+compaction is read from the same checkpoint file. Each run has a fresh broker, which is alone; its files are in the
+page cache.
 """
 
 import os
@@ -25,7 +25,7 @@ _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 
 _CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 _CLEANING: Final = {
-    # What is looked at often is seen at once; how fast the cleaner then is, is not touched.
+    # Frequent checks notice the end of compaction at once, and do not change the cleaner's speed.
     "log.cleaner.backoff.ms": "100",
     "log.flush.offset.checkpoint.interval.ms": "100",
 }
@@ -36,9 +36,9 @@ _CLEANED_WITHIN_S: Final = 300.0
 
 
 def recovery(bench: Bench) -> Iterator[Row]:
-    """Start after `kill -9` with nothing known to be synced: every byte is read and checked.
+    """Start after `kill -9` without a recovery point: every byte is read and checked.
 
-    The time that a start takes after a clean end is taken off, since it is not recovery's.
+    The time of a start after a clean stop is subtracted, since it is not recovery's.
     """
     partitions = max(1, round(_PARTITIONS * bench.scale))
     megabytes = partitions * _PARTITION_MB
@@ -66,7 +66,7 @@ def recovery(bench: Bench) -> Iterator[Row]:
 
 
 def _seconds_to_start(broker: BrokerProcess) -> float:
-    """Start it, and end it as an operator does."""
+    """Start the broker, stop it cleanly, and return the seconds of the start."""
     began = time.perf_counter()
     broker.start()
     took = time.perf_counter() - began
@@ -75,7 +75,7 @@ def _seconds_to_start(broker: BrokerProcess) -> float:
 
 
 def compaction(bench: Bench) -> Iterator[Row]:
-    """Compact a topic that was kept whole so far, from the change of its policy to the cleaner's checkpoint."""
+    """Compact a topic that was not compacted so far: from the change of its policy to the cleaner's checkpoint."""
 
     def run_of(side: Side) -> Run:
         def run() -> Mapping[str, float]:
@@ -103,13 +103,13 @@ _KEYED: Final = {"record_bytes": 1024, "batch_bytes": 16_384, "keys": _KEYS}
 
 
 def _finished_bytes(data_dir: Path) -> int:
-    """The bytes of all segments of the topic but the last, which is never cleaned."""
+    """Return the bytes of all segments of the topic but the last, which is never cleaned."""
     segments = sorted((data_dir / f"{_TOPIC}-0").glob("*.log"))
     return sum(segment.stat().st_size for segment in segments[:-1])
 
 
 def _await_cleaning(data_dir: Path, name: str) -> None:
-    """Return when the cleaner has written down how far it came. Raises `UnavailableError`."""
+    """Return when the cleaner's checkpoint covers these segments. Raises `UnavailableError` if it takes too long."""
     until = time.perf_counter() + _CLEANED_WITHIN_S
     path = data_dir / _CLEANER_CHECKPOINT
     while not (path.exists() and f"{_TOPIC} 0 " in path.read_text()):

@@ -162,7 +162,6 @@ HEADLESS: Final = re.compile(
 
 NOT_YET_PLAIN: Final = (
     "cli/serve.py",
-    "bench",
     "broker/handlers",
     "broker/lifecycle.py",
     "broker/replication",

@@ -1,6 +1,6 @@
-"""Loads for clusters: what a producer notices when a broker dies, and how soon a cluster is whole again.
+"""Workloads for clusters: a producer's view of a broker's death, and the time until a cluster is whole again.
 
-As the other workloads, they run in the client's process. Brokers are killed here, where the clock is that measures it.
+They run in the client's process, and kill brokers there, because the measuring clock is there.
 """
 
 import os
@@ -16,10 +16,10 @@ _PER_SECOND: Final = 200
 _PATIENCE_S: Final = 300.0
 _POLL_S: Final = 0.02
 _IMPATIENT: Final = {
-    # A stopped broker says nothing: whoever waits for its answers by default waits for a minute.
+    # A stopped broker does not answer, and by default a client waits a minute for its responses.
     "socket.timeout.ms": 1000,
     "api.version.request.timeout.ms": 1000,
-    # What is measured are brokers, not how seldom a client asks who leads now.
+    # Brokers are measured, not the interval at which a client refreshes its metadata.
     "topic.metadata.refresh.interval.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
     "reconnect.backoff.ms": 20,
@@ -31,11 +31,11 @@ _IMPATIENT: Final = {
 def fail_over(
     bootstrap_servers: str, *, topic: str, pids: Sequence[int], sign: int, controller: int, hits_controller: bool
 ) -> Figures:
-    """Send `sign` to the leader of a partition: ms until a record produced after that is acknowledged.
+    """Send `sign` to the leader of a partition, and return the ms until a record produced after that is acknowledged.
 
-    The topic is made, and stays: a partition for each broker, as many replicas, two of which must be in sync. `pids`
-    are the brokers' processes by id. The leader is the controller as well if `hits_controller`, or else is not. An
-    idempotent producer with `acks=all` sends 200 records a second; none may be lost, and none be there twice.
+    The topic is created, and stays: a partition for each broker, as many replicas, two of which must be in sync.
+    `pids` are the brokers' processes by id. The leader is the controller as well if `hits_controller`, or else is not.
+    An idempotent producer with `acks=all` sends 200 records a second; none may be lost or duplicated.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -75,7 +75,7 @@ class _SteadyWriter:
         self.acknowledged_at = 0.0
 
     def write_until(self, condition: Callable[[], bool]) -> None:
-        """Raises `TimeoutError` if it takes more than five minutes."""
+        """Write until `is_over` returns True. Raises `TimeoutError` after five minutes."""
         deadline = time.perf_counter() + _PATIENCE_S
         while not condition():
             now = time.perf_counter()
@@ -86,7 +86,7 @@ class _SteadyWriter:
             self._producer.poll(0.25 / _PER_SECOND)
 
     def finish(self) -> None:
-        """Return when all is acknowledged."""
+        """Return when all records are acknowledged."""
         left = self._producer.flush(_PATIENCE_S)
         assert left == 0, f"{left} records are not acknowledged"
 
@@ -103,7 +103,7 @@ class _SteadyWriter:
 
 
 def await_in_sync(bootstrap_servers: str, *, topics: Sequence[str], brokers: int) -> Figures:
-    """Wait until every broker is there, and in sync for all partitions of the topics; how many seconds that took."""
+    """Wait until every broker is there, and in sync for all partitions of the topics; return the seconds."""
     from confluent_kafka.admin import AdminClient
 
     began = time.perf_counter()
@@ -114,7 +114,10 @@ def await_in_sync(bootstrap_servers: str, *, topics: Sequence[str], brokers: int
 
 
 def create_many(bootstrap_servers: str, *, topics: Sequence[str], partitions: int, replicas: int) -> Figures:
-    """Create topics of so many partitions: seconds until every broker names a live leader of each partition."""
+    """Create topics of so many partitions.
+
+    Return the seconds until every broker knows a live leader of each partition.
+    """
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -134,9 +137,10 @@ def create_many(bootstrap_servers: str, *, topics: Sequence[str], partitions: in
 def await_elected(
     bootstrap_servers: str, *, topics: Sequence[str], partitions: int, dead: int = -1, pid: int = 0, sign: int = 0
 ) -> Figures:
-    """Signal process `pid` of broker `dead`, if there is one: seconds until every partition has another leader.
+    """Signal process `pid` of broker `dead`, if it is given.
 
-    Each of `bootstrap_servers` is asked, which do not include the dead one; the last to know counts.
+    Return the seconds until every partition has another leader. Each of `bootstrap_servers`, without the dead one, is
+    polled; the last to know counts.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -154,7 +158,7 @@ def await_elected(
 
 
 def _all_led(admin: Any, topics: Sequence[str], partitions: int, dead: int) -> bool:
-    """Whether every partition has a leader that is not the dead broker; looks at the last topic first."""
+    """Return whether every partition has a leader that is not the dead broker; the last topic is checked first."""
     for topic in reversed(topics):
         seen = admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic]
         led = [each for each in seen.partitions.values() if each.leader >= 0 and each.leader != dead]

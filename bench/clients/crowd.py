@@ -14,7 +14,7 @@ from odradek.protocol.api import ApiKey
 _READ_BYTES: Final = 256 * 1024
 _CONNECTING_AT_ONCE: Final = 50
 _METADATA_VERSION: Final = 1
-"""Its request is 23 bytes: no flexible header, and null for all topics."""
+"""The version whose request is 23 bytes: no flexible header, and null for all topics."""
 
 
 def pipeline_requests(bootstrap_servers: str, *, connections: int, per_second: int) -> Figures:
@@ -58,7 +58,7 @@ def _metadata_request(correlation_id: int) -> bytes:
 
 
 class _Discard(asyncio.BufferedProtocol):
-    """Reads answers into one buffer that all connections share, and looks at none."""
+    """Reads responses into one buffer that all connections share, and discards them."""
 
     def __init__(self, buffer: bytearray) -> None:
         self._buffer = buffer

@@ -1,6 +1,6 @@
-"""Readers of a topic of one partition, each a function as those of `workloads`: records per second.
+"""Workloads that read a topic of one partition: records per second.
 
-confluent-kafka and aiokafka give an object per record; our consumer Arrow batches; Spark a data frame's rows.
+confluent-kafka and aiokafka return an object per record; our consumer Arrow batches; Spark a data frame's rows.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ import time
 from bench.clients.workloads import Figures
 
 _FETCH_BYTES = 8 * 1024 * 1024
-"""What every consumer asks of a partition at once; librdkafka asks for as much by itself, as it fills its queue."""
+"""Fetch size of every consumer; librdkafka requests as much by itself, as it fills its queue."""
 _KERNEL_RUNS = 5
 
 
 class _Pace:
-    """Records per second after the first batch, which connecting, finding the topic and warming up belong to."""
+    """Counts records per second after the first batch, which includes connecting, metadata and warming up."""
 
     def __init__(self) -> None:
         self.received = 0

@@ -1,7 +1,7 @@
 """librdkafka by its C functions: a producer and a consumer that make no Python object per record.
 
-confluent-kafka's objects cost more than a broker does for records of 100 bytes, and a comparison would compare nothing
-else. The library is the one that confluent-kafka brings; its documentation is `rdkafka.h`.
+For records of 100 bytes confluent-kafka's objects cost more than a broker, and a comparison would measure only them.
+The library is confluent-kafka's own; its documentation is `rdkafka.h`.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ class _Message(ctypes.Structure):
 def _library() -> ctypes.CDLL:
     from confluent_kafka import cimpl
 
-    # A symbol is looked for in what an extension module was linked with, too.
+    # A symbol is looked for in the libraries that an extension module was linked with, too.
     library = ctypes.CDLL(cimpl.__file__)
     for name in ("conf_new", "new", "queue_new", "topic_new"):
         getattr(library, f"rd_kafka_{name}").restype = ctypes.c_void_p
@@ -47,7 +47,7 @@ def _library() -> ctypes.CDLL:
 
 
 class _Client:
-    """A `rd_kafka_t` with the topics that it knows. `close` it."""
+    """A `rd_kafka_t` with the topics that it knows. Call `close` at the end."""
 
     def __init__(self, kind: int, settings: Mapping[str, object]) -> None:
         self._library = library = _library()
@@ -68,7 +68,7 @@ class _Client:
         return self._topics[name]
 
     def end_offset(self, topic: str, partition: int) -> int:
-        """The offset that the next record of a partition will have; waits for a leader."""
+        """Return the offset that the next record of a partition will have; wait for a leader."""
         low, high = ctypes.c_int64(), ctypes.c_int64()
         until = time.perf_counter() + _LEADER_S
         while True:
@@ -106,20 +106,20 @@ class Messages:
 
 
 class CProducer(_Client):
-    """Produces as fast as librdkafka can. A record that is lost is seen at `end_offset` only."""
+    """Produces as fast as librdkafka can. Only `end_offset` shows a lost record."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         super().__init__(_PRODUCER, settings)
 
     def produce(self, topic: str, partition: int, messages: Messages) -> None:
-        """Hand all messages over; waits where the queue is full."""
+        """Pass all messages to librdkafka; wait while its queue is full."""
         taken = self._library.rd_kafka_produce_batch(
             self._topic(topic), ctypes.c_int32(partition), _BLOCK, messages.array, messages.count
         )
         assert taken == messages.count, f"librdkafka took {taken} of {messages.count} records"
 
     def flush(self, seconds: float) -> None:
-        """Return when every record is acknowledged or given up."""
+        """Return when every record is acknowledged or has failed."""
         error = self._library.rd_kafka_flush(self._handle, int(seconds * 1000))
         assert not error, f"records are not acknowledged after {seconds} seconds"
 
@@ -130,7 +130,7 @@ class CConsumer(_Client):
     def __init__(self, settings: Mapping[str, object]) -> None:
         super().__init__(_CONSUMER, settings)
         self._queue = ctypes.c_void_p(self._library.rd_kafka_queue_new(self._handle))
-        # What is called with each record must be C, take anything and touch nothing.
+        # The callback for each record must be a C function that accepts anything and changes nothing.
         self._nothing = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p)
         self._started: list[tuple[str, int]] = []
 
@@ -143,9 +143,10 @@ class CConsumer(_Client):
         assert not error, f"partition {partition} can't be read"
 
     def consume(self, seconds: float) -> int:
-        """How many records came, after the first did or `seconds` are over.
+        """Return the number of records that came after the first did, or until `seconds` are over.
 
-        librdkafka counts the start of a partition like a record: one more for each, which thousands do not notice.
+        librdkafka counts the start of a partition like a record: one more for each, which does not matter among
+        thousands.
         """
         count: int = self._library.rd_kafka_consume_callback_queue(
             self._queue, int(seconds * 1000), self._nothing, None

@@ -1,7 +1,7 @@
-"""The loads, each a function that connects, measures with its own clock, and returns figures by name.
+"""Workloads: each function connects, measures with its own clock, and returns figures by name.
 
-They run in the client's process, never in the broker's. librdkafka is the client, by its C functions where a record is
-not looked at; so both sides see the same requests, and Python is out of their way.
+They run in the client's process, never in the broker's. The client is librdkafka, by its C functions where no record
+is inspected, so that both sides get the same requests and Python costs nothing.
 """
 
 import random
@@ -20,13 +20,14 @@ _LEADER_SECONDS = 30
 _SILENCE_SECONDS = 10.0
 _LATENCY_WARM_UP = 200
 _NAP_S = 0.001
-"""librdkafka counts in whole milliseconds: whoever waits for less does not wait, and takes a core from the broker."""
+"""The shortest wait: librdkafka counts whole milliseconds, and a loop that waits for less takes a core from the
+broker."""
 _MESSAGES_AT_ONCE = 1000
 _MIB = 1024 * 1024
 _FETCH_QUEUE = {
     "queued.min.messages": 1_000_000,
     "queued.max.messages.kbytes": 256 * 1024,
-    # By default librdkafka asks for nothing more during a second after its queue was full.
+    # By default librdkafka fetches nothing more for a second after its queue was full.
     "fetch.queue.backoff.ms": 0,
 }
 
@@ -43,11 +44,11 @@ def produce(
     keys: int = 0,
     topic: str = "",
 ) -> Figures:
-    """Produce `total_bytes` of values as fast as librdkafka can; seconds from the first send to the last reply.
+    """Produce `total_bytes` of values as fast as librdkafka can; measure from the first send to the last response.
 
-    With `partitions` the topic has that many, of `replicas` each, which take turns, and is deleted afterwards; without,
-    the server makes the topic as its first use does. A `topic` that is given is there already, and stays. With `keys` a
-    record has one of that many, at random, and values are not alike.
+    With `partitions` the topic has that many, of `replicas` each, which take turns, and is deleted afterwards;
+    without, the server creates the topic at its first use. A given `topic` exists already, and stays. With `keys`,
+    each record has a random one of that many, and random values.
     """
     settings = {
         "bootstrap.servers": bootstrap_servers,
@@ -65,7 +66,7 @@ def produce(
     with _topic(bootstrap_servers, topic, partitions, replicas) as name:
         producer = CProducer(settings)
         for partition in range(partitions or 1):
-            producer.end_offset(name, partition)  # it knows the leaders then
+            producer.end_offset(name, partition)  # the leaders are known then
         started = time.perf_counter()
         for number in range(batches):
             producer.produce(name, number % (partitions or 1), messages[number % len(messages)])
@@ -78,14 +79,14 @@ def produce(
 
 
 def _keyed(record_bytes: int, keys: int, seed: int) -> Messages:
-    """Records with random keys out of `keys`, and random values."""
+    """Return records with random keys from `keys`, and random values."""
     chance = random.Random(seed)
     values = [chance.randbytes(record_bytes) for _ in range(_MESSAGES_AT_ONCE)]
     return Messages(values, keys=[b"%012d" % chance.randrange(keys) for _ in values])
 
 
 def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figures:
-    """Produce one record a request, many requests in flight; requests per second."""
+    """Produce one record a request, with many requests in flight; return requests per second."""
     settings = {
         "bootstrap.servers": bootstrap_servers,
         "acks": "1",
@@ -131,7 +132,7 @@ def fetch(bootstrap_servers: str, *, topic: str, partitions: int, records: int, 
 
 
 def latency(bootstrap_servers: str, *, per_second: int, seconds: float, partitions: int = 0) -> Figures:
-    """Send at a steady rate and receive in the same process; milliseconds from `produce` to `poll`'s return."""
+    """Send at a steady rate and receive in the same process; return milliseconds from `produce` to `poll`'s return."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     with _topic(bootstrap_servers, "", partitions) as topic:
@@ -168,7 +169,7 @@ def latency(bootstrap_servers: str, *, per_second: int, seconds: float, partitio
 
 
 def saturate(bootstrap_servers: str, *, partitions: int = 0) -> Figures:
-    """Produce 1 KiB records without end, until the process is told to stop; figures come only if nobody does."""
+    """Produce 1 KiB records until the process is terminated; return figures only if it is not."""
     settings = {"bootstrap.servers": bootstrap_servers, "acks": "1", "batch.size": 1_000_000, "linger.ms": 5}
     messages = Messages([b"x" * 1024] * _MESSAGES_AT_ONCE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -186,7 +187,7 @@ def saturate(bootstrap_servers: str, *, partitions: int = 0) -> Figures:
 
 
 def first_record(bootstrap_servers: str) -> Figures:
-    """Seconds until one record is acknowledged, from a client that has only just started."""
+    """Return the seconds until one record is acknowledged, from a client that has only just started."""
     from confluent_kafka import Producer
 
     started = time.perf_counter()
@@ -197,7 +198,7 @@ def first_record(bootstrap_servers: str) -> Figures:
 
 
 def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, compression: str = "none") -> Figures:
-    """Let the server make `topic` and put `count` records into its first partition, a thousand different ones."""
+    """Let the server create `topic`, and put `count` records of a thousand kinds into its first partition."""
     chance = random.Random(1)
     values = [chance.randbytes(record_bytes // 2).hex().encode() for _ in range(_MESSAGES_AT_ONCE)]
     messages = Messages(values, keys=[b"%08d" % number for number in range(_MESSAGES_AT_ONCE)])
@@ -232,7 +233,7 @@ def create_topic(
 
 
 def alter_topic(bootstrap_servers: str, *, topic: str, config: Mapping[str, str]) -> Figures:
-    """Set values of a topic's configuration; `asked_at` is when that was asked for, by the machine's clock."""
+    """Set values of a topic's configuration; `asked_at` is the time of the request, by the machine's clock."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
@@ -246,7 +247,7 @@ def alter_topic(bootstrap_servers: str, *, topic: str, config: Mapping[str, str]
 
 
 def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
-    """Delete a topic; its files go when the server thinks fit."""
+    """Delete a topic; the server removes its files in its own time."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -257,7 +258,7 @@ def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
 
 @contextmanager
 def _topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 1) -> Iterator[str]:
-    """See `produce`."""
+    """Return the topic of `produce`, and create it if needed."""
     from confluent_kafka.admin import AdminClient
 
     name = topic or f"bench-{uuid.uuid4().hex[:8]}"
@@ -273,9 +274,9 @@ def _topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 
 
 
 def await_leaders(admin: Any, topic: str, replicas: int = 1, *, within_s: float = _LEADER_SECONDS) -> Any:
-    """The topic's metadata, when every partition has a leader and so many replicas in sync.
+    """Return the topic's metadata once every partition has a leader and so many replicas in sync.
 
-    Asking for a topic that is not there lets most servers make it. Raises `TimeoutError`.
+    A metadata request for a missing topic makes most servers create it. Raises `TimeoutError`.
     """
     deadline = time.perf_counter() + within_s
     while time.perf_counter() < deadline:
@@ -288,6 +289,6 @@ def await_leaders(admin: Any, topic: str, replicas: int = 1, *, within_s: float 
 
 
 def _check_all_arrived(producer: CProducer, topic: str, partitions: int, count: int) -> None:
-    """Retries may have written a record twice, but none may be missing."""
+    """Check that no record is missing. Retries may have written a record twice."""
     there = sum(producer.end_offset(topic, partition) for partition in range(partitions))
     assert there >= count, f"{there} of {count} records arrived"

@@ -1,7 +1,8 @@
-"""The two sides of a comparison of clusters: several brokers of each, a process each, on loopback.
+"""Both sides of a comparison of clusters: several brokers of each, a process each, on loopback.
 
-Both get the same options and the same session time-out, by each side's own key. Ours share a tree in SQLite; Kafka's
-are broker and controller at once, as ours are, since the killed one may be the controller on either side.
+Both get the same options and the same session time-out, by each side's own key. Our brokers share a tree in SQLite;
+Kafka's nodes are broker and controller at once, as ours are, since the killed one may be the controller on either
+side.
 """
 
 import asyncio
@@ -33,27 +34,27 @@ _HEARTBEATS_PER_SESSION: Final = 6
 
 
 class ClusterBroker(BrokerProcess, Protocol):
-    """A broker that gets ready with others."""
+    """A broker that starts together with others."""
 
     def launch(self) -> None:
-        """Start it, and return at once."""
+        """Start the process, and return at once."""
 
     def wait_until_ready(self) -> None:
         """Return when it serves."""
 
     def resume(self) -> None:
-        """Let it go on after it was stopped by a signal."""
+        """Resume the process after a signal stopped it."""
 
     @property
     def runs(self) -> bool:
-        """Whether it was started and has not ended since, whoever ended it."""
+        """Whether the process was started and has not ended since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessCluster:
-    """Brokers of one side, by id. `find_controller` asks one at an address which is the controller.
+    """Brokers of one side, by id. `find_controller` asks the broker at an address which one is the controller.
 
-    `metrics` are where those that have a page of metrics show it, by id.
+    `metrics` are the addresses of metrics pages, by id, of brokers that have one.
     """
 
     name: str
@@ -63,24 +64,24 @@ class ProcessCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect."""
+        """The addresses for clients."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
 
     @property
     def pids(self) -> list[int]:
-        """The processes, by broker id."""
+        """Return the processes, by broker id."""
         return [broker.pid for broker in self.brokers]
 
     def bootstrap_servers_without(self, dead: int) -> str:
-        """The same, of the others."""
+        """Return the addresses of all other brokers."""
         return ",".join(broker.bootstrap_servers for broker_id, broker in enumerate(self.brokers) if broker_id != dead)
 
     def controller(self) -> int:
-        """The id of the controller, as the first broker knows it."""
+        """Return the id of the controller, as the first broker knows it."""
         return self.find_controller(self.brokers[0].bootstrap_servers)
 
     def tree_operations(self, broker_ids: Iterable[int]) -> Counter[str]:
-        """What these brokers asked of the metadata tree so far, by operation; nothing without metrics."""
+        """Return the number of these brokers' operations on the metadata tree, by operation; empty without metrics."""
         counts: Counter[str] = Counter()
         for broker_id in broker_ids if self.metrics else ():
             with urllib.request.urlopen(f"http://{self.metrics[broker_id]}/metrics") as page:
@@ -89,7 +90,7 @@ class ProcessCluster:
         return counts
 
     def revive(self) -> None:
-        """Let brokers that a signal stopped go on, and start those again that one killed."""
+        """Resume stopped brokers, and restart killed ones."""
         for broker in self.brokers:
             if broker.runs:
                 broker.resume()
@@ -98,7 +99,7 @@ class ProcessCluster:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Start all, and kill all at the end. Raises `UnavailableError` if one does not serve."""
+        """Start all brokers, and kill all at the end. Raises `UnavailableError` if one does not serve."""
         try:
             for broker in self.brokers:
                 broker.launch()
@@ -114,14 +115,14 @@ class ProcessCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSide:
-    """`make(folder, brokers, session_timeout_ms)` gives brokers that have not started yet, below a folder."""
+    """A side: `make(folder, brokers, session_timeout_ms)` returns brokers, not started yet, below a folder."""
 
     name: str
     make: Callable[[Path, int, int], ProcessCluster]
 
     @contextmanager
     def cluster(self, brokers: int, session_timeout_ms: int) -> Iterator[ProcessCluster]:
-        """A running cluster on a temporary directory."""
+        """Yield a running cluster on a temporary directory."""
         with tempfile.TemporaryDirectory(prefix=f"odradek-bench-{self.name}-", ignore_cleanup_errors=True) as folder:
             cluster = self.make(Path(folder), brokers, session_timeout_ms)
             with cluster.running():
@@ -131,7 +132,7 @@ class ClusterSide:
 def odradek_cluster_side(
     own: Mapping[str, str] | None = None, *, has_metrics: bool = False, name: str = "odradek"
 ) -> ClusterSide:
-    """Ours; `own` is configuration that only this side gets. With metrics, requests cost a little more."""
+    """Return our side; `own` is configuration that only this side gets. With metrics, requests cost a little more."""
 
     def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
         session = {"zookeeper.session.timeout.ms": str(session_timeout_ms)}
@@ -152,7 +153,7 @@ def odradek_cluster_side(
 
 
 def kafka_cluster_side(heap: str = "1G") -> ClusterSide:
-    """Apache Kafka, `heap` for each broker. Raises `UnavailableError` where there is none to be had."""
+    """Return Apache Kafka's side, with `heap` for each broker. Raises `UnavailableError` without Kafka."""
     kafka_home()
 
     def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
@@ -179,7 +180,7 @@ def _controller_by_metadata(address: str) -> int:
 
 
 def _controller_by_quorum(address: str) -> int:
-    """Kafka's Metadata names any broker as the controller."""
+    """Return the quorum's leader, because Kafka's Metadata names any broker as the controller."""
     topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     answer = _ask(address, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
     return int(answer.topics[0].partitions[0].leader_id)

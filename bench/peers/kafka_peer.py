@@ -1,10 +1,10 @@
 """Apache Kafka as a peer: its jars from Maven, nodes of it (broker and controller) on loopback, and its tools.
 
-Which Kafka, `bench/peers/kafka/pom.xml` pins. The jars are fetched once and kept:
+`bench/peers/kafka/pom.xml` pins Kafka's version. The jars are fetched once and kept:
 
     <cache>/kafka-<hash of the pom>/*.jar
 
-Everything here raises `UnavailableError`, with the reason in one sentence, where there is no Kafka to be had.
+Without Kafka, everything here raises `UnavailableError` with the reason in one sentence.
 """
 
 import functools
@@ -40,10 +40,10 @@ _BROKER_FLAGS: Final = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""What Kafka's own start script passes: a comparison with other flags would not be with Kafka."""
+"""The flags of Kafka's own start script: with others, the comparison would not be with Kafka."""
 
 _TOOL_FLAGS: Final = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""A tool lives for a second: it should start fast."""
+"""Flags for a fast start: a tool runs for a second."""
 
 _LOG4J: Final = """\
 status = error
@@ -57,7 +57,7 @@ appender.stderr.layout.pattern = [%d] %p %m (%c)%n
 """
 
 _COMBINED: Final = {"process.roles": "broker,controller", "controller.listener.names": "CONTROLLER"}
-"""The least that a node needs said; everything else is Kafka's default."""
+"""Properties that every node needs; all others have Kafka's defaults."""
 
 _ALONE: Final = {
     "offsets.topic.replication.factor": "1",
@@ -66,28 +66,28 @@ _ALONE: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
 }
-"""What a node alone needs said, too."""
+"""Properties that a cluster of one node needs in addition."""
 
 _CLUSTER_ID: Final = "T2RyYWRlayBwZWVyIGthZg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaHome:
-    """A Java and Kafka's jars. `logging` is the configuration of its log: warnings, to stderr."""
+    """A Java and Kafka's jars. `logging` is the path of its log configuration: warnings, to stderr."""
 
     java: Path
     jars: Path
     logging: Path
 
     def command(self, main: str, *arguments: str, flags: Sequence[str] = _TOOL_FLAGS) -> list[str]:
-        """The command line that runs the class `main` with these JVM flags."""
+        """Return the command line that runs the class `main` with these JVM flags."""
         logging = f"-Dlog4j2.configurationFile={self.logging}"
         return [str(self.java), *flags, logging, "-cp", f"{self.jars}/*", main, *arguments]
 
     def tool(self, main: str, *arguments: str, timeout_s: float = 120.0) -> str:
-        """What one of Kafka's tools prints, for instance `kafka.tools.DumpLogSegments`; complaints come last.
+        """Return the output of one of Kafka's tools, for instance `kafka.tools.DumpLogSegments`: stdout, then stderr.
 
-        Raises `RuntimeError` with all that it said if it ends with another status than 0.
+        Raises `RuntimeError` with the output if the exit status is not 0.
         """
         done = subprocess.run(
             self.command(main, *arguments), capture_output=True, text=True, timeout=timeout_s, check=False
@@ -99,7 +99,7 @@ class KafkaHome:
 
 @functools.cache
 def kafka_home() -> KafkaHome:
-    """Kafka as the pom pins it, fetched by Maven the first time.
+    """Return Kafka as the pom pins it, fetched by Maven the first time.
 
     Raises `UnavailableError` without Java or Maven, or where Maven can't reach a registry.
     """
@@ -112,13 +112,13 @@ def kafka_home() -> KafkaHome:
 
 
 def _fetch(pom: bytes, jars: Path, java_home: Path) -> None:
-    """Have Maven copy the jars into `jars`, which appears whole or not at all."""
+    """Let Maven copy the jars into `jars`, which appears whole or not at all."""
     maven = shutil.which("mvn")
     if maven is None:
         raise UnavailableError("Kafka's jars come by Maven, and there is no mvn: install the package `maven`")
     jars.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kafka-fetch-", dir=jars.parent) as work:
-        # Maven leaves a `target` beside the pom that it is given; the repository's stays clean.
+        # Maven leaves a `target` beside its pom; this copy keeps the source tree clean.
         (Path(work) / "pom.xml").write_bytes(pom)
         fetched = Path(work) / "jars"
         command = [maven, "-q", "-B", "-f", f"{work}/pom.xml", "dependency:copy-dependencies"]
@@ -143,9 +143,9 @@ class KafkaBroker(ServerProcess):
     """One node of Kafka over `data_dir`, broker and controller in one process, on free ports that it keeps.
 
     `format` makes the directory, `start` returns when the broker answers, `stop` and `kill` end it; `with` does the
-    first three, and formats only a directory that is new. What it says goes to `data_dir`'s neighbour, `*.err`.
-    `options` are properties of `server.properties`, `heap` is Kafka's own default. It is a cluster of its own, unless
-    it is told by `join`, before `format`, who else there is.
+    first three, and formats only a new directory. Its output goes to `data_dir`'s neighbour, `*.err`. `options` are
+    properties of `server.properties`, `heap` is Kafka's own default. It is a cluster of its own, unless `join` is
+    called before `format`.
     """
 
     def __init__(
@@ -168,16 +168,16 @@ class KafkaBroker(ServerProcess):
         return f"{self._node_id}@127.0.0.1:{self._controller_port}"
 
     def join(self, voters: Iterable[str]) -> None:
-        """Make it a node of the cluster of these voters, of which it is one."""
+        """Add the node to the cluster of these voters, of which it is one."""
         self._voters = ",".join(voters)
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect."""
+        """`HOST:PORT` for clients."""
         return f"127.0.0.1:{self._port}"
 
     def format(self) -> None:
-        """Make the directory a cluster's, as `kafka-storage.sh format` does."""
+        """Format the directory, as `kafka-storage.sh format` does."""
         self._write_settings()
         arguments = ["--cluster-id", _CLUSTER_ID, "--config", str(self._settings)]
         if not self._voters:
@@ -212,7 +212,7 @@ class KafkaBroker(ServerProcess):
 
 
 def _answers(port: int) -> bool:
-    """Whether a broker answers ApiVersions: its socket is open long before it takes requests."""
+    """Return whether a broker answers ApiVersions: its socket is open long before it takes requests."""
     request = struct.pack(">hhih", 18, 0, 1, -1)
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S) as connection:

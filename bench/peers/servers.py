@@ -1,4 +1,4 @@
-"""What is measured: `odradek serve` and librdkafka's mock cluster, each a process of its own on loopback."""
+"""The measured servers: `odradek serve` and librdkafka's mock cluster, each a process of its own on loopback."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from odradek.testing.server_process import AnnouncingProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A running server: where clients connect, and which process to look at."""
+    """A running server: its address for clients, and its process."""
 
     name: str
     bootstrap_servers: str
@@ -22,7 +22,7 @@ class Server:
 
 @contextmanager
 def odradek_server(name: str = "odradek", *, options: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A broker of ours on a temporary directory; `options` are its configuration."""
+    """Run a broker of ours on a temporary directory; `options` are its configuration."""
     settings = {"group.initial.rebalance.delay.ms": "0", **(options or {})}
     with (
         tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,
@@ -33,6 +33,6 @@ def odradek_server(name: str = "odradek", *, options: Mapping[str, str] | None =
 
 @contextmanager
 def mock_server(name: str = "mock") -> Iterator[Server]:
-    """The mock cluster of librdkafka: C, one thread, no disk, keeps the last few MiB of each partition."""
+    """Run librdkafka's mock cluster: C, one thread, no disk; it keeps the last few MiB of each partition."""
     with AnnouncingProcess("the mock", client_command("mock"), prefix="ready: ") as process:
         yield Server(name=name, bootstrap_servers=process.announced, pid=process.pid)

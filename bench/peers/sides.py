@@ -1,4 +1,4 @@
-"""The two sides of a comparison: what makes a broker of each, where it runs, and how it ends."""
+"""Both sides of a comparison: how a broker of each is made, started and stopped."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +14,10 @@ from odradek.testing.process import ServedBroker
 
 OPTIONS: Final = {
     "group.initial.rebalance.delay.ms": "0",
-    # What a round leaves must not fill the disk, nor be removed while another is measured.
+    # The data of a round must neither fill the disk nor be deleted while the next one is measured.
     "log.segment.delete.delay.ms": "100",
 }
-"""Of both sides; whatever else there is, is at its default."""
+"""Options of both sides; all others have their defaults."""
 
 
 class BrokerProcess(Protocol):
@@ -27,38 +27,38 @@ class BrokerProcess(Protocol):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect, once it runs."""
+        """`HOST:PORT` of the running broker."""
 
     @property
     def pid(self) -> int:
-        """The number of the running process."""
+        """The id of the running process."""
 
     def start(self) -> None:
         """Return when it serves."""
 
     def stop(self) -> int:
-        """End it as an operator does; returns its exit status."""
+        """Stop the process as an operator does; return its exit status."""
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the process as a crash does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """`make(data_dir, options)` gives a broker that has not started yet, over a directory that is made ready."""
+    """One side: `make(data_dir, options)` prepares a directory and returns a broker that has not started yet."""
 
     name: str
     make: Callable[[Path, Mapping[str, str]], BrokerProcess]
 
     @contextmanager
     def broker(self, options: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
-        """A broker on a temporary directory; `running` starts it, as often as needed."""
+        """Yield a broker on a temporary directory; `running` starts it, as often as needed."""
         with tempfile.TemporaryDirectory(prefix=f"odradek-bench-{self.name}-", ignore_cleanup_errors=True) as folder:
             yield self.make(Path(folder) / "data", {**OPTIONS, **(options or {})})
 
     @contextmanager
     def server(self, options: Mapping[str, str] | None = None) -> Iterator[Server]:
-        """The same, running."""
+        """Yield a running server on a temporary directory."""
         with self.broker(options) as broker, running(broker):
             yield Server(name=self.name, bootstrap_servers=broker.bootstrap_servers, pid=broker.pid)
 
@@ -77,14 +77,14 @@ def running(broker: BrokerProcess) -> Iterator[None]:
 
 
 def odradek_side(own: Mapping[str, str] | None = None) -> Side:
-    """Ours; `own` is configuration that only this side gets."""
+    """Return our side; `own` is configuration that only this side gets."""
     return Side(
         name="odradek", make=lambda data_dir, options: ServedBroker(data_dir, options={**options, **(own or {})})
     )
 
 
 def kafka_side() -> Side:
-    """Apache Kafka: one node, broker and controller. Raises `UnavailableError` where there is none to be had."""
+    """Return Apache Kafka's side: one node, broker and controller. Raises `UnavailableError` without Kafka."""
     kafka_home()
     return Side(name="kafka", make=_kafka)
 

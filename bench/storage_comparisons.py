@@ -109,7 +109,7 @@ def _finished_bytes(data_dir: Path) -> int:
 
 
 def _await_cleaning(data_dir: Path, name: str) -> None:
-    """Return when the cleaner's checkpoint covers these segments. Raises `UnavailableError` if it takes too long."""
+    """Return when the cleaner's checkpoint names the topic. Raises `UnavailableError` if it takes too long."""
     until = time.perf_counter() + _CLEANED_WITHIN_S
     path = data_dir / _CLEANER_CHECKPOINT
     while not (path.exists() and f"{_TOPIC} 0 " in path.read_text()):

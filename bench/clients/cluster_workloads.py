@@ -75,7 +75,7 @@ class _SteadyWriter:
         self.acknowledged_at = 0.0
 
     def write_until(self, condition: Callable[[], bool]) -> None:
-        """Write until `is_over` returns True. Raises `TimeoutError` after five minutes."""
+        """Write until `condition` holds. Raises `TimeoutError` after five minutes."""
         deadline = time.perf_counter() + _PATIENCE_S
         while not condition():
             now = time.perf_counter()

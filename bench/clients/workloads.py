@@ -258,7 +258,7 @@ def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
 
 @contextmanager
 def _topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 1) -> Iterator[str]:
-    """Return the topic of `produce`, and create it if needed."""
+    """Yield the topic of `produce`: a given one, one that the server creates, or one that is deleted at the end."""
     from confluent_kafka.admin import AdminClient
 
     name = topic or f"bench-{uuid.uuid4().hex[:8]}"

@@ -40,7 +40,7 @@ class Turns:
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn is over as soon as anything is done in it."""
-    for module in ("cooperation", "replication.partitions"):
+    for module in ("cooperation", "replication.replica_manager"):
         monkeypatch.setattr(f"odradek.broker.{module}.TURN_S", -1.0)
 
 

@@ -30,7 +30,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Any:
     return run
 
 
-def test_a_leader_is_killed_under_a_producer_and_comes_back(bench, monkeypatch: pytest.MonkeyPatch):
+def test_failover_kills_a_leader_under_a_producer_and_restarts_it(bench, monkeypatch: pytest.MonkeyPatch):
     """M1."""
     faults = [("leader and controller killed", signal.SIGKILL, True)]
     monkeypatch.setattr(cluster_comparisons, "_FAULTS", faults)
@@ -53,7 +53,7 @@ def test_two_clusters_take_turns_in_producing_to_three_replicas(bench, monkeypat
     assert rows[0]["aim"] == "≥ 1.5"
 
 
-def test_many_partitions_are_made_and_led_again_and_the_tree_is_hardly_asked(bench):
+def test_many_partitions_are_created_and_elected_in_few_tree_operations(bench):
     rows = {row["what"]: row for row in bench("many-partitions", "--partitions", "30")}
     killed = rows["elect after a broker died"], rows["elect after the controller died"]
     assert all(row["odradek"] > 0 for row in (*killed, rows["create"]))
@@ -63,7 +63,7 @@ def test_many_partitions_are_made_and_led_again_and_the_tree_is_hardly_asked(ben
     assert rows["memory of a broker, idle"]["unit"] == "MiB"
 
 
-def test_a_peer_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+def test_an_unavailable_cluster_peer_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
     def unreachable() -> ClusterSide:
         raise UnavailableError("there is no peer today")
 

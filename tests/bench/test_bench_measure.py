@@ -31,7 +31,7 @@ def test_a_figure_is_the_median_of_its_rounds():
     assert rounds(3, {"a": lambda: {"figure": next(figures)}}) == {"a": {"figure": 5.0}}
 
 
-def test_who_runs_is_said_before_it_runs():
+def test_each_run_is_announced():
     said: list[str] = []
     rounds(1, {"a": lambda: {"said": float(len(said))}, "b": lambda: {"said": float(len(said))}}, say=said.append)
     assert said == ["round 1 of 1, a", "round 1 of 1, b"]
@@ -47,7 +47,7 @@ def test_who_runs_is_said_before_it_runs():
         (Aim(0.5, at_most=True), 0.51, False),
     ],
 )
-def test_an_aim_goes_by_the_ratio_as_it_is_shown(aim, ratio, met):
+def test_an_aim_compares_the_rounded_ratio(aim, ratio, met):
     assert row(ratio, 1.0, aim).met is met
 
 
@@ -64,7 +64,7 @@ def test_without_a_peer_there_is_no_ratio(capsys):
     assert "ratio" not in "".join(table)
 
 
-def test_every_figure_of_every_turn_can_be_had():
+def test_turns_return_every_figure():
     figures = iter([5.0, 100.0, 1.0])
     assert turns(3, {"a": lambda: {"figure": next(figures)}}) == {"a": {"figure": [5.0, 100.0, 1.0]}}
 
@@ -91,7 +91,7 @@ def test_a_table_says_which_aims_are_met(capsys):
     assert ["yes" in lines[0], "no" in lines[1]] == [True, True]
 
 
-def test_what_c_produces_c_consumes():
+def test_records_of_the_c_producer_are_read_by_the_c_consumer():
     pytest.importorskip("confluent_kafka")
     with Cluster() as cluster:
         create_topic(cluster.bootstrap_servers, topic="records", partitions=1)
@@ -113,20 +113,20 @@ def test_what_c_produces_c_consumes():
     assert received in (3, 4)  # see `consume`
 
 
-def test_a_setting_that_librdkafka_does_not_know_is_named():
+def test_a_setting_unknown_to_librdkafka_is_named_in_the_error():
     pytest.importorskip("confluent_kafka")
     with pytest.raises(ValueError, match=r"no\.such\.key"):
         CProducer({"no.such.key": 1})
 
 
-def test_a_comparison_that_is_not_there_is_answered_with_those_that_are():
+def test_an_unknown_comparison_is_refused_with_the_list_of_known_ones():
     result = CliRunner().invoke(main, ["bench", "compare", "--only", "produce,speed"])
     assert result.exit_code == 2
     assert "'speed'" in result.output
     assert all(name in result.output for name in compare.COMPARISONS)
 
 
-def test_a_peer_out_of_reach_is_one_sentence(monkeypatch):
+def test_an_unavailable_peer_is_reported_in_one_sentence(monkeypatch):
     def unreachable() -> Side:
         raise UnavailableError("there is no peer today")
 

@@ -100,7 +100,9 @@ def test_brokers_are_configured_one_or_all(odradek: Odradek) -> None:
         (("--all-brokers", "--set", "log.retention.ms=soon"), "log.retention.ms is a whole number"),
     ],
 )
-def test_what_cannot_be_set_is_one_line(odradek: Odradek, arguments: tuple[str, ...], said: str) -> None:
+def test_an_invalid_configuration_is_reported_on_one_line(
+    odradek: Odradek, arguments: tuple[str, ...], said: str
+) -> None:
     output = odradek("configs", "alter", *arguments, fails=1).output
     assert said in output
     assert len(output.splitlines()) == 1
@@ -116,11 +118,11 @@ def test_what_cannot_be_set_is_one_line(odradek: Odradek, arguments: tuple[str, 
         ("describe",),
     ],
 )
-def test_a_wrong_use_is_told_how_it_is_done(odradek: Odradek, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_prints_the_expected_usage(odradek: Odradek, arguments: tuple[str, ...]) -> None:
     odradek("configs", *arguments, fails=2)
 
 
-def test_a_group_forgets_offsets_and_is_deleted(odradek: Odradek, kafka: Any, topic: str) -> None:
+def test_a_group_s_offsets_and_the_group_are_deleted(odradek: Odradek, kafka: Any, topic: str) -> None:
     commit(kafka.bootstrap_servers, topic, TopicPartition(topic, 0), TopicPartition(topic, 1))
 
     def committed() -> list[int]:
@@ -139,7 +141,7 @@ def test_a_group_forgets_offsets_and_is_deleted(odradek: Odradek, kafka: Any, to
     odradek("groups", "offsets-delete", topic, "--topic", f"{topic}:one", fails=2)
 
 
-def test_admin_places_new_partitions_and_says_what_is_wrong(kafka: Any, topic: str) -> None:
+def test_admin_places_new_partitions_and_raises_the_broker_s_errors(kafka: Any, topic: str) -> None:
     async def work() -> None:
         async with Admin(kafka.bootstrap_servers) as admin:
             await admin.create_partitions(topic, 4, assignments=[[0], [0]])

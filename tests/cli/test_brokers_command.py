@@ -88,17 +88,17 @@ def test_describe_shows_directories_sizes_and_leaders(tmp_path: Path) -> None:
         assert shown[2].split()[:3] == [f"{tmp_path}/broker-0", "3", str(directory["size_bytes"])]
 
 
-def test_a_broker_that_is_not_there_is_one_sentence(kafka: Any) -> None:
+def test_an_unknown_broker_is_reported_in_one_sentence(kafka: Any) -> None:
     said = odradek(kafka.bootstrap_servers, "brokers", "describe", "7", fails=1).stderr
     assert said == "odradek: broker 7 is not available; live brokers: 0\n"
 
 
 @pytest.mark.parametrize("arguments", [("describe", "-1"), ("describe", "x"), ("list", "x")])
-def test_what_is_no_id_is_a_usage_error(kafka: Any, arguments) -> None:
+def test_a_broker_id_that_is_no_number_is_a_usage_error(kafka: Any, arguments) -> None:
     odradek(kafka.bootstrap_servers, "brokers", *arguments, fails=2)
 
 
-def test_another_implementation_is_asked_the_same_way() -> None:
+def test_apache_kafka_s_brokers_are_described_too() -> None:
     """librdkafka's own cluster does not tell of directories: the command says so, and lists brokers nonetheless."""
     client = confluent_kafka.Producer({"test.mock.num.brokers": 3, "client.id": uuid.uuid4().hex})
     servers = ",".join(f"{each.host}:{each.port}" for each in client.list_topics(timeout=30).brokers.values())

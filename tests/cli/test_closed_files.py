@@ -11,7 +11,7 @@ DEADLINE_S: Final = 60
 
 
 @pytest.mark.parametrize("arguments", [["topics", "list"], ["produce", "t"], ["consume", "t"]])
-def test_a_command_with_no_files_at_all_ends_as_it_would_with_them(arguments: list[str], tmp_path: Path) -> None:
+def test_a_command_with_closed_standard_files_exits_as_usual(arguments: list[str], tmp_path: Path) -> None:
     patience = tmp_path / "client.properties"
     patience.write_text("default.api.timeout.ms=1\nmax.block.ms=1\n")
     where = ["--bootstrap-server", "127.0.0.1:1", "--command-config", str(patience)]

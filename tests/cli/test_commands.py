@@ -48,7 +48,7 @@ def test_a_wrong_command_or_option_is_a_usage_error(lonely_shell: Any) -> None:
     assert "Missing argument" in lonely_shell.run("consume", code=2)
 
 
-def test_where_no_broker_is_one_line_says_what_to_do(lonely_shell: Any, tmp_path: Path) -> None:
+def test_an_unreachable_broker_is_one_line_that_names_the_option(lonely_shell: Any, tmp_path: Path) -> None:
     patience = tmp_path / "client.properties"
     patience.write_text("default.api.timeout.ms=1\n")
     said = lonely_shell.run(
@@ -111,11 +111,11 @@ def test_an_error_is_one_line_that_names_its_cause(shell: Any, arguments: list[s
         ["topics", "create", "t", "--partitions", "0"],
     ],
 )
-def test_what_contradicts_itself_is_a_usage_error(shell: Any, arguments: list[str]) -> None:
+def test_contradicting_options_are_a_usage_error(shell: Any, arguments: list[str]) -> None:
     assert "Usage: odradek" in shell.run(*arguments, code=2)
 
 
-def test_lines_come_out_as_they_went_in(shell: Any, topic: Callable[..., str]) -> None:
+def test_produced_lines_are_consumed_unchanged(shell: Any, topic: Callable[..., str]) -> None:
     name = topic()
     data = b"".join(b"line %d\n" % number for number in range(5_000)) + b"without an end"
     shell.run("produce", name, "--compression", "zstd", stdin=data)
@@ -145,7 +145,7 @@ def test_a_file_is_one_record_unless_its_lines_are(shell: Any, topic: Callable[.
     assert shown == "k=a\nb\n;=a;=b;"
 
 
-def test_offsets_say_where_to_begin(shell: Any, topic: Callable[..., str]) -> None:
+def test_consume_starts_at_the_given_offset(shell: Any, topic: Callable[..., str]) -> None:
     name = topic()
     shell.run("produce", name, stdin=b"".join(b"%d\n" % number for number in range(100)))
 
@@ -162,7 +162,7 @@ def test_offsets_say_where_to_begin(shell: Any, topic: Callable[..., str]) -> No
     assert "no partition 9, only 1" in shell.run("consume", name, "-p", "9", "-e", code=2)
 
 
-def test_json_goes_from_one_topic_to_another(shell: Any, topic: Callable[..., str]) -> None:
+def test_json_of_one_topic_is_produced_to_another(shell: Any, topic: Callable[..., str]) -> None:
     source, target = topic(2), topic(2)
     shell.run("produce", source, "-K", "=", "-H", "h=x", stdin=b"".join(b"%d=v%d\n" % (n, n) for n in range(20)))
     printed = shell.run("consume", source, "--from-beginning", "-e", "--json")
@@ -178,7 +178,7 @@ def test_json_goes_from_one_topic_to_another(shell: Any, topic: Callable[..., st
     assert "is not a record in JSON" in shell.run("produce", target, "--json", stdin=b"{}x\n", code=1)
 
 
-def test_a_group_goes_on_where_it_stopped_and_shows_its_lag(shell: Any, topic: Callable[..., str]) -> None:
+def test_a_group_resumes_at_its_committed_offset_and_shows_its_lag(shell: Any, topic: Callable[..., str]) -> None:
     name = topic()
     shell.run("produce", name, stdin=b"".join(b"%d\n" % number for number in range(50)))
     group = f"group-of-{name}"
@@ -205,7 +205,7 @@ def test_properties_reach_the_client(shell: Any, topic: Callable[..., str], tmp_
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_consumer_quietly_and_its_group_knows(
+def test_a_signal_ends_a_consumer_silently_after_it_leaves_its_group(
     shell: Any, topic: Callable[..., str], sign: signal.Signals, code: int
 ) -> None:
     name = topic()
@@ -220,7 +220,7 @@ def test_a_signal_ends_a_consumer_quietly_and_its_group_knows(
     assert (described["group_state"], described["members"], described["lag"]) == ("Empty", [], 0)
 
 
-def test_a_reader_that_has_had_enough_ends_a_consumer_quietly(shell: Any, topic: Callable[..., str]) -> None:
+def test_a_closed_pipe_ends_a_consumer_silently(shell: Any, topic: Callable[..., str]) -> None:
     name = topic()
     shell.run("produce", name, stdin=b"x" * 100 + b"\n" + b"y\n" * 200_000)
     process = shell.start("consume", name, "--from-beginning")
@@ -232,7 +232,7 @@ def test_a_reader_that_has_had_enough_ends_a_consumer_quietly(shell: Any, topic:
     assert process.stderr.read() == b""
 
 
-def test_what_comes_through_a_pipe_is_sent_when_it_comes(shell: Any, topic: Callable[..., str]) -> None:
+def test_lines_from_a_pipe_are_sent_as_they_arrive(shell: Any, topic: Callable[..., str]) -> None:
     """An open pipe must not hold records back: a producer at the end of one runs for days."""
     name = topic()
     process = shell.start("produce", name, stdin=subprocess.PIPE)
@@ -270,7 +270,7 @@ def test_a_progress_bar_is_for_terminals_only(shell: Any, topic: Callable[..., s
     assert b"records" in shown
 
 
-def test_ctrl_c_waits_for_no_import_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_a_command_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command()
     def interrupted() -> None:
         raise KeyboardInterrupt

@@ -25,11 +25,11 @@ EMPTY = RECORD._replace(key=None, value=None, headers=())
         ("über %s", "über value".encode()),
     ],
 )
-def test_a_template_says_how_a_record_is_printed(template: str, printed: bytes) -> None:
+def test_a_format_string_formats_a_record(template: str, printed: bytes) -> None:
     assert formatter(template)(RECORD) == printed
 
 
-def test_what_is_null_has_length_minus_one_and_prints_as_nothing_unless_told() -> None:
+def test_a_null_has_length_minus_one_and_prints_as_nothing_by_default() -> None:
     assert formatter("[%k|%s|%K|%S|%h]")(EMPTY) == b"[||-1|-1|]"
     assert formatter("[%k|%s]", null=b"NULL")(EMPTY) == b"[NULL|NULL]"
 
@@ -56,7 +56,7 @@ maybe_bytes = st.none() | st.binary(max_size=50)
     headers=st.lists(st.tuples(st.text(max_size=10), maybe_bytes), max_size=3).map(tuple),
     timestamp=st.integers(-1, 2**62),
 )
-def test_what_json_prints_can_be_produced_again(
+def test_printed_json_can_be_produced_again(
     key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...], timestamp: int
 ) -> None:
     record = ConsumerRecord("t", 1, 2, timestamp, key, value, headers, 0)
@@ -78,7 +78,7 @@ def test_what_json_prints_can_be_produced_again(
         b'{"headers": [{}]}',
     ],
 )
-def test_a_line_that_is_no_record_is_refused(line: bytes) -> None:
+def test_a_json_line_that_is_not_a_record_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         record_of_json(line)
 

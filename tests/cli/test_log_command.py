@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_dumped(data: Pat
     assert "baseOffset: 7" in result.stdout
 
 
-def test_what_is_no_log_is_refused_in_one_line(data: Path, tmp_path: Path) -> None:
+def test_a_path_without_a_log_is_refused_in_one_line(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("x")
     (tmp_path / "empty").mkdir()
@@ -187,7 +187,7 @@ def test_damage_is_named_at_its_byte_and_exits_with_1(data: Path) -> None:
     assert totals["damaged_files"] == 1
 
 
-def test_beside_a_running_broker_a_half_written_end_is_said(tmp_path: Path) -> None:
+def test_an_incomplete_end_beside_a_running_broker_is_reported_and_no_damage(tmp_path: Path) -> None:
     manager = new_manager(tmp_path)
     append(manager, "t", b"k", b"v")
     append(manager, "t", b"k", b"v")

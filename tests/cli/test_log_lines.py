@@ -43,7 +43,7 @@ def test_json_is_an_object_on_one_line() -> None:
     }
 
 
-def test_text_is_one_line_that_steers_no_terminal() -> None:
+def test_a_text_entry_is_one_line_without_control_characters() -> None:
     line = TextLines("%(levelname)s %(name)s: %(message)s").format(entry("said %s", NASTY))
     assert line == "WARNING odradek.x: said first\\r\\nsecond\\x1b[31m\\u2028third\\t\\x00 – ü"
 
@@ -72,7 +72,7 @@ def restored_logging() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restored_logging")
-def test_what_is_below_the_level_is_left_out_and_warnings_are_entries(
+def test_entries_below_the_level_are_left_out_and_warnings_are_entries(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log_lines.configure("json", "warning")
@@ -106,7 +106,7 @@ raise ValueError("at the end\\nof all")
 
 
 @pytest.mark.parametrize("format_name", log_lines.FORMATS)
-def test_what_nobody_catches_is_one_line_wherever_it_happens(format_name: str) -> None:
+def test_an_uncaught_exception_of_any_thread_is_one_line(format_name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.replace("{format}", format_name)], capture_output=True, text=True, check=False
     )

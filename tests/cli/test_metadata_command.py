@@ -51,7 +51,7 @@ def rows(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.output.splitlines()]
 
 
-def test_topics_are_taken_over_with_their_ids_and_configurations(data: Path) -> None:
+def test_topics_are_adopted_with_their_ids_and_configurations(data: Path) -> None:
     wanted = {
         "name": "t",
         "topic_id": encode_uuid(TOPIC_ID),
@@ -68,7 +68,7 @@ def test_topics_are_taken_over_with_their_ids_and_configurations(data: Path) -> 
     ]
 
 
-def test_a_broker_goes_on_under_the_next_epochs(data: Path) -> None:
+def test_an_adopted_broker_starts_with_the_next_epochs(data: Path) -> None:
     assert adopt(data).exit_code == 0
     with ServedBroker(data, options={"broker.id": "3"}, metadata=f"sqlite:///{data.parent}/tree.sqlite") as broker:
         command = ["topics", "describe", "t", "--json", "--bootstrap-server", broker.bootstrap_servers]
@@ -106,7 +106,7 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
     ],
     ids=["no identity", "half an identity", "a gap", "two ids", "damage"],
 )
-def test_what_is_not_whole_is_refused(data: Path, spoil: Any, said: str) -> None:
+def test_an_incomplete_directory_is_refused(data: Path, spoil: Any, said: str) -> None:
     spoil(data)
     result = adopt(data)
     assert result.exit_code == 1
@@ -115,7 +115,7 @@ def test_what_is_not_whole_is_refused(data: Path, spoil: Any, said: str) -> None
 
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: ?"], ids=["missing", "empty", "damaged"])
 @pytest.mark.parametrize("source", ["neighbour", "controller", "tree"])
-def test_an_id_that_a_folder_lacks_is_what_others_know(data: Path, content: bytes | None, source: str) -> None:
+def test_a_missing_topic_id_is_taken_from_other_folders(data: Path, content: bytes | None, source: str) -> None:
     if source == "tree":
         assert adopt(data).exit_code == 0
     elif source == "controller":
@@ -128,7 +128,7 @@ def test_an_id_that_a_folder_lacks_is_what_others_know(data: Path, content: byte
     assert [row["topic_id"] for row in rows(adopt(data, "--json"))] == [encode_uuid(TOPIC_ID)]
 
 
-def test_a_topic_whose_id_nobody_knows_is_left_and_the_others_are_taken_over(data: Path) -> None:
+def test_a_topic_without_an_id_is_left_out_and_the_others_are_adopted(data: Path) -> None:
     for number in (0, 1):
         (data / f"u-{number}").mkdir()
     result = adopt(data)
@@ -143,7 +143,7 @@ def test_a_topic_whose_id_nobody_knows_is_left_and_the_others_are_taken_over(dat
     assert [row["name"] for row in rows(adopt(data, "--json"))] == ["t", "u"], "and once that is done, it comes too"
 
 
-def test_what_the_tree_has_otherwise_is_refused(data: Path) -> None:
+def test_topics_that_the_tree_has_with_other_ids_are_refused(data: Path) -> None:
     assert adopt(data).exit_code == 0
     for number in (0, 1):
         (data / f"t-{number}" / "partition.metadata").write_bytes(encode_partition_metadata(uuid.UUID(int=99)))

@@ -44,7 +44,7 @@ def three() -> Iterator[Commands]:
         yield Commands(cluster.bootstrap_servers)
 
 
-def test_describe_shows_leaders_replicas_and_who_is_in_sync(three):
+def test_describe_shows_leaders_replicas_and_in_sync_replicas(three):
     topic = three.topic("--partitions", "2", "--replication-factor", "1")
     head, *rows = three.run("partitions", "describe", topic).stdout.splitlines()
     assert head.split() == ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR"]
@@ -59,7 +59,7 @@ def test_describe_shows_leaders_replicas_and_who_is_in_sync(three):
     assert said == "odradek: there is no topic 'no-such-topic'\n"
 
 
-def test_what_leads_already_needs_no_election(three):
+def test_a_preferred_leader_that_leads_needs_no_election(three):
     topic = three.topic("--partitions", "2")
     rows = three.run("partitions", "elect", "--topic", topic).stdout.splitlines()[1:]
     assert [row.split()[2:] for row in rows] == [["not", "needed"]] * 2
@@ -68,7 +68,7 @@ def test_what_leads_already_needs_no_election(three):
     assert three.run("partitions", "elect", "--all").stdout == "no partition needs an election\n"
 
 
-def test_elections_out_of_kafka_s_file(three, tmp_path: Path):
+def test_elections_of_partitions_in_kafka_s_file(three, tmp_path: Path):
     topic = three.topic()
     file = tmp_path / "election.json"
     entries = [{"topic": topic, "partition": 0}, {"topic": "gone", "partition": 7}]
@@ -80,7 +80,7 @@ def test_elections_out_of_kafka_s_file(three, tmp_path: Path):
     ]
 
 
-def test_a_plan_can_be_given_back_and_says_what_was_before(three):
+def test_a_generated_plan_is_executed_and_the_previous_assignment_is_printed(three):
     topic = three.topic("--partitions", "6")
     made = three.run("partitions", "reassign", "--generate", "--topic", topic, "--broker-list", "2,1")
     before, plan = json.loads(made.stderr), json.loads(made.stdout)
@@ -108,7 +108,7 @@ def test_a_plan_can_be_given_back_and_says_what_was_before(three):
         ),
     ],
 )
-def test_a_file_that_is_none_is_one_sentence(three, tmp_path: Path, plan, says):
+def test_an_invalid_file_is_reported_in_one_sentence(three, tmp_path: Path, plan, says):
     file = tmp_path / "plan.json"
     file.write_text(plan)
     said = three.run("partitions", "reassign", "--file", str(file), fails=1).stderr
@@ -141,11 +141,11 @@ def test_flags_that_do_not_go_together_are_usage_errors(three, arguments, says):
 
 
 @pytest.mark.parametrize("arguments", [(), ("--partition", "1"), ("--topic", "t", "--all")])
-def test_an_election_of_nothing_in_particular_is_a_usage_error(three, arguments):
+def test_an_election_without_partitions_is_a_usage_error(three, arguments):
     three.run("partitions", "elect", *arguments, fails=2)
 
 
-def test_a_reassignment_that_can_t_be_says_why_and_the_others_are_begun(three):
+def test_an_impossible_reassignment_is_reported_and_the_others_begin(three):
     topic = three.topic("--partitions", "2")
     first, second = (each["leader"] for each in three.objects("partitions", "describe", topic))
     plan = {
@@ -164,7 +164,7 @@ def test_a_reassignment_that_can_t_be_says_why_and_the_others_are_begun(three):
     assert said == "odradek: broker 9 is not available; live brokers: 0, 1, 2\n"
 
 
-def test_nothing_in_progress_is_said_so(three):
+def test_no_reassignment_in_progress_is_reported(three):
     assert three.run("partitions", "reassign", "--list").stdout == "no partition is being reassigned\n"
     assert (
         three.run("partitions", "reassign", "--cancel", "--all").stderr
@@ -173,13 +173,13 @@ def test_nothing_in_progress_is_said_so(three):
     assert three.objects("partitions", "reassign", "--list") == []
 
 
-def test_a_broker_that_is_not_there_can_t_be_drained(three):
+def test_an_unknown_broker_can_t_be_drained(three):
     said = three.run("brokers", "drain", "7", fails=1).stderr
     assert said == "odradek: broker 7 is not available; live brokers: 0, 1, 2\n"
     three.run("brokers", "drain", "x", fails=2)
 
 
-def test_a_broker_whose_partitions_fit_on_no_other_is_told_before_anything_moves(kafka: Any):
+def test_partitions_that_fit_on_no_other_broker_are_reported_before_anything_moves(kafka: Any):
     """On one broker there is no other."""
     alone = Commands(kafka.bootstrap_servers)
     alone.topic()

@@ -67,7 +67,7 @@ def test_ls_shows_the_nodes_below_one_and_everything_below_it(directory: Path) -
     assert json.loads(shown) == {"path": "/brokers/ids"}
 
 
-def test_get_shows_json_in_lines_and_other_data_as_what_it_is(directory: Path) -> None:
+def test_get_shows_json_in_lines_and_other_data_as_text_or_base64(directory: Path) -> None:
     at = ("--metadata", f"sqlite:///{directory}/metadata.sqlite")
     shown = odradek("get", "/brokers/ids/1", "/empty", "/bytes", "/text", *at).stdout
     assert shown.splitlines() == [
@@ -101,28 +101,28 @@ def test_get_shows_json_in_lines_and_other_data_as_what_it_is(directory: Path) -
         (("ls", "brokers"), "is no path of a metadata tree"),
     ],
 )
-def test_a_node_that_is_not_there_is_one_sentence(directory: Path, arguments, words) -> None:
+def test_a_missing_node_is_reported_in_one_sentence(directory: Path, arguments, words) -> None:
     said = odradek(*arguments, "--data-dir", str(directory), fails=1).stderr
     assert said.startswith("odradek: ")
     assert words in said
     assert said.count("\n") == 1
 
 
-def test_a_database_that_is_not_there_is_not_created(tmp_path: Path) -> None:
+def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
     said = odradek("ls", "--data-dir", str(tmp_path / "nowhere"), fails=1).stderr
     assert said == f"odradek: there is no metadata database {tmp_path}/nowhere/metadata.sqlite\n"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("contents", [b"", b"not a database at all, but long enough to look like one" * 100])
-def test_a_file_that_is_no_tree_is_refused_and_left_alone(tmp_path: Path, contents) -> None:
+def test_a_file_that_is_no_tree_is_refused_and_not_changed(tmp_path: Path, contents) -> None:
     path = tmp_path / "metadata.sqlite"
     path.write_bytes(contents)
     assert f"{path} is not a metadata database" in odradek("ls", "--data-dir", str(tmp_path), fails=1).stderr
     assert path.read_bytes() == contents
 
 
-def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE things (thing TEXT)")
@@ -132,7 +132,7 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_whoever_looks_has_no_session_and_writes_nothing(directory: Path) -> None:
+def test_reading_a_tree_needs_no_session_and_writes_nothing(directory: Path) -> None:
     path = directory / "metadata.sqlite"
     before = path.read_bytes()
     odradek("ls", "-r", "--data-dir", str(directory))
@@ -150,11 +150,11 @@ def test_whoever_looks_has_no_session_and_writes_nothing(directory: Path) -> Non
         ("zookeeper://one:two/x", "is not HOST or HOST:PORT"),
     ],
 )
-def test_an_address_of_no_tree_is_one_sentence(url, words) -> None:
+def test_an_invalid_tree_url_is_reported_in_one_sentence(url, words) -> None:
     assert words in odradek("ls", "--metadata", url, fails=1).stderr
 
 
-def test_the_tree_of_a_broker_that_runs_is_shown_and_its_session_is_the_owner(tmp_path: Path) -> None:
+def test_the_tree_of_a_running_broker_is_shown_with_its_session_as_the_owner(tmp_path: Path) -> None:
     at = ("--data-dir", str(tmp_path))
     with Cluster(data_dir=tmp_path):
         assert "/brokers/ids/0" in odradek("ls", "-r", "/brokers", *at).stdout.split()
@@ -198,7 +198,7 @@ def test_watch_prints_a_line_per_change_until_control_c(directory: Path, watchin
     assert (code, rest, errors) == (130, b"", b"")
 
 
-def test_watch_follows_what_is_below_and_what_is_not_there_yet(directory: Path, watching, lonely_shell: Any) -> None:
+def test_watch_reports_nodes_below_and_nodes_created_later(directory: Path, watching, lonely_shell: Any) -> None:
     process = watching("/new", "-r", "--json")
 
     async def grow(store: Store) -> None:
@@ -216,7 +216,7 @@ def test_watch_follows_what_is_below_and_what_is_not_there_yet(directory: Path, 
 
 
 @pytest.mark.needs("zookeeper")
-def test_a_tree_in_zookeeper_is_shown_and_a_chroot_that_is_not_there_is_not_made(zookeeper) -> None:
+def test_a_tree_in_zookeeper_is_shown_and_a_missing_chroot_is_not_created(zookeeper) -> None:
     url = f"zookeeper://{zookeeper.address}/shown"
     missing = odradek("ls", "--metadata", url, fails=1).stderr
     assert missing == f"odradek: ZooKeeper at {zookeeper.address} has no node /shown\n"
@@ -227,7 +227,7 @@ def test_a_tree_in_zookeeper_is_shown_and_a_chroot_that_is_not_there_is_not_made
     assert "there is no node /nowhere" in odradek("get", "/nowhere", "--metadata", url, fails=1).stderr
 
 
-def test_a_zookeeper_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zookeeper_that_does_not_answer_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.stores.opening.READER_CONNECTION_TIMEOUT_MS", 300)
     with socket.socket() as bound:  # refuses, since nobody listens, and nobody else gets it meanwhile
         bound.bind(("127.0.0.1", 0))

@@ -151,7 +151,7 @@ class _Writer:
     def _encode(
         self, batch: "pa.RecordBatch", rows: Any, partition: TopicPartition, rounds: list[list[_Batch]]
     ) -> None:
-        """Add the rows' record batches to `rounds`: a request takes one batch per partition."""
+        """Add the rows' record batches to `rounds`, lists with at most one batch per partition each."""
         from odradek.columns import encode_columns
 
         identity = self._identity or _NO_IDENTITY
@@ -179,7 +179,7 @@ class _Writer:
             await sending
 
     async def _send(self, rounds: list[list[_Batch]]) -> None:
-        """Send one round after the other, so that a partition's batches stay in order when one fails."""
+        """Send the batches of each round after those of the previous one, so that a partition's batches stay in order."""
         for batches in rounds:
             waiting = {batch.partition: batch for batch in batches}
             attempt = partial(self._send_some, waiting)

@@ -122,7 +122,7 @@ class BufferPool:
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Call waiters while there is memory; a waiter may have taken all of it."""
+        """Call the waiters, oldest first, as long as the limit is not reached."""
         self._will_wake = False
         while self._waiting and not self.is_used_up:
             waiter = next(iter(self._waiting))

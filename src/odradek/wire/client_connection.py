@@ -193,7 +193,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @staticmethod
     def _lower_version(refusal: RawResponse) -> int:
-        """Return the ApiVersions version that a broker supports which refused, in version 0, the client's."""
+        """Return the highest ApiVersions version that the broker names in its refusal, 0 if it names none."""
         try:
             response = decode_response(ApiKey.API_VERSIONS, 0, refusal.frame, refusal.offset)
         except KafkaError:

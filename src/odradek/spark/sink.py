@@ -179,7 +179,7 @@ class _Writer:
             await sending
 
     async def _send(self, rounds: list[list[_Batch]]) -> None:
-        """Send the batches of each round after those of the previous one, so that a partition's batches stay in order."""
+        """Send each round after the previous one, so that a partition's batches stay in order."""
         for batches in rounds:
             waiting = {batch.partition: batch for batch in batches}
             attempt = partial(self._send_some, waiting)

@@ -132,7 +132,7 @@ def test_both_ways_find_the_same_damage_and_leave_the_log_as_it_is(position: int
         (HEADER_SIZE + 5, "a batch with a wrong checksum"),
         (0, "a batch of the offsets"),
         (7, "a batch of the offsets"),
-        (9, "says it has"),
+        (9, "declares"),
         (16, "magic"),
     ],
 )

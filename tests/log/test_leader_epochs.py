@@ -103,7 +103,7 @@ def test_a_file_that_does_not_know_who_wrote_the_last_record_is_built_anew_after
     disk.replace_file(PATH, said)
     log = reopened(disk)
     assert log.epochs.entries == [(0, 0), (3, 2), (4, 4), (6, 6)]
-    assert "does not know its last leader epoch" in caplog.text
+    assert "lacks its last leader epoch" in caplog.text
     log.close()
     assert disk.read_file(PATH) == whole
     caplog.clear()
@@ -136,4 +136,4 @@ def test_the_last_record_may_be_in_a_segment_that_another_one_follows(caplog: py
     log = reopened(disk)
     assert log.epochs.entries == [(0, 0), (3, 2)]
     assert (log.log_end_offset, log.segment_base_offsets[-1]) == (4, 4)
-    assert "does not know its last leader epoch" in caplog.text
+    assert "lacks its last leader epoch" in caplog.text

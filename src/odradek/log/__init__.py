@@ -1,8 +1,7 @@
-"""An ordered, durable log for each partition, in Kafka's file formats: append, read, look up, retain, recover.
+"""An ordered, durable log for each partition, in Kafka's file formats.
 
 `Log` is one partition's log, `LogManager` has all of a broker's. A batch arrives as a view of the network buffer, gets
-its offset in place, and is written with all others of the same turn of the event loop; it is not copied. Authorization
-and the high watermark are decided outside.
+its offset in place, and is written with the others of the same turn of the event loop, without a copy.
 """
 
 from odradek.log.directories.log_manager import LogManager

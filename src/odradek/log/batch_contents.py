@@ -1,8 +1,7 @@
-"""The records of a client's batch: decompressed within a limit, checked one by one, and encoded again if needed.
+"""The records of a client's batch: decompressed, checked, and encoded again if needed.
 
-`validation` decides when. The rules are those of Kafka's `LogValidator` (KIP-467, KIP-937): every record is whole,
-records of a compacted topic have keys, timestamps are within limits, and the records fill the batch. Wrong offset
-deltas and a wrong largest timestamp in the header are corrected.
+The rules are those of Kafka's `LogValidator` (KIP-467, KIP-937): records are whole, have keys in a compacted topic and
+timestamps within limits, and fill the batch. Wrong offset deltas and a wrong largest timestamp are corrected.
 """
 
 from functools import cache
@@ -24,15 +23,15 @@ from odradek.protocol.record_walk import MIN_RECORD_BYTES, renumber_records, wal
 
 NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
-"""The most bad records that an answer names: more would make it many times larger than the request."""
+"""More named errors would make an answer many times larger than the request."""
 MAX_RECORDS: Final = 1 << 20
-"""A batch with more records is refused: checking them takes a second, and no client sends so many."""
+"""A larger batch is refused: checking it takes a second."""
 _LATEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """A topic's rules for records. Limits on timestamps, in ms, are None where records get the broker's time.
+    """A topic's rules. Limits on timestamps, in ms, are None where records get the broker's time.
 
     `max_bytes` limits the decompressed records.
     """
@@ -75,7 +74,7 @@ def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> b
     """Return the batch's records, decompressed.
 
     Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes` or `MAX_RECORDS`, so that clients split the batch,
-    and INVALID_RECORD if the codec fails: with CORRUPT_MESSAGE they would retry, although the CRC is right.
+    and INVALID_RECORD if the codec fails: clients would retry CORRUPT_MESSAGE.
     """
     try:
         data = bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
@@ -144,7 +143,6 @@ def check_records(
 
 
 def _range(limits: RecordLimits, now_ms: int) -> tuple[int, int]:
-    """Return the first and the last timestamp that a record may have, within 64 bits."""
     if limits.before_max_ms is None or limits.after_max_ms is None:
         return -_LATEST - 1, _LATEST
     return max(now_ms - limits.before_max_ms, -_LATEST - 1), min(now_ms + limits.after_max_ms, _LATEST)

@@ -1,8 +1,4 @@
-"""The synced part of a log, and the job that syncs more on another thread.
-
-A job is created and finished on the event loop's thread, and `run` on any; it touches no other state. `run` raises
-nothing: `error` has what went wrong.
-"""
+"""The synced part of a log, and the job that syncs more on another thread."""
 
 from collections.abc import Sequence
 
@@ -19,8 +15,8 @@ from odradek.runtime import Disk
 class Durability:
     """The synced part of one log; at most one job is under way.
 
-    The batches below `synced_offset` are synced, and the segments that end before `recovery_point` with their indexes.
-    `unsynced_paths` are directories with new names, and files beside the segments, that are not synced.
+    Batches below `synced_offset` are synced, and segments that end before `recovery_point` with their indexes.
+    `unsynced_paths` are directories with new names, and files beside the segments.
     """
 
     __slots__ = (
@@ -101,7 +97,7 @@ class Durability:
         return self._job
 
     def finish(self, job: "FlushJob") -> Exception | None:
-        """Note what is synced, unless the log was truncated since; return the error of a failed job."""
+        """Note what is synced, unless the log was truncated since; return the job's error."""
         if job.error is not None:
             job.give_back_epochs()
         if self._job is not job:
@@ -127,10 +123,9 @@ class Durability:
 
 
 class FlushJob:
-    """Syncs `segments` with their indexes and snapshots, and the leader epochs.
+    """Syncs `segments` with their indexes and snapshots, and the leader epochs, up to the given offsets.
 
-    Afterwards batches below `synced_offset`, and finished segments before `recovery_point`, are synced. `failed_sync`
-    says that `error` came from a sync.
+    `run`, on any thread, raises nothing: `error` has what went wrong, `failed_sync` whether it was a sync.
     """
 
     __slots__ = (
@@ -195,7 +190,7 @@ class FlushJob:
             self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)
 
     def give_back_epochs(self) -> None:
-        """Mark the leader epochs as dirty again, because the job failed; on the event loop's thread."""
+        """Mark the leader epochs as dirty again, because the job failed."""
         if self._encoded_epochs is not None:
             self._epochs.is_dirty = True
 
@@ -211,10 +206,10 @@ def _make_flush_job(
     include_active: bool,
     is_last: bool = False,
 ) -> FlushJob | None:
-    """Return a job for segments written beyond `recovery_point`, or None without any. Raises `OSError`.
+    """Return a job for segments written beyond `recovery_point`, or None. Raises `OSError`.
 
-    The active segment is left out without `include_active`. Index entries in memory are written; with `is_last`
-    nothing follows, and only the active segment's files stay open. `names` are synced, too.
+    Index entries in memory are written; with `is_last` all files but the active segment's are closed. `names` are
+    synced, too.
     """
     active = segments.active
     unsynced: list[Segment] = []

@@ -26,7 +26,7 @@ def describe(error: BaseException) -> str:
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
-    """Return whether the process, or the system, cannot open more files; the file was not touched.
+    """Return whether no more files can be opened; the file was not touched.
 
     A library that cannot be loaded raises `ImportError` without a number.
     """
@@ -46,7 +46,7 @@ _DISK_FAILURES: Final = (
     errno.ESHUTDOWN,
     errno.EUCLEAN,
 )
-"""The disk is broken or gone, a network file system is unreachable, or a damaged one went read-only."""
+"""The disk is broken, gone, unreachable, or went read-only because of damage."""
 
 
 def is_disk_failure(error: BaseException) -> bool:
@@ -69,11 +69,11 @@ class DamagedFileError(StorageError):
 
 
 class TruncatedFileError(DamagedFileError):
-    """The file ends inside its last batch or entry: it is being written, or the broker died, or it was truncated."""
+    """The file ends inside its last batch or entry: it is being written, or was truncated."""
 
 
 class DamagedSegmentError(CorruptBatchError):
-    """A reader did not find what it looked for: the file at `path` is damaged, or an index is wrong."""
+    """The file at `path` is damaged, or an index is wrong."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class DamagedSegmentError(CorruptBatchError):
 
 
 class LogStorageError(KafkaError, StorageError):
-    """The log cannot be read or written; both a `KafkaError` for clients and a `StorageError` for operators."""
+    """The log cannot be read or written; `KafkaError` for clients, `StorageError` for operators."""
 
     def __init__(self, message: str, *, is_passing: bool = False) -> None:
         super().__init__(ErrorCode.kafka_storage_error, message)
@@ -90,7 +90,7 @@ class LogStorageError(KafkaError, StorageError):
 
 
 class OfflineDirectoryError(LogStorageError):
-    """The log is, or may be, in a data directory that cannot be used; it is not created elsewhere."""
+    """The log is, or may be, in a data directory that cannot be used."""
 
 
 class CheckpointError(LogStorageError):

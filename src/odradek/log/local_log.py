@@ -1,7 +1,6 @@
-"""A log's segments, offsets, leader epochs and producers on this broker, and the batches that wait to be written.
+"""The state of a log that its parts share: segments, offsets, leader epochs, producers, and batches to be written.
 
-The parts of a `Log` share one `LocalLog`. It changes them together and raises `OSError`; `LogWriter` decides what an
-error means for the log.
+It raises `OSError`; `LogWriter` decides what that means for the log.
 """
 
 from contextlib import suppress
@@ -26,9 +25,8 @@ from odradek.log.segments.segments import Segments
 class LocalLog:
     """The state that the parts of one log share.
 
-    `log_start_offset` is the first readable offset, `log_end_offset` the next one to be appended, `written_offset` the
-    end of what can be read. `needs_truncation` says that segments, epochs and producers still contain batches that
-    will not be written; the offsets do not.
+    `log_start_offset` is the first readable offset, `log_end_offset` the next to be appended, `written_offset` the end
+    of what can be read. `needs_truncation` says that lost batches are still in segments, epochs and producers.
     """
 
     __slots__ = (
@@ -88,7 +86,7 @@ class LocalLog:
         return self.segments.bases[0]
 
     def committed_offset(self, high_watermark: int | None) -> int:
-        """Return `high_watermark`, which is at most the end of what is written, or that end if it is None."""
+        """Return `high_watermark`, at most the end of what is written; that end if it is None."""
         return self.written_offset if high_watermark is None else min(high_watermark, self.written_offset)
 
     def append(self, batch: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
@@ -108,10 +106,7 @@ class LocalLog:
             self.epochs.assign(leader_epoch, first)
 
     def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the log end offset; its file is created with the first write to it.
-
-        Recovery relies on it that a segment begins where the one before ends.
-        """
+        """Begin a new segment at the log end offset, where recovery expects it; the first write creates its file."""
         old = self.segments.active
         old.finish()
         segment = Segment(self.pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
@@ -120,9 +115,9 @@ class LocalLog:
         return segment
 
     def roll_empty(self, now_ms: int) -> None:
-        """Begin a new segment and create its file, whose name keeps the log end offset if all others are deleted.
+        """Begin a new segment and create its file, whose name keeps the log end offset.
 
-        Raises `OSError`; nothing has changed then.
+        Raises `OSError`, without a change.
         """
         assert not self.pending.size, "a segment with pending batches cannot be deleted"
         end = self.log_end_offset
@@ -131,7 +126,7 @@ class LocalLog:
         try:
             segment = create_segment(self.pool, self.directory, end, self.config, now_ms=now_ms)
         except OSError:
-            # Appends go on in the segment before it, which would overlap an empty file of this name at the next start.
+            # Appends go on in the segment before, which would overlap this file at the next start.
             with suppress(OSError):
                 self.pool.disk.remove(offset_file(self.directory, end, LOG))
             raise
@@ -142,7 +137,7 @@ class LocalLog:
         self.log_start_offset = min(self.log_start_offset, offset)
 
     def drop_pending(self, end_offset: int) -> None:
-        """Drop the batches that wait to be written; the log ends at `end_offset`. The rest needs truncation."""
+        """Drop the batches that wait to be written; the log ends at `end_offset`."""
         self.pending.clear()
         self.log_end_offset = end_offset
 

@@ -40,7 +40,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class Log:
-    """One partition's log on this broker. Methods raise `LogStorageError` when a file fails them (see `log_writer`)."""
+    """One partition's log on this broker. Methods raise `LogStorageError` (see `log_writer`)."""
 
     def __init__(self, local: LocalLog, truncated: TruncatedBytes) -> None:
         self._local = local
@@ -73,8 +73,8 @@ class Log:
     ) -> "Log":
         """Open the log in `directory`, which is created if it does not exist; recover it unless it was closed `clean`.
 
-        The parent directory exists and is synced. Logs share a `FilePool`; the offsets come from checkpoints. `watch`
-        is called with the number of bytes that recovery has read, and may end it by raising.
+        The parent directory is synced. Logs share a `FilePool`; the offsets come from checkpoints. `watch` is called
+        while recovery reads, and may end it by raising.
         """
         pool = disk if isinstance(disk, FilePool) else FilePool(disk)
         try:
@@ -101,7 +101,7 @@ class Log:
         on_failure: Callable[[Exception], None] | None = None,
         on_suspected: Callable[[Segment], bool] | None = None,
     ) -> None:
-        """Set what is called when the log or its disk fails (`LogWriter`), and to check a segment for damage."""
+        """Set what is called when the log or its disk fails, and to check a segment for damage."""
         self._writer.on_failure = on_failure
         self.suspected.on_suspected = on_suspected
 
@@ -199,7 +199,7 @@ class Log:
 
     @property
     def damage(self) -> DamagedFileError | None:
-        """Known damage of a file of the log, which must not be copied from then."""
+        """Known damage of a file of the log."""
         return self.suspected.damage
 
     @property
@@ -234,11 +234,11 @@ class Log:
         return self._appender.append_as_follower(records, now_ms=now_ms)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
-        """Return where an idempotent producer's `batch` was appended before; None if it is new, or damaged."""
+        """Return where a producer's `batch` was appended before; None if it is new (see `LogAppender`)."""
         return self._appender.find_duplicate(batch)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Note that `leader_epoch` begins at the log end offset, even if its leader appends nothing (KIP-101)."""
+        """Note that `leader_epoch` begins at the log end offset (KIP-101)."""
         self._appender.begin_epoch(leader_epoch)
 
     def write(self) -> None:
@@ -253,7 +253,7 @@ class Log:
         return self._writer.begin_flush(now_ms=now_ms, include_active=include_active)
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Note what `job` has synced. Raises `LogStorageError` if a sync failed: the log stops then."""
+        """Note what `job` has synced."""
         self._writer.finish_flush(job)
 
     def flush(self) -> None:
@@ -269,11 +269,11 @@ class Log:
         self._local.durability.unsynced_paths.add(path)
 
     def halt(self, message: str) -> None:
-        """Stop the log because its disk has failed. Pending batches are lost, and nobody is notified."""
+        """Stop the log because its disk has failed; pending batches are lost."""
         self._writer.halt(message)
 
     def report_disk_failure(self, error: Exception) -> None:
-        """Call the failure listener if `error`, from reading a file of the log, shows that the disk has failed."""
+        """Call the failure listener if `error` shows that the disk has failed."""
         self._writer.report_disk_failure(error)
 
     # ---- truncation and retention -------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Log:
         self._local.durability.recovery_point = min(self._local.durability.recovery_point, offset)
 
     def lower_high_watermark(self, offset: int) -> None:
-        """Count nothing from `offset` on as committed: the log is about to be truncated there."""
+        """Count nothing from `offset` on as committed, before a truncation."""
         self.producers.committed(min(self.high_watermark, offset))
 
     def lower_log_start_offset(self, offset: int) -> None:
@@ -291,10 +291,10 @@ class Log:
         self._local.lower_log_start_offset(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove everything from `offset` on, pending batches too; return whether there was anything.
+        """Remove everything from `offset` on, pending batches too; return whether there was anything. Synced on return.
 
-        A batch that begins before `offset` and ends behind it is removed whole. No write may be under way. Synced on
-        return. Use `LogManager.truncate_to`: no checkpoint may say that what is removed here is synced.
+        A batch that contains `offset` is removed whole. No write may be under way. Use `LogManager.truncate_to`, which
+        writes checkpoints first.
         """
         local = self._local
         assert not self._writer.is_writing, "truncation waits for the writer thread"
@@ -310,7 +310,7 @@ class Log:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Remove everything, and begin at `offset`, which may be anywhere. Synced on return.
+        """Remove everything, and begin at `offset`. Synced on return.
 
         No write may be under way. Use `LogManager.truncate_fully_and_start_at`, which writes checkpoints first.
         """
@@ -341,14 +341,11 @@ class Log:
         return self._deletion.replace_segments(cleaned, now_ms)
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
-        """Return the files of deleted segments that are due for removal; the caller removes them."""
+        """Return the files of deleted segments that the caller must remove now."""
         return self._deletion.take_deleted_files(now_ms)
 
     def roll_for_compaction(self, now_ms: int) -> None:
-        """Begin a new segment if the active one is older than `max.compaction.lag.ms`: it cannot be compacted.
-
-        An append rolls it too; this is for logs without appends.
-        """
+        """Begin a new segment if the active one, which cannot be compacted, is older than `max.compaction.lag.ms`."""
         local = self._local
         active = local.segments.active
         if "compact" not in local.config.cleanup_policy or not active.size or not self._writer.is_whole:
@@ -385,7 +382,7 @@ class Log:
             self.abandon()
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything, and return the job that syncs it; None if nothing changed since a clean opening."""
+        """Write everything, and return the job that syncs it (see `LogWriter.begin_close`)."""
         return self._writer.begin_close()
 
     def close_files(self) -> None:

@@ -1,8 +1,4 @@
-"""Appending to a log: as the partition's leader for clients and coordinators, or as a follower.
-
-A leader assigns offsets and its leader epoch; a follower keeps those of the leader. Appended batches wait to be
-written (`log_writer`).
-"""
+"""Appending to a log as the leader, which assigns offsets and its epoch, or as a follower, which keeps them."""
 
 from typing import Final
 
@@ -54,10 +50,10 @@ class LogAppender:
     ) -> AppendInfo:
         """Append one batch as the leader: check it, assign the next offset, and keep it to be written.
 
-        `batches` is changed in place (a copy, if it is read-only) and must not change until it is written, unless
-        `compression.type` has made another batch of it. The response to a client, also for a duplicate, must wait
-        until `written_offset` is beyond `last_offset`. `transactional` says that the caller has verified a client's
-        transaction. Raises `KafkaError`; nothing has changed then. `validation` and `producer_state` have the rules.
+        `batches` is changed in place (a copy, if read-only) and must not change until it is written, unless
+        `compression.type` has made another of it. Respond to a client, also for a duplicate, when `written_offset` is
+        beyond `last_offset`. `transactional` says that the caller has verified the transaction. Raises `KafkaError`;
+        nothing has changed then. `validation` and `producer_state` have the rules.
         """
         writer, local = self._writer, self._local
         try:
@@ -72,7 +68,7 @@ class LogAppender:
         try:
             header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
         except KafkaError:
-            # A retried batch may break a rule that it did not break at first: rules change, and timestamps get too old.
+            # A retried batch may break a rule by now: rules change, and timestamps get too old.
             duplicate = self.find_duplicate(view) if from_client else None
             if duplicate is None:
                 raise
@@ -101,7 +97,7 @@ class LogAppender:
         return AppendInfo(first, last, append_time, local.log_start_offset, False)
 
     def _check_producer(self, header: BatchHeader, now_ms: int, *, has_sequence: bool) -> AppendedBatch | None:
-        """Return what `ProducerState.check` returns; raise the earlier error for a batch behind a refused one."""
+        """Check a batch's producer; raise the earlier error for a batch behind a refused one."""
         producers = self._local.producers
         try:
             known = producers.check(header, has_sequence=has_sequence)
@@ -116,7 +112,7 @@ class LogAppender:
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
         """Return where an idempotent producer's `batch` was appended before; None if it is new, or damaged.
 
-        It may be pending still. `append` calls it itself; it serves batches that may not be appended.
+        It may be pending. For batches that may not be appended: `append` calls it itself.
         """
         if not self._writer.is_whole or len(batch) < HEADER_SIZE:
             return None
@@ -143,8 +139,8 @@ class LogAppender:
     ) -> AppendInfo:
         """Append the marker that ends a producer's transaction (KIP-98); no transaction need be open.
 
-        The offset of a marker that was appended before (`duplicate`) is unknown: its response must wait until all that
-        is appended is written. Raises `KafkaError`; nothing has changed then. `producer_state` has the rules.
+        A `duplicate` has no known offset: respond when all that is appended is written. Raises `KafkaError`; nothing
+        has changed then. `producer_state` has the rules.
         """
         local = self._local
         self._writer.check_may_append(now_ms)
@@ -172,9 +168,9 @@ class LogAppender:
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> int:
         """Append the batches that the leader has from `log_end_offset` on, unchanged; return how many bytes.
 
-        A truncated last batch is left out, and so is everything from the first batch that is damaged or does not
-        continue the log: the next fetch begins with that one. `records` must not change until it is written. Raises
-        `KafkaError` CORRUPT_MESSAGE if the first batch is damaged; nothing has changed then.
+        A truncated last batch is left out, and everything from the first damaged batch on: the next fetch begins
+        there. `records` must not change until it is written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is
+        damaged.
         """
         local = self._local
         self._writer.check_may_append(now_ms)
@@ -202,7 +198,7 @@ class LogAppender:
         self._local.epochs.begin(leader_epoch, self._local.log_end_offset)
 
     def _epoch_too_old(self, leader_epoch: int) -> LogStorageError:
-        """Return the error for a leader with an older epoch than the log's: recovery would remove its batches."""
+        """Return the error for a leader with an older epoch, whose batches recovery would remove."""
         return LogStorageError(
             f"{self._local.directory} has records of leader epoch {self._local.epochs.latest}, and the leader's epoch "
             f"is {leader_epoch}: another cluster wrote to it; `odradek metadata adopt` takes its epochs over"

@@ -12,9 +12,8 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 class LogConfig:
     """Kafka's keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 means no limit.
 
-    `flush_group` is `log.flush.mode=group`: a write is synced before it counts as written. `discard_writes` drops
-    records instead of writing them, for benchmarks. `validate_all` is `log.validate.records=all`: the records of every
-    client batch are checked, up to `validate_max_bytes`.
+    `flush_group` is `log.flush.mode=group`: a write is synced before it counts as written. `discard_writes`, for
+    benchmarks, drops records. `validate_all` is `log.validate.records=all`, up to `validate_max_bytes` of a batch.
     """
 
     segment_bytes: int = 1_073_741_824

@@ -13,9 +13,9 @@ from odradek.runtime import Buffer
 
 
 class LogReader:
-    """Reads one log and changes nothing. Methods raise `LogStorageError` if a file cannot be read.
+    """Reads one log. Methods raise `LogStorageError`.
 
-    A segment in which a reader does not find what should be there is added to `suspected`.
+    Segments in which a reader finds damage are added to `suspected`.
     """
 
     __slots__ = ("_local", "_suspected", "_writer")
@@ -37,8 +37,8 @@ class LogReader:
         """Return batches of one segment from `offset` on; the first may begin earlier, the last may be truncated.
 
         Nothing at or beyond `up_to_offset` (None: `written_offset`) is returned. A first batch of more than
-        `max_bytes` is returned whole with `at_least_one`, else not at all. Large results are read into a buffer that
-        `lend` provides. Raises `KafkaError` OFFSET_OUT_OF_RANGE.
+        `max_bytes` is returned whole with `at_least_one`, else not at all. `lend` provides buffers for large results.
+        Raises `KafkaError` OFFSET_OUT_OF_RANGE.
         """
         local = self._local
         if not local.log_start_offset <= offset <= local.log_end_offset:

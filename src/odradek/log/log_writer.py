@@ -1,8 +1,7 @@
-"""Writing and syncing a log, and what happens to it when that fails.
+"""Writing and syncing a log, and what happens when that fails.
 
-A write that fails because the disk is full, or the process is out of descriptors, memory or threads, loses its batches
-and all that were appended after them. The log is truncated to what is written, and appends go on once that succeeds. A
-failed sync and every other error stop the log until recovery: the state of its files is unknown.
+A write that fails for lack of room, descriptors, memory or threads loses its batches and all appended after them; the
+log is truncated to what is written, and goes on. A failed sync and every other error stop it until recovery.
 
 ```
                       no room, descriptor, memory, thread             truncation succeeds
@@ -29,9 +28,9 @@ _logger = logging.getLogger("odradek.log")
 
 
 class LogWriter:
-    """The write and flush jobs of one log, and its failure, if it has stopped. Methods raise `LogStorageError`.
+    """The write and flush jobs of one log. Methods raise `LogStorageError`.
 
-    `failure` says why the log stopped; None while it runs. `on_failure` is called once when it stops, and when reading
+    `failure` says why the log stopped, None while it runs. `on_failure` is called once when it stops, and when reading
     shows that the disk has failed.
     """
 
@@ -56,7 +55,7 @@ class LogWriter:
     def begin_write(self) -> WriteJob | None:
         """Return a job that writes all pending batches, to be run and passed to `finish_write`.
 
-        Returns None if nothing is pending or a job is under way.
+        None if there is nothing to do.
         """
         if self._write is not None:
             return None
@@ -98,8 +97,7 @@ class LogWriter:
     def finish_write(self, job: WriteJob) -> None:
         """Make what `job` wrote readable.
 
-        Raises `LogStorageError` if it failed: everything from `written_offset` on is lost, including what was appended
-        while the job ran, and the producers that wait for it must get the error.
+        Raises `LogStorageError` if it failed: everything from `written_offset` on is lost, even if appended later.
         """
         for part in job.parts:
             try:
@@ -133,7 +131,7 @@ class LogWriter:
         return lost
 
     def abandon(self) -> None:
-        """Drop what is pending and the jobs that are under way, as if the process were killed."""
+        """Drop what is pending and the current jobs, as if the process were killed."""
         self._write = None
         self._local.durability.abandon()
         self._local.pending.clear()

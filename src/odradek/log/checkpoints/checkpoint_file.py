@@ -4,13 +4,14 @@
 0                     version
 2                     number of lines that follow
 topic 0 1500          topic, partition, offset
-```
-`recovery-point-offset-checkpoint`   everything below is synced; recovery starts here `log-start-offset-checkpoint`
-records below are deleted, though their segment may still exist `replication-offset-checkpoint`      the high watermark
-`cleaner-offset-checkpoint`          everything below was compacted at least once
 
+recovery-point-offset-checkpoint   everything below is synced; recovery starts here
+log-start-offset-checkpoint        records below are deleted, though their segment may still exist
+replication-offset-checkpoint      the high watermark
+cleaner-offset-checkpoint          everything below was compacted at least once
+```
 A file is valid if the version is 0, the count is right and every line parses. It is replaced atomically and synced. A
-missing or empty file has no entries; without a valid file the broker starts, and recovery reads more.
+missing or empty file has no entries; an invalid one is ignored, and recovery reads more.
 """
 
 import re

@@ -34,7 +34,7 @@ LOCK: Final = ".lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIdentity:
-    """The broker and cluster of a data directory; None where the file does not say."""
+    """The broker and cluster of a data directory; None if unknown."""
 
     broker_id: int | None
     cluster_id: str | None
@@ -69,7 +69,7 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
 
 
 def _line_of(data: bytes, *keys: str) -> int:
-    """Return the byte at which the line begins that sets one of `keys`; the end of the file without one."""
+    """Return where the line begins that sets one of `keys`; the end of the file without one."""
     return next((line.byte for line in split_lines(data) if line.text.lstrip().startswith(keys)), len(data))
 
 

@@ -1,8 +1,4 @@
-"""Batches as compaction reads them: a buffer at a time, with checksums and offsets checked.
-
-`PlainRecordFilter` has each batch by itself. `CompiledRecordFilter` has a `Run` of neighbours, and by themselves only
-compressed and transactional batches.
-"""
+"""Batches as compaction reads them: a buffer at a time, with checksums and offsets checked."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -16,10 +12,9 @@ from odradek.runtime import File
 
 
 class Run(NamedTuple):
-    """Neighbouring batches, uncompressed and not transactional.
+    """Neighbouring batches, neither compressed nor transactional: `row_count` rows of a `CompiledRecordFilter`.
 
-    They have `row_count` rows in the table of the filter that read them. `size` is in bytes; `base_offset` is the first
-    batch's, `last_offset` the last one's.
+    `size` is in bytes; `base_offset` is the first batch's, `last_offset` the last one's.
     """
 
     first_row: int
@@ -69,9 +64,9 @@ def read_chunks(file: File, source: Source, *, position: int, read_bytes: int) -
 
 
 def check(found: FoundBatch, source: Source, lowest: int) -> None:
-    """Raise `DamagedFileError` for a batch with a wrong checksum, or offsets below `lowest` or outside the segment.
+    """Raise `DamagedFileError` for a wrong checksum, or offsets below `lowest` or outside the segment.
 
-    No checksum covers the base offset; a wrong one would spread into the new segment.
+    No checksum covers the base offset.
     """
     header = found.header
     if not verify_crc(found.data, 0, header):

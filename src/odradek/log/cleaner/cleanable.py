@@ -1,9 +1,8 @@
 """Which part of a log can be compacted, and whether it is due, by Kafka's rules.
 
-The dirty part begins where the last compaction ended. It ends with the last finished, written and synced segment whose
-records are all stable and not younger than `min.compaction.lag.ms`. Compaction is due if more than
-`min.cleanable.dirty.ratio` of the bytes up to there are dirty, or a dirty segment is older than
-`max.compaction.lag.ms`.
+The dirty part begins where the last compaction ended, and ends with the last finished, synced segment whose records
+are stable and older than `min.compaction.lag.ms`. Compaction is due if the dirty share exceeds
+`min.cleanable.dirty.ratio`, or a dirty segment is older than `max.compaction.lag.ms`.
 """
 
 from odradek.log.cleaner.compaction import CompactionPlan, LastBatch
@@ -17,9 +16,9 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dirtiness:
-    """The dirtiness of one log. `delay_ms` is how much longer than `max.compaction.lag.ms` its dirty part has waited.
+    """The dirtiness of one log. `segments` can be compacted, clean or dirty.
 
-    `segments` are those that can be compacted, clean or dirty.
+    `delay_ms` is how much longer than `max.compaction.lag.ms` the dirty part has waited.
     """
 
     first_dirty_offset: int
@@ -72,7 +71,6 @@ def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms:
 
 
 def _first_dirty_offset(log: Log, cleaned_offset: int | None) -> int:
-    """Return where the dirty part begins: a checkpoint beyond the end of the log is ignored."""
     if cleaned_offset is None or not log.log_start_offset <= cleaned_offset <= log.log_end_offset:
         return log.log_start_offset
     return cleaned_offset

@@ -1,7 +1,7 @@
 """Which batches compaction can remove because of how their transactions ended.
 
-Records of an aborted transaction are removed at once. A marker is removed once no batch of its transaction is left: no
-committed record, and no empty batch that stays for its producer. Until then an aborted transaction stays indexed.
+Records of an aborted transaction are removed at once; a marker, and the index entry, once no batch of its transaction
+is left.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def can_be_removed(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """Return whether a control batch can be removed; `marker` is None if it has none."""
+        """Return whether a control batch can be removed; `marker` is None without one."""
         self._open(header.last_offset)
         if marker is None:
             return not header.record_count

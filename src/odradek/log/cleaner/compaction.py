@@ -5,11 +5,9 @@ log start            first_dirty_offset                    as far as the map of 
     |  clean, once compacted  |  dirty: last offsets are noted  |  later  |                          |  not yet
     '--------- written anew, into as few segments as it fits into --------'
 ```
-A batch keeps its offsets and its producer, so readers see gaps. A batch without records is removed, except the last
-one of a known producer, which has its sequence number, and the last one of each new segment, so that it ends where the
-next one begins, as recovery expects. Unchanged batches are copied as bytes.
-
-Plans are made and segments replaced on the event loop's thread; `steps` runs on any, and only reads the log's files.
+A batch keeps its offsets and producer. One without records is removed, except the last one of a known producer, which
+has its sequence number, and the last one of a new segment, which must end where the next one begins. Unchanged batches
+are copied as bytes. `steps` runs on any thread, and only reads the log's files.
 """
 
 from collections import deque
@@ -79,7 +77,7 @@ class CompactionPlan:
 
 @dataclass(slots=True, kw_only=True)
 class CompactionStats:
-    """Sizes before and after. `indexed_bytes` were read for their keys, `read_bytes` to be written anew."""
+    """Sizes before and after. `indexed_bytes` were read for keys, `read_bytes` to be written anew."""
 
     indexed_bytes: int = 0
     read_bytes: int = 0
@@ -90,10 +88,7 @@ class CompactionStats:
 
 
 class _Entry(NamedTuple):
-    """A batch to be written: `data`, or what the filter leaves of `section`.
-
-    `keep_empty` says whether it stays without records.
-    """
+    """A batch to be written: `data`, or what stays of `section`, if anything or with `keep_empty`."""
 
     header: BatchHeader
     data: Buffer
@@ -133,7 +128,7 @@ class Compaction:
         self._disk.sync_all([self.plan.directory])
 
     def _remove_left_overs(self) -> None:
-        """Remove the files of an earlier compaction: a crash during a swap would leave the same names."""
+        """Remove the files of an earlier compaction, which a crash during a swap would mix with ours."""
         directory = self.plan.directory
         for name in self._disk.list(directory):
             if name.endswith(CLEANED):
@@ -149,7 +144,7 @@ class Compaction:
 
     def _note_keys(self) -> Iterator[int]:
         plan, offsets = self.plan, self._filter.offsets
-        # Markers of earlier ones are not read again, and their producers would count as aborting for ever.
+        # Earlier markers are not read again, and their producers would count as aborting for ever.
         transactions = CleanedTransactions(each for each in plan.aborted if each.last_offset >= plan.first_dirty_offset)
         position = plan.first_position
         for source in plan.sources:
@@ -171,7 +166,7 @@ class Compaction:
             position = 0
 
     def _with_keys(self, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[tuple[list[Piece], int, int]]:
-        """Return the part of a chunk with keys to index, its end offset, and its bytes.
+        """Return the part of a chunk to index, its end offset, and its bytes.
 
         It is the whole chunk, unless decompression makes it much larger.
         """
@@ -213,7 +208,7 @@ class Compaction:
     # ---- writing anew -------------------------------------------------------------------------------------------
 
     def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
-        """Write one segment from the first of `sources`, and from as many more as surely fit."""
+        """Write one segment from as many of `sources` as surely fit."""
         plan = self.plan
         pool = FilePool(self._disk, _OPEN_FILES)
         base_offset = sources[0].base_offset
@@ -265,7 +260,7 @@ class Compaction:
                 self._disk.remove(path)
 
     def _decide(self, found: FoundBatch, transactions: CleanedTransactions) -> _Entry | None:
-        """Return what to write of a batch, None if it is removed whatever its keys are."""
+        """Return what to write of a batch, None if it is removed."""
         header, data = found.header, found.data
         self.stats.read_records += header.record_count
         keep_empty = self._is_last_of_producer(header)

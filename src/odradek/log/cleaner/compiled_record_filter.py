@@ -1,7 +1,6 @@
 """`RecordFilter` in compiled code (`columns.compaction_code`), which runs without the interpreter's lock.
 
-A buffer's batches are found, indexed and filtered with one call each; Python computes checksums. Compressed and
-transactional batches are filtered one by one.
+A buffer's batches are found, indexed and filtered with one call each; compressed and transactional ones one by one.
 """
 
 from bisect import bisect_left, bisect_right
@@ -63,14 +62,14 @@ class CompiledRecordFilter:
                 lowest = chunk.last.next_offset
                 yield chunk
             if not used:
-                # The batch is larger than the buffer, or damaged: then these raise an error that says how.
+                # The batch is larger than the buffer, or damaged: these raise the error.
                 batch = next(scan_file(file, source.path, source.size, position=position, read_bytes=len(data)))
                 check(batch, source, lowest)
                 self._input = _at_least(self._input, batch.header.size)
             position += used
 
     def _find(self, begin: int, length: int, source: Source, position: int, lowest: int, now_ms: int) -> Chunk | None:
-        """Return the whole batches at the beginning of a part of the buffer, at most `_MOST_BATCHES`; or None."""
+        """Return up to `_MOST_BATCHES` whole batches of a part of the buffer; or None."""
         place, data = _address(self._input) + begin, self._input.data[begin : begin + length]
         self._code.find_batches(
             place, length, lowest, source.next_offset, now_ms, _address(self._batches), _MOST_BATCHES,
@@ -182,7 +181,7 @@ def _at_least(buffer: Bytes, size: int) -> Bytes:
 
 
 def _most_records(piece: Piece) -> int:
-    """Return how many records fit into a piece, or its record count if that is smaller: it may be wrong."""
+    """Return how many records fit into a piece: its count may be wrong."""
     if isinstance(piece, Run):
         return max(min(piece.record_count, piece.size // MIN_RECORD_BYTES), 0)
     return max(min(piece.header.record_count, len(piece.data) // MIN_RECORD_BYTES), 0)
@@ -194,7 +193,7 @@ def _refuse_malformed(rows: Rows, status: int) -> None:
 
 
 def _mark_last(rows: Rows, run: Run, last_offsets: Sequence[int]) -> None:
-    """Mark the batches of a run that end at one of `last_offsets`: they stay even without records."""
+    """Mark the batches of a run that end at one of `last_offsets`."""
     first = bisect_left(last_offsets, run.base_offset)
     here = last_offsets[first : bisect_right(last_offsets, run.last_offset, first)]
     if here:

@@ -4,11 +4,9 @@
 begin ──► job.run ──► finish_slice ──┬─► job.run …
                                      └─► done
 ```
-`begin` takes the dirtiest log that is due, `finish_slice` swaps in finished segments, both on the event loop's thread;
-`job.run` runs on any. `cleaner-offset-checkpoint` stores how far each log is compacted.
-
-A log with damage or a disk error is not compacted again until the broker restarts. After a lack of room or descriptors
-it is retried. Truncation and deletion of a log end its compaction; retention waits for it, as in Kafka.
+`job.run` runs on any thread, the others on the event loop's. A log with damage or a disk error is uncleanable until
+the broker restarts; a lack of room or descriptors is retried. Truncation and deletion of a log end its compaction;
+retention waits for it, as in Kafka.
 """
 
 import logging
@@ -44,10 +42,9 @@ _SLICES_PER_SECOND: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerSettings:
-    """The broker's keys `log.cleaner.*`; `threads` is the number of logs compacted at a time.
+    """The broker's keys `log.cleaner.*`; `threads` logs are compacted at a time, and share the buffers.
 
-    They share `dedupe_buffer_bytes` for keys, and `io_buffer_bytes` to read and write. From `worthwhile_bytes` on, a
-    compaction uses compiled code, which takes 50 ms and 50 MB to load (measured).
+    From `worthwhile_bytes` on, a compaction uses compiled code, which takes 50 ms and 50 MB to load (measured).
     """
 
     threads: int = 1
@@ -71,7 +68,7 @@ class CleanerSettings:
 
 @dataclass(slots=True, kw_only=True)
 class CleanerFigures:
-    """Values for metrics. The first four are of the last compaction, the others of all; times in ms."""
+    """Metrics: the first four of the last compaction, the others of all; times in ms."""
 
     clean_ms: int = 0
     read_bytes: int = 0
@@ -152,7 +149,7 @@ class LogCleaner:
         return partition in self._jobs
 
     def truncate_checkpoint(self, partition: TopicPartition, offset: int) -> bool:
-        """End the compaction of a log that is to be truncated to `offset`.
+        """End the compaction of a log to be truncated to `offset`.
 
         Return whether its checkpoint must be written first.
         """
@@ -208,8 +205,7 @@ class LogCleaner:
     ) -> Iterator[CompactionJob | None]:
         """Measure one log per step, so that other tasks run between; the last step yields the job.
 
-        One caller at a time. The dirtiest log is measured again before it is taken: it may be truncated or deleted by
-        then.
+        One caller at a time. The log may be truncated or deleted meanwhile, so it is measured again.
         """
         if len(self._jobs) >= settings.threads:
             return
@@ -240,7 +236,7 @@ class LogCleaner:
         now_ms: int,
         dirty_bytes: dict[TopicPartition, int],
     ) -> Dirtiness | None:
-        """Return how dirty a log is, and note it in `dirty_bytes`; None if it is not to be compacted now."""
+        """Return how dirty a log is, and note it in `dirty_bytes`; None to skip it now."""
         log = self._logs.get(partition)
         if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
             return None
@@ -384,7 +380,7 @@ class _CompiledCode:
             except ModuleNotFoundError:
                 self._is_missing = True
             except Exception:
-                # A library that does not fit this system, or a failed compiler; the plain filter needs neither.
+                # The library or the compiler does not work here; the plain filter needs neither.
                 self._is_missing = True
                 _logger.exception("Compiled compaction does not work; compaction is slower until the broker restarts")
         return None
@@ -400,6 +396,6 @@ class Throttle:
         self._free_at = 0.0
 
     def wait_s(self, size: int, bytes_per_second: float, now_s: float) -> float:
-        """Return how long to wait after `size` bytes, in seconds; unused time before now is lost."""
+        """Return how long to wait after `size` bytes, in seconds."""
         self._free_at = max(self._free_at, now_s) + size / bytes_per_second
         return self._free_at - now_s

@@ -1,11 +1,10 @@
 """The last offset of each key in a fixed amount of memory, whatever the length of keys.
 
-An array with open addressing and double hashing; a slot of 24 bytes, as in Kafka's cleaner, has a key's 128-bit digest
-and the offset (a dict of digests takes about 150 bytes per key). Digests are keyed per map, so that clients cannot
-choose keys that collide, and wide enough that no others will: a collision would lose a record.
+Open addressing with double hashing; a slot of 24 bytes, as in Kafka's cleaner, has a key's 128-bit digest and the
+offset (a dict takes 150). A collision would lose a record; digests are keyed per map, so that clients cannot choose
+one.
 
-`PlainRecordFilter` uses `put` and `get`; compiled code accesses `slots` itself, with its own digests. The array grows
-fourfold; while it does, both arrays together are within `max_bytes`.
+Compiled code accesses `slots` itself. The array grows fourfold; while it does, both arrays are within `max_bytes`.
 """
 
 import hashlib
@@ -47,7 +46,7 @@ class OffsetMap:
         self.slots: npt.NDArray[Any] = np.zeros(slots, SLOT)
 
     def _most_keys(self, slots: int) -> int:
-        """Return how many keys so many slots take; a tenth stays free, so that searches are short."""
+        """Return how many keys so many slots take; a tenth stays free for short searches."""
         return max(min(int(slots * self._load_factor), slots * 15 // 16), 1)
 
     @property

@@ -1,9 +1,9 @@
 """Which records compaction keeps. `compiled_record_filter` does the same in compiled code.
 
-`index_keys` notes the last offset of each key, and `keep_records` filters by it. A record stays if it lies behind all
-that was indexed, or if it has a key and no later record has the same. A tombstone, a record without a value, is
-removed once the delete horizon of its batch has passed; a batch gets its horizon when a tombstone first stays in it
-(KIP-534). The horizon replaces the base timestamp, so all timestamp deltas change; the rest of a record is copied.
+A record stays if it lies behind all that was indexed, or if it has a key and no later record has the same. A
+tombstone, a record without a value, is removed after the delete horizon of its batch, which is set when a tombstone
+first stays in it (KIP-534). The horizon replaces the base timestamp, so all timestamp deltas change; the rest of a
+record is copied.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,10 +27,9 @@ _TIMES: Final = range(-(1 << 62), 1 << 62)
 
 
 class Kept(NamedTuple):
-    """The records that stay of a section: `record_count` in `data`, or all of it, unchanged, if that is None.
+    """The `record_count` records that stay of a section, in `data`; None means all of it, unchanged.
 
-    `max_timestamp` is theirs, and is not set for an unchanged section. With `has_new_horizon` timestamps are relative
-    to the horizon.
+    `max_timestamp` is not set for an unchanged section. With `has_new_horizon` timestamps are relative to the horizon.
     """
 
     record_count: int
@@ -50,7 +49,7 @@ class KeptBatch(NamedTuple):
 
 
 class KeptRun(NamedTuple):
-    """The batches that stay of a run, end to end in `data`, which is valid until the filter's next one."""
+    """The batches that stay of a run, end to end in `data`, valid until the next one."""
 
     data: Buffer
     batches: Sequence[KeptBatch]
@@ -77,10 +76,7 @@ class RecordFilter(Protocol):
         """Yield the batches of `source` (see `read_chunks`); `now_ms` is for delete horizons."""
 
     def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
-        """Index the keys of records from `from_offset` on in `offsets`; return whether it is full.
-
-        The pieces are of the chunk that was read last.
-        """
+        """Index the keys of the last chunk's records from `from_offset` on; return whether `offsets` is full."""
 
     def keep_records(
         self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
@@ -194,7 +190,7 @@ def _latest(header: BatchHeader, records: list[_Record]) -> int:
 
 
 def _walk(section: Section) -> Iterator[_Record]:
-    """Yield the records of a section. One-byte varints are read in place, which saves a call."""
+    """Yield the records of a section. One-byte varints are read in place, for speed."""
     header, data = section.header, bytes(section.data)
     base_offset, last_offset, base_timestamp = header.base_offset, header.last_offset, header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None

@@ -1,7 +1,6 @@
 """Writing checkpoint files from any thread, never back to an older state.
 
-A plan is made on the event loop's thread and written on another. If a newer one was written meanwhile, because a log
-is to be truncated, the older one is dropped.
+A plan is dropped if a newer one, because a log is to be truncated, was written meanwhile.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from odradek.runtime import Disk
 
 
 class CheckpointPlan(NamedTuple):
-    """The content of files by path. Later plans have higher numbers; `is_whole` declares every file."""
+    """The content of files by path. Later plans have higher numbers; `is_whole` plans have every file."""
 
     number: int
     files: Mapping[str, Mapping[TopicPartition, int]]
@@ -24,7 +23,7 @@ class CheckpointPlan(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes plans. `planned` is the number of the last plan, `written` of the last whole one on the disk."""
+    """Writes plans. `planned` is the last plan's number, `written` the last whole one's on the disk."""
 
     def __init__(self, disk: Disk) -> None:
         self.planned = 0

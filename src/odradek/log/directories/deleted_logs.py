@@ -1,8 +1,4 @@
-"""Folders of logs that are deleted or put aside: renamed at once, and removed later.
-
-A deleted log's folder ends in `-delete` and is removed after `file.delete.delay.ms`. One that ends in `-stray` is not
-its partition's any more; whether it is removed is decided elsewhere.
-"""
+"""Folders of logs that are deleted (`-delete`) or put aside (`-stray`): renamed at once, and removed later."""
 
 import logging
 import uuid
@@ -46,8 +42,8 @@ class DeletedLogs:
     ) -> None:
         """Rename the folders of a partition, with those where that failed before; they are removed at `due_ms`.
 
-        Those in directories that are `offline` are left: when they come back, the topic's id shows that they are old.
-        Raises `LogStorageError`; the partition is offline then, until another call succeeds.
+        Those in `offline` directories are left: if they come back, the topic's id shows that they are old. After a
+        `LogStorageError` the partition is offline until another call succeeds.
         """
         folders = [*self._undeleted.pop(partition, []), *folders]
         name_of = stray_folder if is_stray else deleted_folder

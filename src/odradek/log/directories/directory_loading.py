@@ -1,7 +1,7 @@
 """From a data directory to open logs: finding its logs, and opening each on a thread.
 
-A directory that cannot be listed is offline (`log_directories`). In the others, a log that cannot be opened only takes
-its partition offline; Kafka gives up the whole directory, or the broker (`LogManager.loadLogs`):
+A log that cannot be opened only takes its partition offline; Kafka gives up the whole directory, or the broker
+(`LogManager.loadLogs`):
 
 | found | done |
 |---|---|
@@ -47,7 +47,7 @@ _NO_LOGS: Final = frozenset({"metadata.sqlite.sessions", "remote-log-index-cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLog:
-    """A log's folder and its checkpoints. `size` is what recovery may have to read, in bytes."""
+    """A log's folder and its checkpoints. Recovery may have to read `size` bytes."""
 
     partition: TopicPartition
     folder: str
@@ -73,7 +73,7 @@ class OpenedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLogs:
-    """The logs in a data directory, whether a clean shutdown left it, and how far its logs are compacted.
+    """The logs in a data directory, and its checkpoints and marks.
 
     `outdated` are partitions in checkpoints without a folder; those in `vanished` had records.
     """
@@ -161,7 +161,7 @@ def _topic_id_of_stray(disk: Disk, folder: str) -> uuid.UUID | None:
 
 
 def _is_folder(disk: Disk, path: str) -> bool:
-    """Return whether `path` is a folder, or may be one that the disk cannot read."""
+    """Return whether `path` is a folder, or one that the disk cannot read."""
     if disk.is_directory(path):
         return True
     try:
@@ -192,7 +192,6 @@ def _read_checkpoint(disk: Disk, directory: str, name: str) -> dict[TopicPartiti
 
 
 def _unsynced_bytes(disk: Disk, folder: str, recovery_point: int) -> int:
-    """Return the size of the segments that end behind the recovery point; 0 if unknown."""
     try:
         parsed = [parse_offset_file(name) for name in disk.list(folder)]
         bases = sorted(item[0] for item in parsed if item and item[1] == LOG)
@@ -261,7 +260,7 @@ def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
 def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
     """Remove empty logs of partitions with another log; return the others.
 
-    A disk that fails while a log is created leaves such a folder, and the log is created in another directory.
+    A disk that fails while a log is created leaves such a folder.
     """
     by_partition: dict[TopicPartition, list[FoundLog]] = {}
     for each in logs:
@@ -276,7 +275,7 @@ def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog
 
 
 def _is_untouched(disk: Disk, folder: str) -> bool:
-    """Return whether nothing was ever written: the first segment is empty, and begins at 0."""
+    """Return whether nothing was ever written."""
     try:
         segments = [name for name in disk.list(folder) if name.endswith(LOG)]
         return all(parse_offset_file(name) == (0, LOG) and disk.size(f"{folder}/{name}") == 0 for name in segments)
@@ -303,7 +302,7 @@ def choose_duplicate(
 ) -> tuple[FoundLog | None, list[FoundLog]]:
     """Return the log with the topic's id, and those of another topic. Raises `OSError`.
 
-    Returns None and none unless one has the id and all others have another one.
+    Returns None and none unless ids decide about all.
     """
     ids = {each.folder: read_topic_id(disk, each.folder) for each in found}
     right = [each for each in found if topic_id is not None and ids[each.folder] == topic_id]

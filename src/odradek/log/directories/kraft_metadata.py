@@ -1,6 +1,4 @@
-"""Reading the metadata of Kafka's controller (KRaft) in a data directory that Odradek takes over.
-
-Needed are topics, their configurations (a compacted topic must not be deleted by age) and the next producer id.
+"""Reading topics, their configurations and the next producer id from the metadata of Kafka's controller (KRaft).
 
 ```
 __cluster_metadata-0/    00000000000000000612-0000000003.checkpoint    a snapshot of all before offset 612
@@ -11,7 +9,7 @@ record's value           frame version varint = 1 | type varint | version varint
    9 RemoveTopicRecord     topic_id uuid
   15 ProducerIdsRecord     broker_id int32 | broker_epoch int64 | next_producer_id int64
 ```
-All are of version 0. Both kinds of file are record batches; the last one of a log may be incomplete after a crash.
+All are of version 0. Both kinds of file are record batches; the last one of a log may be incomplete.
 """
 
 import re

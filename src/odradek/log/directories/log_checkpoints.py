@@ -1,7 +1,4 @@
-"""The checkpoint files of a broker's data directories: what they are to contain, and when they are written.
-
-They contain recovery points, log start offsets, high watermarks and how far logs are compacted.
-"""
+"""The checkpoint files of a broker: recovery points, log start offsets, high watermarks, cleaner offsets."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -41,10 +38,10 @@ class LogCheckpoints:
         self._on_disk_failure = on_disk_failure
         self._writer = CheckpointWriter(disk)
         self._outdated: dict[TopicPartition, int] = {}
-        """Partitions of whose former logs the files may still tell, and the last plan that contained them."""
+        """Partitions whose former logs may be in the files, and the last plan that contained them."""
 
     def mark_outdated(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that what the files contain of these partitions must be gone before they are used, or created again."""
+        """Note that the files' entries for these partitions must be replaced before the partitions are used again."""
         self._outdated.update(dict.fromkeys(partitions, self._writer.planned))
 
     def update_outdated(self, partition: TopicPartition) -> None:
@@ -62,7 +59,10 @@ class LogCheckpoints:
             raise
 
     def plan(self) -> CheckpointPlan:
-        """Return what the files are to contain now. Raises `CheckpointError` without a descriptor to find out."""
+        """Return what the files must contain now.
+
+        Raises `CheckpointError` without a descriptor to check a directory.
+        """
         files: dict[str, Mapping[TopicPartition, int]] = {}
         for directory in self._directories.usable:
             try:

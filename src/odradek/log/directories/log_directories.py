@@ -1,8 +1,7 @@
-"""A broker's data directories: which can be used, and whose they are.
+"""A broker's data directories, which one process locks, and which belong to one broker of one cluster.
 
-One process locks them; they belong to one broker of one cluster. A directory whose disk fails is offline until the next
-start, and the others go on (KIP-112). A broker without a usable directory does not start, nor does one with a directory
-that belongs to another broker or cluster, or is locked by another process.
+A directory whose disk fails is offline until the next start, and the others go on (KIP-112). A broker does not start
+without a usable directory, or with one of another broker, cluster or process.
 """
 
 import errno
@@ -38,11 +37,11 @@ class LogDirectories:
         self.paths = list(paths)
         self.cluster_id = cluster_id
         self.offline: dict[str, StorageError] = {}
-        """Directories whose disk has failed, with the error for those that need a log in them."""
+        """Directories whose disk has failed, and why."""
         self.new: set[str] = set()
         """Directories that had no `meta.properties` at this start."""
         self.ids: dict[str, str] = {}
-        """The `directory.id` of each (KIP-858); a new one is chosen at once, and written by `write_meta_properties`."""
+        """The `directory.id` of each (KIP-858); new ones are not written yet."""
         self._disk = disk
         self._broker_id = broker_id
         self._entropy = entropy
@@ -75,9 +74,9 @@ class LogDirectories:
         return {self.ids[path] for path in self.new if path in self.ids}
 
     def lock(self) -> None:
-        """Lock the directories, creating those that do not exist; those whose disk fails are `offline` then.
+        """Lock the directories, creating missing ones; those whose disk fails are `offline` then.
 
-        Raises `StorageError` if one belongs to another broker, cluster or process, or if none is usable; none is locked
+        Raises `StorageError` if one belongs to another broker, cluster or process, or none is usable; none is locked
         then.
         """
         self.offline.clear()
@@ -111,7 +110,7 @@ class LogDirectories:
         _logger.error("%s; its logs are offline until this broker is restarted", reason)
 
     def fail(self, path: str, error: OSError) -> StorageError:
-        """Take a directory offline while the broker runs; return the error for those that need a log in it."""
+        """Take a directory offline while the broker runs; return the reason."""
         self.offline[path] = reason = StorageError(f"the data directory {path} has failed: {error}")
         return reason
 
@@ -168,8 +167,7 @@ class LogDirectories:
     def check_still_there(self, directory: str) -> None:
         """Raise `OSError` unless the path still leads to the directory that was locked.
 
-        When a disk is mounted over it, or unmounted, open files stay where they were; a checkpoint or a mark of a clean
-        shutdown, which are written by path, would describe the logs of another disk.
+        After a disk is mounted over it, files written by path, such as checkpoints, would be on the wrong disk.
         """
         path = f"{directory}/{meta_properties.META_PROPERTIES}"
         try:

@@ -1,8 +1,6 @@
 """All logs of a broker: opened at the start, created, truncated, deleted, and closed.
 
-`open` locks the data directories and loads every log in them. `maintenance.run`, or its job on a background thread,
-runs retention and expiry, syncs finished segments, removes what was deleted and writes checkpoints. `close` leaves a
-mark, so that the next `open` need not recover; `kill` does not.
+`close` leaves a mark, so that the next `open` need not recover; `kill` does not.
 
 ```
 data directory/
@@ -59,7 +57,7 @@ ConfigFor = Callable[[str], LogConfig]
 
 
 class LogManager:
-    """The logs of one broker. Methods raise `StorageError` when the disk fails, or its content is not as expected."""
+    """The logs of one broker. Methods raise `StorageError` for a failed disk or unexpected files."""
 
     def __init__(
         self,
@@ -76,10 +74,10 @@ class LogManager:
         when_directory_failed: Callable[[Set[TopicPartition], StorageError], None] | None = None,
         when_segment_suspected: Callable[[TopicPartition, Log, Segment], bool] | None = None,
     ) -> None:
-        """`config_for` returns a topic's configuration; `note` is shown to a second broker that finds the lock.
+        """`config_for` returns a topic's configuration; `note` is for another process that finds the lock.
 
-        `when_log_stopped` is called for each log that its disk has stopped, `when_directory_failed` with all partitions
-        of a directory that has failed, `when_segment_suspected` to have a segment checked for damage.
+        `when_log_stopped` is called for each log that stops, `when_directory_failed` with the partitions of a failed
+        directory, `when_segment_suspected` to have a segment checked for damage.
         """
         self.pool = FilePool(disk, max_open_files)
         self._disk = disk
@@ -112,10 +110,10 @@ class LogManager:
         self._wants_stop = False
         self._is_open = False
         self.were_closed = False
-        """Whether a clean shutdown left every directory, so that no log has lost its end; known after `load`."""
+        """Whether a clean shutdown left every directory; known after `load`."""
 
     def open(self, now_ms: int) -> None:
-        """Lock the directories, load all logs, and write `meta.properties`, with a new cluster id if there is none."""
+        """Lock the directories, load all logs, and write `meta.properties`; a missing cluster id is created."""
         self.directories.lock()
         if self.directories.cluster_id is None:
             self.directories.cluster_id = meta_properties.encode_uuid(new_id(self._entropy))
@@ -125,8 +123,8 @@ class LogManager:
     def load(self, now_ms: int, *, threads: int = 1, monotonic: Callable[[], float] = lambda: 0.0) -> None:
         """Open every log in the locked directories; recover those that were not closed.
 
-        Blocks, with so many `threads` for each directory; `monotonic` is the clock of the progress in the log, in
-        seconds. Raises `LoadingStoppedError` after `stop_loading`: `close` keeps what was recovered by then.
+        Blocks, with so many `threads` for each directory; `monotonic` returns seconds, for progress. Raises
+        `LoadingStoppedError` after `stop_loading`: `close` keeps what was recovered by then.
         """
         assert self.directories.is_locked, "lock comes first"
         self._is_open = True
@@ -212,10 +210,7 @@ class LogManager:
             self._progress.stop()
 
     def write_meta_properties(self) -> None:
-        """Write the `meta.properties` of new directories; from then on they look like old ones.
-
-        Raises `StorageError` if no directory is left.
-        """
+        """Write the `meta.properties` of new directories. Raises `StorageError` if no directory is left."""
         for directory in self.directories.usable:
             try:
                 self.directories.write_meta_properties(directory)
@@ -248,8 +243,8 @@ class LogManager:
     ) -> None:
         """Set what this broker had before this start: these partitions, and any partition of `topics`.
 
-        A log of these that is in no usable directory counts as being in one that is offline, or `lost` (paths by
-        `directory.id`; see `missing_logs`). Until this call no log is created while a directory is offline.
+        Those in no usable directory count as offline, or `lost` (paths by `directory.id`; see `missing_logs`). Until
+        this call no log is created while a directory is offline.
         """
         self._missing.set(partitions, topics, lost=lost, irreplaceable=irreplaceable)
         missing = sorted(map(str, self.missing(partitions)))
@@ -264,8 +259,7 @@ class LogManager:
     def resolve_duplicates(self, topic_ids: Mapping[str, uuid.UUID], now_ms: int) -> None:
         """Open the log of each of `duplicates` that has the topic's id, and put those with another id aside.
 
-        A topic that was deleted and created again while a directory was offline leaves such logs. Where ids do not
-        decide, the partition stays offline. Blocks.
+        Such logs remain of a topic that was deleted and created again while a directory was offline. Blocks.
         """
         for partition in sorted(self.duplicates):
             found = self._unopened.of(partition)
@@ -305,8 +299,8 @@ class LogManager:
     ) -> Log:
         """Return the partition's log; a new one is created in the directory with the fewest logs.
 
-        `is_copied` says that a follower outside the ISR will copy all of it. Raises `StorageError` if the log could not
-        be opened or has lost records, and `OfflineDirectoryError` if it may be in a directory that is offline or lost.
+        `is_copied` says that a follower outside the ISR will copy all of it. Raises `StorageError` if the log is not
+        usable, and `OfflineDirectoryError` if it may be in a directory that is.
         """
         log = self._logs.get(partition)
         if log is None:
@@ -333,10 +327,7 @@ class LogManager:
         return log
 
     def accept_lost_records(self, partition: TopicPartition) -> None:
-        """Let a log that has lost records be used as it is, as its leader or an operator has decided.
-
-        Checkpoints are written before: they say that more of it was synced than there is.
-        """
+        """Let a log that has lost records be used as it is; checkpoints are written before."""
         if self.lost_records.remove(partition):
             self.checkpoints.mark_outdated([partition])
 
@@ -359,7 +350,7 @@ class LogManager:
         raise OfflineDirectoryError("; ".join(map(str, self.directories.offline.values())))
 
     def truncate_to(self, partition: TopicPartition, offset: int) -> None:
-        """Truncate a log; checkpoints that would be wrong then are written before, in case of a crash."""
+        """Truncate a log; checkpoints that would be wrong after a crash are written before."""
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
         is_compacted_beyond = self.cleaner.truncate_checkpoint(partition, offset)
@@ -370,7 +361,7 @@ class LogManager:
         log.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
-        """Remove all records of a log, which goes on at `offset`; checkpoints are written before."""
+        """Remove all records of a log, and begin at `offset`; checkpoints are written before."""
         log = self._logs[partition]
         start = min(offset, log.first_base_offset)
         self.cleaner.truncate_checkpoint(partition, start)
@@ -384,10 +375,10 @@ class LogManager:
         self.checkpoints.write_all()
 
     def delete(self, partition: TopicPartition, now_ms: int, *, is_stray: bool = False) -> None:
-        """Delete the partition's log, if there is one, even if it is not open.
+        """Delete the partition's log, if there is one, open or not.
 
-        Its folder is renamed at once, to `-stray` if `is_stray`, and removed after `file.delete.delay.ms`. Raises
-        `StorageError`; the partition is offline then, until another call succeeds.
+        Its folder is renamed at once, to `-stray` if `is_stray`, and removed after `file.delete.delay.ms`. After a
+        `StorageError` the partition is offline until another call succeeds.
         """
         log = self._logs.pop(partition, None)
         self._unopened.offline.pop(partition, None)
@@ -437,7 +428,7 @@ class LogManager:
             self._when_log_stopped()
 
     def fail_directory(self, directory: str, error: OSError) -> None:
-        """Take a directory and all of its logs offline until the next start: its disk has failed (KIP-112)."""
+        """Take a directory and its logs offline until the next start: its disk has failed (KIP-112)."""
         if directory in self.directories.offline or not self._is_open:
             return
         reason = self.directories.fail(directory, error)

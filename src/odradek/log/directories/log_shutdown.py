@@ -4,8 +4,7 @@
 each log      pending batches, indexes, producers, leader epochs ─► files     several at a time in each directory
 each directory                                             files ─► the disk      all directories at a time
 ```
-Kafka flushes one log after the other on each of `num.recovery.threads.per.data.dir` threads. Syncs together are
-faster: a file system writes its journal once for all.
+Kafka syncs one log after the other; together is faster, as a file system writes its journal once for all.
 """
 
 import logging
@@ -26,7 +25,7 @@ _logger = logging.getLogger("odradek.log")
 class ClosedDirectory:
     """The result for a directory. With an `error` nothing of it is synced for sure; without one, `jobs` are done.
 
-    `is_whole` says that no log has failed, now or earlier.
+    `is_whole` says that no log has failed.
     """
 
     jobs: list[tuple[Log, FlushJob]] = field(default_factory=list)

@@ -1,14 +1,13 @@
-"""Logs that are shorter than the checkpoints of their data directory say, and logs whose folders are gone.
+"""Logs that end before what their data directory's checkpoints say was synced or acknowledged.
 
-A log is synced up to its recovery point, and records below the high watermark were acknowledged: a log that ends before
-either, or does not exist, has lost records. As a leader, such a replica would have its followers truncate good copies.
+As a leader, such a replica would have its followers truncate good copies.
 
 ```
 loaded: the log is too short ──► not used ──► another replica leads and this one is out of the ISR: it follows
                                     │
                                     └───────► an operator accepts the loss: the log is used as it is
 ```
-The checkpoints keep their values for such a log until then, so that the next start finds the same.
+Until then checkpoints keep their values, so that the next start finds the same.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRecords:
-    """The records that one log has lost. `end_offset` is where it ends, None if there is no folder."""
+    """The records that one log has lost; `end_offset` is None if there is no folder."""
 
     partition: TopicPartition
     folder: str

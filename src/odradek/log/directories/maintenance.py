@@ -1,7 +1,4 @@
-"""Periodic work on a broker's logs: retention, expiry of producers, syncs, removal of files, checkpoints.
-
-Syncs and removals are a `MaintenanceJob` for a background thread.
-"""
+"""Periodic work on a broker's logs: retention, expiry of producers, syncs, removal of files, checkpoints."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +18,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class MaintenanceJob:
-    """Syncs and removals; `run` may be called on any thread. `errors` has what was not removed, with the reason."""
+    """Syncs and removals; `run` may be called on any thread."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -94,10 +91,9 @@ class LogMaintenance:
     def begin_in_steps(
         self, now_ms: int, *, high_watermark: Callable[[TopicPartition], int | None]
     ) -> tuple[MaintenanceJob, Iterator[None]] | None:
-        """Return a job and the steps that fill it, one log each, so that the event loop can run other tasks between.
+        """Return a job and the steps that fill it, one log each; other tasks of the event loop can run between.
 
-        Returns None if a job is under way. A job may be run after some of the steps, and must be before logs are
-        closed.
+        Returns None if a job is under way. The job may be run after some of the steps, and must be before `close`.
         """
         if self._job is not None:
             return None
@@ -133,10 +129,7 @@ class LogMaintenance:
             job.flushes.append((log, flush))
 
     def finish(self, job: MaintenanceJob) -> CheckpointPlan | None:
-        """Take the results of a job that has run; return the checkpoints to be written.
-
-        Returns None if the job is not the current one, or without a descriptor to plan checkpoints.
-        """
+        """Take the results of a job that has run; return the checkpoints to be written, if they can be planned."""
         if self._job is not job:
             return None
         self._job = None

@@ -1,9 +1,9 @@
-"""Logs that a broker had and that are in no usable data directory: whether an empty one may be created.
+"""Logs that a broker had and does not find: whether an empty one may be created.
 
-An empty log claims that nothing was ever acknowledged. If a directory is offline, or replaced (an empty mount point, a
-new disk), a log that the broker had and does not find was in that one:
+An empty log claims that nothing was ever acknowledged. If a directory is offline, or replaced, a missing log was
+there:
 
-| the directory | a log that is not found |
+| the directory | a missing log |
 |---|---|
 | offline | is not created: it would be a duplicate when the disk is back |
 | lost, and other replicas have the records | is created in its place, to be copied from the leader |
@@ -45,12 +45,12 @@ class MissingLogs:
         self._lost, self._irreplaceable = lost, irreplaceable
 
     def set_nothing_expected(self) -> None:
-        """Expect nothing, unless `set` was called: the broker has run, so a log that it does not have never existed."""
+        """Expect nothing, unless `set` was called: a log that the running broker does not have never existed."""
         if self._partitions is None:
             self._partitions = set()
 
     def discard(self, partition: TopicPartition) -> None:
-        """Stop expecting a log that is deleted, so that a new one of that name may be created."""
+        """Stop expecting a log that is deleted."""
         if self._partitions is not None:
             self._partitions.discard(partition)
 
@@ -65,8 +65,8 @@ class MissingLogs:
     def directories_for(self, partition: TopicPartition, paths: Mapping[str, str]) -> list[str]:
         """Return the directories in which the partition's log may be created; `paths` has the usable ones' paths.
 
-        A lost log is created where it was: elsewhere it would be a duplicate if the disk came back. Other logs are not
-        created there while irreplaceable ones are missing: the disk, mounted over them, would hide them.
+        A lost log is created where it was, to avoid a duplicate if the disk comes back. Other logs are not created
+        there while irreplaceable ones are missing: the disk, mounted over them, would hide them.
         """
         places = [each for each, path in paths.items() if path in self._lost.values()]
         if not self._expects(partition):

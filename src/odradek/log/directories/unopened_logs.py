@@ -1,8 +1,4 @@
-"""Logs that are in a data directory and not open, and partitions that are offline for it.
-
-The checkpoints of such a log are kept. A partition with logs in two directories is offline until the topic's id
-tells which one is right.
-"""
+"""Logs that are in a data directory and not open, and partitions that are offline for it."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""The content of a log's files, one value per batch, record, entry or line, for operators and tests.
+"""The content of a log's files, one value per batch, record, entry or line.
 
-Files are only read, and a running broker may use them. The last value of a damaged file is a `Damage`.
+A running broker may use the files. The last value of a damaged file is a `Damage`.
 """
 
 import json
@@ -330,7 +330,7 @@ def _logged(record: Record, timestamp_type: str, sequence: int, *, is_control: b
 def read_pairs(data: bytes, path: str, layout: struct.Struct) -> Iterator[Pair]:
     """Yield the entries of an `.index` or `.timeindex`. Raises `TruncatedFileError` if the last one is incomplete.
 
-    Zeros up to the end are no entries: Kafka allocates the file in advance, and a crash leaves it so.
+    Zeros up to the end are no entries: Kafka allocates the file in advance.
     """
     width = layout.size
     end = len(data) - len(data) % width

@@ -36,10 +36,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryState:
-    """A data directory at this moment.
+    """A data directory at this moment. `is_clean` says that a clean shutdown left it.
 
-    `holder` is the running broker that has locked it; `lock_error` is why that is unknown. `is_clean` says that a
-    clean shutdown left it, so that every file should be complete.
+    `holder` is the running broker that has locked it; `lock_error` is why that is unknown.
     """
 
     holder: str | None
@@ -49,10 +48,10 @@ class DirectoryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Facts about one log in its data directory's files.
+    """The promises of a data directory's checkpoints about one log.
 
-    From `recovery_point` on only the `.log` files count: other files are rewritten by the next flush or start. Up to
-    `cleaned_offset` compaction may have removed whole segments. Records below `log_start_offset` are deleted.
+    From `recovery_point` on only `.log` files count; the next flush or start rewrites others. Up to `cleaned_offset`
+    whole segments may be gone.
     """
 
     state: DirectoryState

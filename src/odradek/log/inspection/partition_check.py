@@ -186,7 +186,7 @@ class _SegmentFiles:
         transactions: TransactionCheck,
         epochs: EpochCheck,
     ) -> int | None:
-        """Pass every batch to every check; return the end offset, None if some could not be read."""
+        """Pass every batch to every check; return the end offset, None if unknown."""
         try:
             file = self._partition._disk.open(self._path, read_only=True)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""The verification of a segment's files against each other: every batch, and every index entry against its batch.
+"""The verification of a segment's files: every batch, and every index entry against its batch.
 
-Each check keeps the first error in its file and goes on where it can: the other batches may be good.
+Each check keeps the first error in its file and goes on: the other batches may be good.
 """
 
 from collections.abc import Sequence
@@ -131,7 +131,7 @@ class LogCheck(FileCheck):
 class OffsetIndexCheck(FileCheck):
     """Checks an `.index`: each entry has the position of a batch and the offset of its last record.
 
-    Kafka's followers and cleaner write several batches with one entry: the first one's position, the last one's
+    Kafka's followers and cleaner write several batches with one entry, from the first one's position to the last
     offset.
     """
 

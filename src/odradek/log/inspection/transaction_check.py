@@ -1,7 +1,6 @@
 """The verification of a `.txnindex`: it has every transaction that a marker aborts, and nothing else.
 
-The batches before a marker, or the last snapshot, show which transaction it ends. After compaction or damage that is
-unknown, and an entry must only belong to some marker.
+After compaction or damage it is unknown which transaction a marker ends, and an entry must only belong to some marker.
 """
 
 from odradek.log.errors import DamagedFileError

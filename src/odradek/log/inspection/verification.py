@@ -9,9 +9,8 @@ leader-epoch-checkpoint  its own rules, and the epoch of every batch
 the segments             no gap between two, unless compaction made it
 a data directory         its checkpoints too: no offset in them is beyond its log
 ```
-Nothing is changed or locked. While a broker runs, the end of a log may be incomplete and files may disappear; that is
-a note, not a damage. So are indexes, snapshots and epochs beyond the recovery point, which the next start rewrites.
-After a crash, an incomplete batch is a damage.
+Nothing is changed or locked. While a broker runs, an incomplete end and files that disappear are notes, not damage. So
+are indexes, snapshots and epochs beyond the recovery point, which the next start rewrites.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,8 +36,7 @@ Lines = list[tuple[int, TopicPartition, int]]
 class Verification:
     """The verification of one or several directories, with totals.
 
-    With `records`, batches are decompressed and their records checked. `advance` is called with the bytes checked so
-    far.
+    `records`: check records, too. `advance` is called with the bytes checked so far.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -78,6 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(heavy[0] if heavy else item.path.stem))
 
 
+R = TypeVar("R", pytest.TestReport, pytest.CollectReport)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = _insist((yield))
@@ -97,7 +100,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return _insist((yield))
 
 
-def _insist(report: Any) -> Any:
+def _insist(report: R) -> R:
     """Let a skip that names a required component fail."""
     if report.skipped and isinstance(report.longrepr, tuple):
         reason = str(report.longrepr[2])

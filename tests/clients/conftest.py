@@ -219,7 +219,8 @@ class _Connection(asyncio.Protocol):
         decode = decode_produce_request if api == ApiKey.PRODUCE else _decoder(api)
         request = Request(api, version, decode(version, frame, header.body_offset))
         self._broker.requests.append(request)
-        answer = self._broker.answers.get(api, lambda _: None)(request)
+        respond = self._broker.answers.get(api)
+        answer = None if respond is None else respond(request)
         if inspect.isawaitable(answer):
             answer = await answer
         if isinstance(answer, Close):

@@ -89,23 +89,30 @@ class Brokers:
         """Partition t-0 as the controller has it."""
         return None if self.controller is None else self.controller.image.partition(KEY)
 
+    def _controller(self) -> HearingShell:
+        shell = self.controller
+        assert shell is not None, "no broker is the controller"
+        return shell
+
     async def create(self, *assignment: tuple[int, ...], **config: str) -> None:
         wanted = NewTopic(name="t", assignment=dict(enumerate(assignment)), config=config)
-        [created] = await self.controller.create_topics([wanted])
+        [created] = await self._controller().create_topics([wanted])
         assert created.error is None
 
     async def reassign(self, targets: Any, **more: Any) -> dict[TopicPartition, KafkaError]:
-        shell = self.controller
+        shell = self._controller()
         more = {"allow_replication_factor_change": True} | more
-        return await shell.do(
+        errors: dict[TopicPartition, KafkaError] = await shell.do(
             lambda controller: partition_jobs.alter_reassignments(controller, shell.view, targets, **more)
         )
+        return errors
 
     async def elect(self, wanted: Any, election_type: ElectionType = ElectionType.PREFERRED) -> dict[Any, Any]:
-        shell = self.controller
-        return await shell.do(
+        shell = self._controller()
+        elected: dict[Any, Any] = await shell.do(
             lambda controller: partition_jobs.elect_leaders(controller, shell.view, wanted, election_type)
         )
+        return elected
 
     async def request(self, path: str, *partitions: Any) -> None:
         """Write a node as tools do: (topic, partition) or (topic, partition, replicas)."""
@@ -142,13 +149,17 @@ class Brokers:
             return now is not None and now.replicas == target and set(now.isr) == set(target) and now.has_leader
 
         await self.until(is_so)
-        assert (self.now.adding_replicas, self.now.removing_replicas) == ((), ())
+        now = self.now
+        assert now is not None
+        assert (now.adding_replicas, now.removing_replicas) == ((), ())
 
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(0.005)
             shell = self.controller
-            for name, topic in () if shell is None else list(shell.image.topics.items()):
+            if shell is None:
+                continue
+            for name, topic in list(shell.image.topics.items()):
                 for number, partition in topic.partitions.items():
                     await self._join(shell, TopicPartition(name, number), partition)
 

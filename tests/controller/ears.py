@@ -126,10 +126,10 @@ class HearingShell(MetadataLoop[Controller]):
 
         return call
 
-    async def start(self) -> None:
+    async def start(self, **options: Any) -> None:
         await self.ears.open(self)
         try:
-            await super().start()
+            await super().start(**options)
         except BaseException:
             self.ears.close()
             raise

@@ -1,6 +1,8 @@
 """Topics as a tree has them, for decisions that are written: small, and versions are checked as a store does."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from odradek.config import BrokerConfig, ListenerAddress
@@ -16,7 +18,9 @@ ENDPOINTS = (ListenerAddress("PLAINTEXT", "host", 1),)
 TOPIC_ID = UUID(int=77)
 
 
-def partition(*replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None, **more) -> PartitionImage:
+def partition(
+    *replicas: int, isr: tuple[int, ...] | None = None, leader: int | None = None, **more: Any
+) -> PartitionImage:
     in_sync = replicas if isr is None else isr
     return PartitionImage(
         leader=in_sync[0] if leader is None else leader,
@@ -32,7 +36,7 @@ def topic(*partitions: PartitionImage, name: str = "t") -> TopicImage:
     return TopicImage(name=name, topic_id=TOPIC_ID, partitions=dict(enumerate(partitions)), version=3)
 
 
-def image(live, *topics: TopicImage, deleting=()) -> ClusterImage:
+def image(live: Iterable[int], *topics: TopicImage, deleting: Iterable[str] = ()) -> ClusterImage:
     brokers = {each: BrokerImage(broker_id=each, endpoints=ENDPOINTS, epoch=100 + each) for each in live}
     cluster = ClusterImage(brokers=brokers, deleting=frozenset(deleting))
     return cluster.with_topics({each.name: each for each in topics})
@@ -93,7 +97,7 @@ def with_isr(cluster: ClusterImage, isr: tuple[int, ...], number: int = 0, leade
     return cluster.with_topics({"t": replace(before, partitions={**before.partitions, number: after})})
 
 
-def with_live(cluster: ClusterImage, live) -> ClusterImage:
+def with_live(cluster: ClusterImage, live: Iterable[int]) -> ClusterImage:
     """The cluster after brokers came or went, and elections were held."""
     cluster = replace(cluster, brokers=image(live).brokers)
     held = elections(cluster, cluster.topics.values(), CONTROLLER_EPOCH, BrokerConfig())

@@ -118,7 +118,7 @@ def _check_walk(header: BatchHeader, data: bytes, position: int, records: list[R
     if first + (1 << 31) not in INT64 or first - (1 << 31) not in INT64:
         return
     if header.is_log_append_time:
-        base, walked = header.max_timestamp, [(0, *rest) for _, *rest in walked]
+        base, walked = header.max_timestamp, [(0, *rest[1:]) for rest in walked]
     if any(base + time not in INT64 for time, *_ in walked):
         return
     assert records is not None

@@ -68,6 +68,7 @@ def check_fast_path(data: bytes) -> None:
         header = decode_request_header(learned)
         context: Any = type("Context", (), {"header": header})
         records = decode_produce_request(version, learned, header.body_offset).topics[0].partitions[0][1]
+        assert isinstance(records, memoryview)
         fast_path.learn(learned, context, partition, records, acks, _TIMEOUT_MS)
     frame = memoryview(data)[2:]
     reply = fast_path(frame)

@@ -26,7 +26,8 @@ _FILLING = 40_000
 
 def split(stream: bytes, limit: int) -> tuple[list[bytes], bool]:
     """The frames of a stream, and whether it ends in one that cannot be: the plain way."""
-    frames, position = [], 0
+    frames: list[bytes] = []
+    position = 0
     while position + 4 <= len(stream):
         (size,) = struct.unpack_from(">i", stream, position)
         if not 0 <= size <= limit:

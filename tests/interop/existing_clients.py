@@ -81,7 +81,7 @@ class Confluent(Client):
                 partition=message.partition,
                 timestamp=message.timestamp_ms,
                 headers=list(message.headers),
-                on_delivery=lambda error, _: error and failures.append(error),
+                on_delivery=lambda error, _: failures.extend([error] if error else []),
             )
         assert producer.flush(DEADLINE_S) == 0
         assert not failures
@@ -213,6 +213,7 @@ class Kcat(Client):
             if message.key is not None:
                 command += ["-k", message.key.decode()]
             for name, value in message.headers:
+                assert value is not None, "kcat writes no header without a value"
                 command += ["-H", f"{name}={value.decode()}"]
             with tempfile.NamedTemporaryFile() as file:
                 file.write(message.value or b"")

@@ -104,7 +104,9 @@ class Twins:
         """Our answer and Kafka's."""
         if request.settles:
             with contextlib.suppress(TimeoutError):
-                return eventually(lambda: self._same_answers(request))
+                same = eventually(lambda: self._same_answers(request))
+                assert same is not None
+                return same
         ours = self._ask(self.ours.bootstrap_servers, request)
         return ours, self._ask(self.kafka.bootstrap_servers, request, is_silent=request.kafka_is_silent)
 

@@ -80,7 +80,7 @@ class Room:
         end = self.log.written_offset if stable_offset is None else stable_offset
         return self.manager.cleaner.clean(lambda: self.now_ms, self.settings, stable_offsets={T0: end})
 
-    def batches(self) -> list[tuple[BatchHeader, bytes]]:
+    def batches(self) -> list[tuple[BatchHeader, Buffer]]:
         found = []
         offset = self.log.log_start_offset
         while data := self.log.read(offset, 1 << 20):

@@ -351,7 +351,7 @@ class RecordingProducer:
                 )
                 delivery = await self._producer.send(TOPIC, send.value, partition=place.partition)
                 self.waiting.add(delivery)
-                delivery.add_done_callback(lambda done, send=send: self._note(send, done))
+                delivery.add_done_callback(partial(self._note, send))
                 number += 1
             await asyncio.sleep(self._chance.choice((0.0, 0.05, 0.3)))
 
@@ -413,7 +413,8 @@ async def play_with_clients(world: World, schedule: Schedule, episodes: int) -> 
         RecordingProducer(world, history, "writer-1", linger_ms=20),
     ]
     consumers = [RecordingConsumer(world, history, "reader-0")]
-    for client in (*producers, *consumers):
+    clients: list[RecordingProducer | RecordingConsumer] = [*producers, *consumers]
+    for client in clients:
         await client.start()
     await until(lambda: history.acknowledged() > 20, within_s=PATIENCE_S)
     await schedule.play(episodes)

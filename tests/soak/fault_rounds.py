@@ -228,7 +228,7 @@ class Trial:
         self._wait(lambda: self._tree.view().is_whole(), f"the cluster is whole after: {fault}")
         self._get_on(f"after: {fault}")
         ended_at = CLOCK.monotonic()
-        pauses: Counter[str] = Counter()
+        pauses: dict[str, float] = {}
         for writer in self._writers:
             names = {f"{writer.kind}.{life + 1}" for life in range(writer.lives)}
             pause = longest_pause(self.history, names, since=began_at, until=ended_at)

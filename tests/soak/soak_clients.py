@@ -202,7 +202,7 @@ class AiokafkaMember(Member):
             self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
 
 
-class _KafkaPythonListener(kafka.ConsumerRebalanceListener):
+class _KafkaPythonListener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, member: Member) -> None:
         self._member = member
 
@@ -213,7 +213,7 @@ class _KafkaPythonListener(kafka.ConsumerRebalanceListener):
         self._member.assigned()
 
 
-class _AiokafkaListener(aiokafka.ConsumerRebalanceListener):
+class _AiokafkaListener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, member: Member) -> None:
         self._member = member
 

@@ -85,11 +85,13 @@ class Clients:
         def slow() -> list[str]:
             for worker in (*self.writers, *self.readers, *self.members):
                 worker.check()
-            stuck = [(each, each.acknowledged, goal) for each, goal in wanted.items()]
-            stuck += [(each, each.next_offset, goal) for each, goal in to_read.items()]
+            stuck: list[tuple[str, Counter[TopicPartition], Mapping[TopicPartition, int]]] = [
+                *((f"{each.kind} {each.does}", each.acknowledged, goal) for each, goal in wanted.items()),
+                *((f"{each.kind} {each.does}", each.next_offset, goal) for each, goal in to_read.items()),
+            ]
             return [
-                f"{each.kind} {each.does} at {dict(reached)}, wanted {goal}"
-                for each, reached, goal in stuck
+                f"{client} at {dict(reached)}, wanted {goal}"
+                for client, reached, goal in stuck
                 if any(reached[place] < count for place, count in goal.items())
             ]
 

@@ -14,6 +14,7 @@ import pytest_asyncio
 from odradek.metadata.store import Store
 from odradek.runtime import system_runtime
 from odradek.stores import MemoryStore, MemoryTree, SqliteStore, open_store
+from odradek.stores.zookeeper import ZookeeperStore
 
 _chroots = itertools.count()
 
@@ -74,8 +75,11 @@ class ZookeeperSessions(Sessions):
         """A connection that takes the session over ends it."""
         from kazoo.client import KazooClient
 
+        assert isinstance(store, ZookeeperStore)
+        client_id = store._client.client_id
+
         def steal() -> None:
-            thief = KazooClient(hosts=self.address, client_id=store._client.client_id)
+            thief = KazooClient(hosts=self.address, client_id=client_id)
             thief.start()
             thief.stop()
             thief.close()
@@ -84,7 +88,7 @@ class ZookeeperSessions(Sessions):
 
 
 @pytest_asyncio.fixture(params=["memory", "sqlite", pytest.param("zookeeper", marks=pytest.mark.needs("zookeeper"))])
-async def sessions(request, tmp_path: Path) -> AsyncIterator[Sessions]:
+async def sessions(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Sessions]:
     sessions: Sessions
     if request.param == "memory":
         sessions = MemorySessions()

@@ -137,7 +137,7 @@ class MetadataLoop(Generic[ControllerT]):
             except TimeoutError:
                 patience_s = min(patience_s * 2, _LONGEST_PATIENCE_S)
                 known = self.image.controller_id
-                whom = "a controller" if known == NO_CONTROLLER else f"the controller, broker {known},"
+                whom = "a controller" if known == NO_CONTROLLER else f"the controller, broker {known}"
                 _log.warning(
                     "broker %d waits for the full state of the cluster from %s, and serves no clients until then",
                     self.broker_id,

@@ -141,8 +141,7 @@ class LogWriter:
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
         """Return a job that syncs what is written, to be run and passed to `finish_flush`.
 
-        It syncs finished segments, and the active one with `include_active`. Returns None if there is nothing to sync,
-        or if a job is under way.
+        None if there is nothing to do. The active segment is synced only with `include_active`.
         """
         local, durability = self._local, self._local.durability
         if durability.is_flushing or self.failure is not None or local.config.discard_writes:
@@ -167,7 +166,7 @@ class LogWriter:
             self.stop(f"Failed to sync {directory}: {describe(error)}", error)
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything, and return the job that syncs it; None if nothing changed since a clean opening."""
+        """Write everything, and return the job that syncs it; None after a clean opening without changes."""
         local = self._local
         assert self._write is None, "closing waits for the writer thread"
         self.check_may_append(local.last_append_ms)
@@ -194,7 +193,7 @@ class LogWriter:
         return self.failure is None and not self._local.needs_truncation
 
     def check_may_append(self, now_ms: int) -> None:
-        """Raise `LogStorageError` if the log has stopped, or if lost batches cannot be truncated yet."""
+        """Raise `LogStorageError` if the log has stopped or cannot be truncated yet."""
         if self.failure is not None:
             raise LogStorageError(self.failure)
         if self._lost is not None:
@@ -203,7 +202,7 @@ class LogWriter:
             self.truncate_lost_batches(now_ms)
 
     def truncate_lost_batches(self, now_ms: int) -> None:
-        """Truncate the log to what is written. Raises `LogStorageError`; the next append may try again."""
+        """Truncate the log to what is written; the next append retries after an error."""
         local = self._local
         if self._write is not None:
             raise LogStorageError(f"{local.directory} cannot be appended to until a write has ended", is_passing=True)
@@ -221,11 +220,7 @@ class LogWriter:
             raise LogStorageError(message, is_passing=True) from error
 
     def _lose_pending(self, error: Exception, *, may_go_on: bool = True) -> LogStorageError:
-        """Drop what is pending, and return the error for the producers that wait for it.
-
-        The log goes on after a truncation if `may_go_on` and `error` is a lack of room, memory, a thread or a
-        descriptor. Raises `LogStorageError` if it stops.
-        """
+        """Drop what is pending, and return the error for its producers; stop the log unless it `may_go_on`."""
         local, end = self._local, self._end_of_writes
         message = (
             f"Failed to write {local.log_end_offset - end} offsets from {end} on to {local.directory}: "
@@ -240,9 +235,9 @@ class LogWriter:
         return LogStorageError(message, is_passing=True)
 
     def lose_append(self, error: Exception, first: int) -> LogStorageError:
-        """Drop a half-done append at the offset `first` with everything pending; return the error for the producer.
+        """Drop a half-done append at the offset `first` with everything pending.
 
-        It is returned also if the log stops.
+        Return the error, even if the log stops.
         """
         has_others = first > self._end_of_writes
         try:
@@ -255,18 +250,18 @@ class LogWriter:
 
     @property
     def _end_of_writes(self) -> int:
-        """The end of the log once the write that is under way, if any, has ended."""
+        """The end of the log after the current write, if any."""
         return self._local.written_offset if self._write is None else self._write.end_offset
 
     def report_disk_failure(self, error: Exception) -> None:
-        """Call `on_failure` if `error` shows that the disk has failed; the log does not stop by itself."""
+        """Call `on_failure` if `error` shows that the disk has failed."""
         if is_disk_failure(error) and self.on_failure is not None:
             self.on_failure(error)
 
     def give_up(self, message: str, error: OSError) -> NoReturn:
-        """Raise `LogStorageError` for an operation that its caller repeats.
+        """Raise `LogStorageError` for an operation that will be repeated.
 
-        The log stops, except for a lack of descriptors.
+        Stop the log unless descriptors are lacking.
         """
         if is_out_of_descriptors(error):
             self._local.pool.give_back()
@@ -282,7 +277,7 @@ class LogWriter:
         raise LogStorageError(message)
 
     def halt(self, message: str) -> None:
-        """Stop the log because its disk has failed. Pending batches are lost; `on_failure` is not called."""
+        """Stop the log because its disk has failed, without a call of `on_failure`."""
         if self.failure is None:
             self.failure = message
             self._local.drop_pending(self._end_of_writes)

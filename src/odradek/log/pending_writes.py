@@ -1,8 +1,4 @@
-"""Appended batches that are not written, and the job that writes them on another thread.
-
-A job is created and finished on the event loop's thread, and `run` on any; it touches no other state. `run` raises
-nothing: `error` has what went wrong.
-"""
+"""Appended batches that are not written, and the job that writes them on another thread."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,9 +15,9 @@ THREAD_BYTES: Final = 65_536
 
 
 class PendingWrites:
-    """Batches that wait to be written, in order, and the segments that begin with them.
+    """Batches that wait to be written: `buffers` of the active segment, `finished` of those before it.
 
-    `size` is in bytes. `buffers` belong to the active segment, `finished` to those before it.
+    `size` is in bytes.
     """
 
     __slots__ = ("_snapshots", "buffers", "finished", "size")
@@ -33,7 +29,7 @@ class PendingWrites:
         self._snapshots: dict[Segment, bytes] = {}
 
     def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
-        """Put what follows into `new`, whose files, `snapshot` among them, are created with the first write."""
+        """Put what follows into `new`, whose files are created with the first write."""
         if self.buffers:
             self.finished.append((old, self.buffers))
             self.buffers = []
@@ -47,7 +43,7 @@ class PendingWrites:
         self._snapshots = {}
 
     def take(self, active: Segment) -> "list[WritePart]":
-        """Return everything as parts of a job, with pinned files; nothing is pending then. Raises `OSError`."""
+        """Return everything as parts of a job, with pinned files. Raises `OSError`."""
         parts: list[WritePart] = []
         try:
             for segment, buffers in [*self.finished, (active, self.buffers)]:
@@ -64,7 +60,7 @@ class PendingWrites:
 
 
 class WritePart:
-    """Buffers for the end of one segment. Without a `file` they begin the segment, with a `snapshot`."""
+    """Buffers for one segment. Without a `file` they begin it, with a `snapshot`."""
 
     __slots__ = ("buffers", "file", "segment", "size", "snapshot")
 
@@ -89,10 +85,10 @@ class WritePart:
 
 
 class WriteJob:
-    """Writes everything up to `end_offset`. `size` in bytes; with `sync`, it syncs too, `names` included.
+    """Writes everything up to `end_offset`, and with `sync` syncs it, with `names` and the files `behind` it.
 
-    `failed_sync` says that `error` came from a sync. `rolls` says that it begins a segment. `behind` are unsynced
-    files of older segments, which must be synced with it.
+    `run`, on any thread, raises nothing: `error` has what went wrong, `failed_sync` whether it was a sync. `rolls`
+    says that a segment begins.
     """
 
     __slots__ = ("_disk", "behind", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")
@@ -113,7 +109,7 @@ class WriteJob:
 
     @property
     def prefers_thread(self) -> bool:
-        """Whether `run` blocks the event loop for too long: it writes much, or syncs."""
+        """Whether `run` would block the event loop for too long."""
         return self.sync or (self.size >= THREAD_BYTES and bool(self.parts))
 
     def run(self) -> None:

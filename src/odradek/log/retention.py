@@ -1,8 +1,7 @@
-"""Which segments retention deletes.
+"""Which segments retention deletes: whole, committed ones, the oldest first.
 
-It deletes whole segments of committed records, the oldest first: those before the log start offset, those without
-which the log is still larger than `retention.bytes`, and those whose latest record is older than `retention.ms`. The
-last two rules apply only if `cleanup.policy` contains `delete`.
+Those before the log start offset, and with `delete` in `cleanup.policy` those beyond `retention.bytes` or
+`retention.ms`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from odradek.runtime import Disk
 
 
 class DeletedFiles:
-    """Renamed files of deleted segments until their removal: a reader may have them open."""
+    """Renamed files of deleted segments until their removal."""
 
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []
@@ -39,10 +38,7 @@ class DeletedFiles:
 def count_expired(
     segments: Segments, config: LogConfig, *, now_ms: int, committed_offset: int, log_start_offset: int
 ) -> int:
-    """Return how many segments to delete, possibly all.
-
-    The name of a file must keep the log end offset: the first segment that stays, if any, has a file.
-    """
+    """Return how many segments to delete; a file must remain whose name keeps the log end offset."""
     by_policy = "delete" in config.cleanup_policy
     excess = segments.size - config.retention_bytes
     count = 0
@@ -62,7 +58,7 @@ def count_expired(
 
 
 def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
-    """Return whether even the latest record is too old; a time from an index is confirmed before."""
+    """Return whether the latest record is too old; a time from an index is confirmed before."""
     if retention_ms < 0 or now_ms - segment.largest_timestamp <= retention_ms:
         return False
     segment.confirm_times()

@@ -19,7 +19,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class SegmentDeletion:
-    """Deletes segments of one log. Methods raise `LogStorageError` if a file cannot be renamed: the log stops then."""
+    """Deletes segments of one log. `LogStorageError` means that the log has stopped."""
 
     __slots__ = ("_files", "_local", "_writer")
 
@@ -58,7 +58,7 @@ class SegmentDeletion:
         return count
 
     def _has_rolled(self, now_ms: int) -> bool:
-        """Begin an empty segment; return False if there is no room for it until the others are deleted."""
+        """Begin an empty segment; return False if there is no room."""
         try:
             self._local.roll_empty(now_ms)
         except OSError as error:
@@ -68,7 +68,6 @@ class SegmentDeletion:
         return True
 
     def _remove_old_snapshots(self, of: Container[int] = ()) -> None:
-        """Remove the snapshots of deleted segments; without a descriptor, the next call does it."""
         local = self._local
         try:
             remove_snapshots(local.pool, local.directory, before=local.first_base_offset, of=of)
@@ -78,10 +77,7 @@ class SegmentDeletion:
             _logger.warning("Failed to remove old snapshots of %s, will retry: %s", local.directory, error)
 
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
-        """Replace the segments that `cleaned` was made of; return False if they have changed, or without a descriptor.
-
-        The directory is synced with the next flush.
-        """
+        """Replace the segments that `cleaned` was made of; return False if they have changed, or to retry."""
         local, sources = self._local, cleaned.sources
         first = local.segments.find(sources[0].base_offset)
         old = local.segments[first : first + len(sources)]
@@ -108,7 +104,6 @@ class SegmentDeletion:
         return True
 
     def _times_of_cleaned(self, base_offset: int) -> tuple[int, int] | None:
-        """Return the last entry of a compacted segment's time index; None without a descriptor to read it."""
         local = self._local
         cleaned = Segment.open(local.pool, local.directory, base_offset, local.config, now_ms=0, suffix=CLEANED)
         try:
@@ -122,5 +117,5 @@ class SegmentDeletion:
             cleaned.close()
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
-        """Return the files that are due for removal; the caller removes them, which takes the disk a while."""
+        """Return the files that the caller must remove now."""
         return self._files.take_due(now_ms)

@@ -1,7 +1,6 @@
-"""Offsets by time for ListOffsets: the first record since a time, and the latest record.
+"""Offsets by time for ListOffsets: the first record since a time, and the latest record. Raises `OSError`.
 
-Only what is written and not deleted is found. Headers show in which batch to look; if its records cannot be read, its
-header is used, so that one bad batch does not block the look-up (docs/decisions/0005). Raises `OSError`.
+Headers show in which batch to look; if its records cannot be read, its header is used (docs/decisions/0005).
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,10 +60,7 @@ def _first_in_segment(segment: Segment, timestamp: int, from_offset: int) -> Tim
 
 
 def _start(segment: Segment, timestamp: int, from_offset: int) -> int:
-    """Return where to begin to look for a time: behind the batch of the last earlier entry of the time index.
-
-    If that batch does not have the entry's timestamp, the index is rebuilt.
-    """
+    """Return where to begin to look for a time; rebuild an index that is wrong."""
     known, offset = segment.time_index.entry_below(timestamp)
     position = segment.find(max(offset, from_offset))
     if known >= 0 and offset >= from_offset:

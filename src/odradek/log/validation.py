@@ -1,8 +1,7 @@
 """Validation of a client's records: one whole, undamaged batch of format 2, within the topic's limits.
 
-The header decides most. Records are checked only where a rule needs it (`MessageRules`): that takes far longer than
-the rest of an append (docs/decisions/0005). Rules and error codes are those of Kafka's `LogValidator`, for Produce
-version 3 and later.
+Records are checked only where a rule needs it, which takes far longer than the rest of an append
+(docs/decisions/0005). Rules and error codes are those of Kafka's `LogValidator`, for Produce version 3 and later.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,11 +52,11 @@ class AppendInfo(NamedTuple):
 
 
 class MessageRules:
-    """The rules of one topic configuration for batches.
+    """The rules of one topic configuration.
 
-    Records are checked if the topic is compacted (each needs a key), if `compression.type` differs from the batch's
-    codec, if a limit on timestamps is tighter than Kafka's default, if the header breaks a limit (the answer names the
-    record) or is implausible, or if `log.validate.records=all`.
+    Records are checked if the topic is compacted, if `compression.type` differs from the batch's codec, if a limit on
+    timestamps is tighter than Kafka's default, if the header breaks a limit or is implausible, or if
+    `log.validate.records=all`.
     """
 
     __slots__ = (
@@ -92,11 +91,10 @@ class MessageRules:
     def admit(
         self, batch: memoryview, now_ms: int, *, from_client: bool, transactional: bool = False
     ) -> tuple[BatchHeader, memoryview]:
-        """Return the header and the batch as it is to be stored: `batch` itself, changed in place, or another one.
+        """Return the header and the batch to be stored: `batch` itself, changed in place, or another one.
 
-        Raises `KafkaError` CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-        INVALID_TIMESTAMP or INVALID_TXN_STATE; nothing has changed then. Batches that the broker itself writes are
-        `from_client=False`: their records are not checked. `transactional` allows a batch of a transaction.
+        Raises `KafkaError`; nothing has changed then. `from_client=False` is for batches of the broker itself;
+        `transactional` allows a batch of a transaction.
         """
         header = check_batch(batch, self._config, from_client=from_client, transactional=transactional)
         if not from_client:
@@ -117,10 +115,7 @@ class MessageRules:
         return read_header(stored), stored
 
     def _are_times_plausible(self, header: BatchHeader, now_ms: int) -> bool:
-        """Return whether the header's largest timestamp can be stored without a check of the records.
-
-        Retention uses it: with one that is too early, records are deleted too early.
-        """
+        """Return whether the header's largest timestamp, which retention uses, can be stored without a check."""
         latest = header.max_timestamp
         return not self._is_create_time or (
             now_ms - _RECENT_MS <= latest <= now_ms + self._after_max_ms and header.base_timestamp <= latest
@@ -128,7 +123,7 @@ class MessageRules:
 
 
 def _is_plausible(header: BatchHeader) -> bool:
-    """Return whether the batch has room for its records: a wrong number would make offsets jump."""
+    """Return whether the batch has room for its records."""
     room = header.size - HEADER_SIZE
     if header.attributes & CODEC_MASK:
         room *= _USUAL_RATIO
@@ -138,10 +133,7 @@ def _is_plausible(header: BatchHeader) -> bool:
 def check_batch(
     batches: memoryview, config: LogConfig, *, from_client: bool, transactional: bool = False
 ) -> BatchHeader:
-    """Return the header of the one batch in `batches`, having checked all that a header shows.
-
-    Raises `KafkaError` (see `MessageRules.admit`).
-    """
+    """Return the header of the one batch in `batches`, after all checks of headers. Raises `KafkaError`."""
     if len(batches) < HEADER_SIZE:
         raise KafkaError(ErrorCode.invalid_record, f"{len(batches)} bytes are not a record batch")
     header = read_header(batches)
@@ -169,9 +161,9 @@ def check_batch(
 
 
 def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
-    """Return the first batches of `records` that continue a follower's log, each with its position.
+    """Return the first batches of `records` that continue a follower's log, with their positions.
 
-    The log ends at `log_end_offset`, in `leader_epoch`. Raises `KafkaError` if the first batch is wrong.
+    Raises `KafkaError` if the first batch is wrong.
     """
     batches: list[tuple[int, BatchHeader]] = []
     try:
@@ -183,7 +175,7 @@ def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: i
 
 
 def _checked(records: memoryview, log_end_offset: int, leader_epoch: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the batches; raise `KafkaError` at the first wrong one. Offsets may have gaps, which compaction leaves."""
+    """Yield the batches; raise `KafkaError` at a wrong one. Compaction leaves gaps."""
     expected, epoch = log_end_offset, leader_epoch
     for position, header in iterate_batches(records):
         offset = header.base_offset

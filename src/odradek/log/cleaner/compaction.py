@@ -195,7 +195,6 @@ class Compaction:
         yield pieces, chunk.last.last_offset, size + extra
 
     def _chunks(self, source: Source, position: int = 0) -> Iterator[Chunk]:
-        """Yield the checked batches of a source."""
         plan, file = self.plan, self._disk.open(source.path, read_only=True)
         try:
             read_bytes = max(plan.io_bytes, HEADER_SIZE)
@@ -289,7 +288,6 @@ class Compaction:
         )
 
     def _write(self, segment: Segment, entries: Sequence[_Entry | Run]) -> int:
-        """Write batches in order; return the bytes."""
         pieces = [entry if isinstance(entry, Run) else entry.section for entry in entries]
         answers = iter(
             self._filter.keep_records(
@@ -340,7 +338,6 @@ class Compaction:
 
 
 def _fits(segment: Segment, source: Source) -> bool:
-    """Return whether a new segment has room for all of another source."""
     config = segment.config
     return (
         segment.size + source.size <= config.segment_bytes

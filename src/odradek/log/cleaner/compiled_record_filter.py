@@ -125,7 +125,6 @@ class CompiledRecordFilter:
         return False
 
     def _rows(self, piece: Piece, *, now_ms: int) -> Rows:
-        """Return the rows of a run, or of a section as an uncompressed batch."""
         if isinstance(piece, Run):
             return self._batches[piece.first_row : piece.first_row + piece.row_count]
         size = HEADER_SIZE + len(piece.data)
@@ -176,7 +175,6 @@ def _address(array: npt.NDArray[Any]) -> int:
 
 
 def _at_least(buffer: Bytes, size: int) -> Bytes:
-    """Return `buffer`, or a larger one; views of the smaller one stay valid."""
     return buffer if len(buffer) >= size else np.zeros(size, np.uint8)
 
 

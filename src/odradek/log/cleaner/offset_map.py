@@ -94,7 +94,6 @@ class OffsetMap:
         return first, words[:, 1].copy()
 
     def _put(self, first: Words, second: Words, offsets: npt.NDArray[np.int64]) -> None:
-        """Enter keys, each once."""
         slots, mask = self.slots, np.uint64(len(self.slots) - 1)
         slot, step = first & mask, second | np.uint64(1)
         waiting = np.arange(len(first))

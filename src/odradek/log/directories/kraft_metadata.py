@@ -108,7 +108,6 @@ def _apply(metadata: KraftMetadata, value: bytes, path: str) -> None:
 
 
 def _records(disk: Disk, path: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset and value of each record that is not a control record."""
     file = disk.open(path, read_only=True)
     try:
         for position, header, batch in scan_file(file, path, file.size()):

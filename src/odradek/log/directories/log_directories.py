@@ -115,7 +115,6 @@ class LogDirectories:
         return reason
 
     def _make_directory(self, path: str) -> None:
-        """Create a directory and its parents; they are synced."""
         if not self._disk.exists(path):
             self._make_directory(parent_of(path))
             self._disk.make_directories(path)

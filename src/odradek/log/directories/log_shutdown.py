@@ -48,7 +48,6 @@ def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: in
 
 
 def _write(directory: str, log: Log) -> tuple[str, Log, FlushJob | None, bool]:
-    """Write a log; return the job that syncs it, and whether all is written."""
     try:
         job = log.begin_close()
         if job is not None:

@@ -240,6 +240,5 @@ def check_snapshot(report: Report, path: str, data: bytes | None, offset: int, *
 
 
 def _decode_epochs(data: bytes, path: str) -> list[tuple[int, int, int]]:
-    """Yield `(byte, epoch, start offset)` of each line."""
     entries = LeaderEpochs.decode(data, path).entries
     return [(line.byte, *entry) for line, entry in zip(decode_lines(data, path), entries, strict=True)]

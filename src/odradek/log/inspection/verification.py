@@ -124,7 +124,6 @@ class Verification:
 def _surroundings(
     state: DirectoryState, checkpoints: Mapping[str, Lines]
 ) -> Callable[[TopicPartition | None], Surroundings]:
-    """Return what the data directory says of each partition."""
     points, cleaned, starts = (
         _offsets_in(checkpoints.get(name)) for name in (RECOVERY_POINTS, CLEANER_OFFSETS, LOG_START_OFFSETS)
     )

@@ -58,9 +58,8 @@ class AppendedBatch(NamedTuple):
 class ProducerEntry:
     """One producer: its epoch and its last batches, the newest last.
 
-    `transaction_start` is the first offset of the open transaction, -1 without one; `coordinator_epoch` is of the
-    coordinator that ended the last one, -1 without one. `last_append_ms` is when its last batch was appended here, -1
-    if before the log was opened: records may have no timestamps, or old ones.
+    `transaction_start` is the first offset of the open transaction, `coordinator_epoch` is of the coordinator that
+    ended the last one, `last_append_ms` when a batch was appended since the log was opened; -1 means none.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms", "last_timestamp", "transaction_start")
@@ -122,7 +121,7 @@ class ProducerState:
 
     @property
     def oldest_transaction_timestamp(self) -> int | None:
-        """The time of the last batch of the producer with the oldest open transaction (ms); None without one."""
+        """The last batch's time (ms) of the producer with the oldest open transaction; None without one."""
         return next(iter(self._open.values())).last_timestamp if self._open else None
 
     def committed(self, high_watermark: int) -> None:
@@ -134,9 +133,9 @@ class ProducerState:
     def check_marker(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, transaction_version: int
     ) -> bool:
-        """Return whether the marker must be appended; False if it is a duplicate. The module has the rules.
+        """Return whether the marker must be appended; False for a duplicate.
 
-        Raises `KafkaError` INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        Raises `KafkaError`, as the module says.
         """
         entry = self.entries.get(producer_id)
         if entry is None:
@@ -160,10 +159,7 @@ class ProducerState:
     def end_transaction(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Note a marker that was appended at `offset`; return the transaction if it was aborted.
-
-        Checks nothing. `timestamp` in ms.
-        """
+        """Note a marker that was appended at `offset`; return the transaction if it was aborted."""
         entry = self._entry(producer_id, producer_epoch)
         entry.last_timestamp = timestamp
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -182,10 +178,9 @@ class ProducerState:
     # ---- batches ------------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, *, has_sequence: bool = True) -> AppendedBatch | None:
-        """Return the batch that `header` repeats, or None if it must be appended. The module has the rules.
+        """Return the batch that `header` repeats, or None if it must be appended.
 
-        Batches that the broker writes for a producer have no sequence. Raises `KafkaError`
-        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE.
+        Raises `KafkaError`, as the module says. Batches that the broker writes for a producer have no sequence.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -234,10 +229,7 @@ class ProducerState:
         return found
 
     def update(self, header: BatchHeader, first_offset: int, timestamp: int, *, now_ms: int = -1) -> None:
-        """Note a data batch at `first_offset`, appended at `now_ms`, or read from the log without it.
-
-        `timestamp` is its largest, in ms. Checks nothing: the leader that appended it did.
-        """
+        """Note a data batch at `first_offset`; `now_ms` is None if it is read from the log."""
         producer_id = header.producer_id
         entry = self._entry(producer_id, header.producer_epoch)
         entry.last_timestamp = timestamp
@@ -252,10 +244,7 @@ class ProducerState:
     def replay(
         self, header: BatchHeader, marker: EndTransactionMarker | None, *, now_ms: int = -1
     ) -> AbortedTransaction | None:
-        """Note a batch from the log, with its `marker` if it is a control batch.
-
-        Return the transaction if it was aborted. A follower, which appends the batch now, passes `now_ms`.
-        """
+        """Note a batch from the log; return the transaction if its `marker` aborts it. A follower passes `now_ms`."""
         if header.producer_id < 0:
             return None
         if not header.is_control:
@@ -274,8 +263,7 @@ class ProducerState:
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers without an open transaction whose last batch is older than `expiration_ms`; return how many.
 
-        Its age is by its timestamp, as in Kafka, or by its append if that was later. A batch without a timestamp that
-        was appended before the log was opened counts from now.
+        The age is by timestamp, as in Kafka, or by the append if that was later.
         """
         old = []
         for producer_id, entry in self.entries.items():
@@ -289,7 +277,6 @@ class ProducerState:
         return len(old)
 
     def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
-        """Return the producer's entry, with that epoch from now on."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(epoch)

@@ -1,9 +1,8 @@
 """Batches of idempotent producers that a broker refused for a passing reason.
 
-A producer has up to five batches in flight. If the first is refused (no room, too few in-sync replicas, not the leader
-yet), the next ones skip its sequence numbers. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER; librdkafka then takes a new
-epoch and sends all unacknowledged batches again, which duplicates those that were written. This broker repeats the
-first batch's error instead, and the producer sends the batches again in order.
+Later batches skip the sequence numbers of a refused one. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, upon which
+librdkafka takes a new epoch and sends written batches again as new ones. This broker repeats the first batch's error,
+and the producer sends all again in order.
 """
 
 from collections.abc import Iterable
@@ -49,10 +48,7 @@ class _Refusals:
             del self.sequences[next(iter(self.sequences))]
 
     def due_before(self, sequence: int, entry: ProducerEntry | None) -> int | None:
-        """Return the refused batch that must come before the one that begins with `sequence`, or None.
-
-        Without an `entry` the producer is unknown, and any batch may come first unless an earlier one was refused.
-        """
+        """Return the refused batch that must come before the one that begins with `sequence`, or None."""
         if entry is not None:
             due = entry.due_sequence(self.epoch)
             return due if due in self.sequences and due != sequence else None

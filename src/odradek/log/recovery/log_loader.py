@@ -1,9 +1,8 @@
 """Opening a log: its segments, leader epochs and producers are loaded, and recovered after a crash.
 
-After a clean shutdown only the ends of the files are checked. Otherwise every batch from the recovery point's segment
-on is checked, indexes are rebuilt, and the log is truncated before the first batch that is incomplete, damaged, out of
-order, or of an older leader epoch than the one before: it and what follows cannot have been synced. A segment there
-must begin where the one before ends, too. Loading may be interrupted anywhere: loading again leads to the same state.
+Without a clean shutdown every batch from the recovery point's segment on is checked, and the log is truncated before
+the first that is incomplete, damaged, out of order, or of an older leader epoch: it and what follows cannot have been
+synced. Loading may be interrupted anywhere, and repeated.
 """
 
 import logging
@@ -58,7 +57,7 @@ NOTHING_TRUNCATED: Final = TruncatedBytes(0, 0)
 class LoadedLog:
     """The files of a log: at least one segment, the last of which is active; none is open.
 
-    `is_clean` says that all of it is as a clean shutdown left it.
+    `is_clean`: all is as a clean shutdown left it.
     """
 
     segments: list[Segment]
@@ -83,8 +82,7 @@ def load(
 ) -> LoadedLog:
     """Open the log in `directory`, which is created if it does not exist, and repair it. Raises `OSError`.
 
-    `recovery_point`, `log_start_offset` and `cleaned_offset` come from the checkpoints, `clean` from the mark of a
-    clean shutdown. `watch` is called while recovery reads.
+    `watch` is called while recovery reads.
     """
     if not pool.disk.exists(directory):
         pool.disk.make_directories(directory)
@@ -138,10 +136,7 @@ def load(
 def _load_synced(
     pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
 ) -> int:
-    """Load the ends of the segments that are synced and valid; return their number. The others must be recovered.
-
-    A log whose recovery point is its end is synced completely.
-    """
+    """Load the ends of the synced, valid segments; return their number. The others must be recovered."""
     for number, segment in enumerate(segments[:-1]):
         following = segments[number + 1].base_offset
         if not clean and following > recovery_point:
@@ -172,17 +167,13 @@ def create_segment(pool: FilePool, directory: str, base_offset: int, config: Log
 
 
 def _has_valid_end(active: Segment) -> bool:
-    """Find the end of the log; return whether its last segment is as a clean shutdown leaves it."""
     return active.load_end() and active.has_valid_transactions(active.next_offset)
 
 
 def load_producers(
     pool: FilePool, directory: str, segments: Sequence[Segment], following: Segment | None = None
 ) -> ProducerState:
-    """Return the producers as of the end of `segments`, from the newest valid snapshot and the batches after it.
-
-    `following` is the segment after them, if there is one.
-    """
+    """Return the producers as of the end of `segments`, or the beginning of `following`."""
     disk = pool.disk
     end = segments[-1].next_offset if following is None else following.base_offset
     state, start = ProducerState(), segments[0].base_offset if segments else end
@@ -209,10 +200,9 @@ def load_producers(
 
 
 def _add_recent_batches(state: ProducerState, segments: Sequence[Segment], end: int) -> None:
-    """Add batches before `end` that the snapshot does not have: it has one per producer.
+    """Add batches before `end`: a snapshot has one per producer, and any of the last five may be sent again.
 
-    A producer may send any of its last five again after a restart. (Kafka's broker answers
-    OUT_OF_ORDER_SEQUENCE_NUMBER; the client then sends them as new ones, which duplicates them.)
+    Kafka's broker does not, and the client's retries are duplicates.
     """
     holding = [segment for segment in segments if segment.base_offset < end]
     if not holding or not state.entries:
@@ -245,10 +235,7 @@ def remove_snapshots(
     before: int | None = None,
     of: Container[int] = (),
 ) -> None:
-    """Remove the snapshots before `before`, after `after`, and at offsets in `of`. Raises `OSError`.
-
-    Those after `after` are removed durably: they must not come back.
-    """
+    """Remove snapshots before `before`, after `after` (durably), and at offsets in `of`. Raises `OSError`."""
     gone = [
         offset
         for offset in _snapshots(pool, directory)
@@ -261,10 +248,7 @@ def remove_snapshots(
 
 
 def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment], *, synced_offset: int) -> None:
-    """Remove snapshots of earlier shutdowns, and those from `synced_offset` on that a crash damaged.
-
-    Needed are only the newest, and those at which a segment begins.
-    """
+    """Remove snapshots that are not needed, or that a crash damaged: from `synced_offset` on they are not synced."""
     bases = {segment.base_offset for segment in segments}
     offsets = _snapshots(pool, directory)
     for offset in offsets:
@@ -283,7 +267,7 @@ def _is_snapshot(disk: Disk, path: str) -> bool:
 
 
 def remove_segment_files(pool: FilePool, segment: Segment) -> None:
-    """Remove the files of a segment that left its log, the `.log` file last. Raises `OSError`."""
+    """Remove the files of a segment that left its log, the `.log` last. Raises `OSError`."""
     segment.close()
     for path in reversed(segment.paths):
         if pool.disk.exists(path):
@@ -296,7 +280,7 @@ def _snapshots(pool: FilePool, directory: str) -> list[int]:
 
 
 def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
-    """Remove files that an interrupted deletion left, and indexes without a `.log`; return the names of the others."""
+    """Remove files of interrupted deletions, and indexes without a `.log`; return the other names."""
     names = pool.disk.list(directory)
     logs = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
     kept = []
@@ -320,7 +304,7 @@ def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
 
 
 def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
-    """Return the file's epochs; if it is missing or damaged, those of the `synced` segments. Recovery adds others."""
+    """Return the file's epochs, or those of the `synced` segments."""
     path = f"{directory}/{leader_epoch_cache.FILE_NAME}"
     try:
         return LeaderEpochs.decode(pool.disk.read_file(path), path)
@@ -334,10 +318,9 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
 
 
 def _has_latest_epoch(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
-    """Return whether the epoch of the last batch agrees with the file.
+    """Return whether the file has the epoch of the last batch; otherwise followers would keep wrong records.
 
-    With the latest epoch missing, followers would keep records that they must truncate. Kafka's broker leaves such a
-    file: it drops epochs newer than its own controller's, which another cluster's controller gave.
+    Kafka's broker drops epochs that are newer than its own controller's.
     """
     last = next((segment for segment in reversed(segments) if segment.size), None)
     if last is None:
@@ -354,7 +337,6 @@ def _has_latest_epoch(epochs: LeaderEpochs, segments: list[Segment], log_start_o
 
 
 def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
-    """Return the epochs of the batches up to the first that cannot be read."""
     epochs = LeaderEpochs()
     try:
         for segment in segments:
@@ -375,10 +357,7 @@ def _recover(
     watch: Watcher,
     cleaned_offset: int,
 ) -> TruncatedBytes:
-    """Check the segments from number `first` on; truncate the log at the first error, and remove the rest.
-
-    `producers` are as of the first of these segments, and of the last one afterwards.
-    """
+    """Check the segments from number `first` on; truncate the log at the first error. Updates `producers`."""
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for number in range(first, len(segments)):
@@ -411,10 +390,7 @@ def _remove(segments: list[Segment]) -> None:
 
 
 def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState, now_ms: int) -> None:
-    """Rebuild the indexes of a synced segment; its `.log` file is unchanged even if it is damaged.
-
-    `producers` are as of the segment's beginning.
-    """
+    """Rebuild the indexes of a synced segment, damaged or not; `producers` are as of its beginning."""
     size = segment.size
     offset_beyond = segment.offset_beyond_end()
     segment.reset()

@@ -1,7 +1,6 @@
 """Damage in a segment that was whole: a reader suspects it, a check on another thread confirms it.
 
-A reader that does not find what it looks for has met a damaged file, a wrong index, or messages of the formats 0 and 1,
-which are not supported. `DamageCheck.run` reads the whole file to find out which.
+The reader may also have met a wrong index, or messages of the formats 0 and 1.
 """
 
 from collections.abc import Callable
@@ -17,9 +16,9 @@ from odradek.runtime import Disk
 
 
 class SuspectedSegments:
-    """The segments of one log that are being checked for damage, and the damage that was found.
+    """The segments of one log that are being checked for damage, and the damage found.
 
-    `on_suspected` starts the check of a segment and returns whether it did; `checked` or `check_failed` ends it.
+    `on_suspected` starts a check and returns whether it did; `checked` or `check_failed` ends it.
     """
 
     __slots__ = ("_damaged", "_segments", "_suspected", "on_suspected")
@@ -39,7 +38,7 @@ class SuspectedSegments:
                 self._suspected.add(segment)
 
     def checked(self, segment: Segment, size: int, damage: DamagedFileError | None) -> bool:
-        """Note the result of a check of the first `size` bytes; return whether the log is newly known to be damaged."""
+        """Note the result of a check of the first `size` bytes; return whether damage is news."""
         self._suspected.discard(segment)
         if damage is None or self.damage is not None or segment not in self._segments or segment.written_size < size:
             return False
@@ -47,7 +46,7 @@ class SuspectedSegments:
         return True
 
     def check_failed(self, segment: Segment) -> None:
-        """Note that a check ended without a result; the next reader that suspects the segment starts another."""
+        """Note that a check ended without a result."""
         self._suspected.discard(segment)
 
     @property
@@ -65,7 +64,7 @@ class SuspectedSegments:
 
 @dataclass(slots=True, kw_only=True)
 class DamageCheck:
-    """A check of a segment as it was when it was suspected; `run` may be called on any thread."""
+    """A check of a segment, as far as it is written; `run` may be called on any thread."""
 
     segment: Segment
     disk: Disk
@@ -85,7 +84,7 @@ class DamageCheck:
         )
 
     def run(self) -> DamagedFileError | None:
-        """Return the first damage in the file, or None if it is whole. Raises `OSError` if it cannot be read."""
+        """Return the first damage in the file, or None. Raises `OSError`."""
         segment, path = self.segment, self.segment.log.path
         file = self.disk.open(path, read_only=True)
         lowest = segment.base_offset

@@ -1,10 +1,8 @@
 """Recovery of one segment after a crash: which of its batches are valid.
 
-The segment is read from its first byte on, in large pieces. A batch is valid if its CRC is right, its magic is 2, its
-length fits, its offsets continue the segment, and its leader epoch does not fall. The segment is truncated at the
-first batch that is not, unless that is a whole message of a format that this release does not read.
-
-A batch takes about 1 µs besides its checksum, because its header is unpacked once, into local names.
+A batch is valid if its CRC is right, its magic is 2, its length fits, its offsets continue the segment, and its leader
+epoch does not fall. The segment is truncated at the first that is not, unless that is a message of format 0 or 1.
+Headers are unpacked once, into local names, for speed.
 """
 
 from collections.abc import Callable
@@ -31,8 +29,7 @@ def recover_segment(
 ) -> int:
     """Check all batches, rebuild the indexes, truncate the file after the last valid batch; return the bytes removed.
 
-    `epochs` and `producers`, as of the segment's beginning, are updated. Raises `OSError`, and `DamagedFileError` for
-    messages of the formats 0 and 1; nothing has changed then.
+    Updates `epochs` and `producers`. Raises `OSError`, and `DamagedFileError` for messages of the formats 0 and 1.
     """
     size = segment.written_size
     segment.reset()
@@ -111,7 +108,7 @@ class _Check:
                 return
 
     def _check_chunk(self, chunk: memoryview) -> bool:
-        """Check the whole batches in `chunk`, which begins at `position`; return False if one is not valid."""
+        """Check the whole batches in `chunk`, which begins at `position`; return whether all are valid."""
         at, end = 0, len(chunk)
         start, size, base = self.position, self._size, self._segment.base_offset
         interval = self._segment.config.index_interval_bytes
@@ -163,10 +160,7 @@ class _Check:
         return believed
 
     def _check_large(self, buffer: memoryview, length: int, watch: Watcher) -> bool:
-        """Check the batch at `position`, of which `buffer` has the first `length` bytes; return whether it is valid.
-
-        Its length may be wrong, so its checksum is computed piece by piece, in the same buffer.
-        """
+        """Check the batch at `position`, piece by piece; `buffer` has its first `length` bytes."""
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer))
         crc = crc32c(buffer[CRC_START:length])
         done = length

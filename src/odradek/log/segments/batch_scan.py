@@ -1,7 +1,4 @@
-"""Reading a segment's batches one by one, up to the first bytes that cannot be a batch.
-
-Unlike recovery, this changes nothing; the file may still grow.
-"""
+"""Reading a segment's batches one by one, up to the first bytes that cannot be a batch."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -27,8 +24,7 @@ def scan_file(
 ) -> Iterator[FoundBatch]:
     """Yield the batches in the first `size` bytes of a `.log` file; neither CRC nor offsets are checked.
 
-    A batch begins at `position`; reads have `read_bytes` or more. Raises `DamagedFileError` where no batch can begin,
-    `TruncatedFileError` where one does not end, and `OSError`.
+    Raises `DamagedFileError` where no batch can begin, `TruncatedFileError` where one does not end, and `OSError`.
     """
     chunk, start = memoryview(b""), position
     while position < size:

@@ -1,7 +1,6 @@
 """A file of sorted rows of numbers: the common part of a segment's three indexes.
 
-New rows stay in memory until they fill a page; recovery rebuilds what a crash loses. The file itself is searched with
-a few small reads and is not kept in memory.
+New rows stay in memory until they fill a page; the file is searched with small reads.
 """
 
 import struct
@@ -58,10 +57,7 @@ class IndexFile(Generic[Row]):
         return len(self._tail) >= PAGE_ENTRIES
 
     def is_sorted(self) -> bool:
-        """Return whether the first column rises and the second does not fall. Reads the whole file.
-
-        Raises `OSError`.
-        """
+        """Return whether all rows rise. Reads the whole file; raises `OSError`."""
         rows = [*self._page(0, self._stored), *self._tail]
         return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(rows))
 
@@ -147,7 +143,6 @@ class IndexFile(Generic[Row]):
         return b"".join([self._layout.pack(*row) for row in self._tail])
 
     def _page(self, first: int, count: int) -> list[Row]:
-        """Return rows from the file, fewer than `count` if it is too short."""
         if not count:
             return []
         width = self._layout.size

@@ -1,8 +1,7 @@
 """Indexes rebuilt from the batches of a segment when an entry turns out to be wrong.
 
-At the start only an index file's size and last entry are checked, as in Kafka (`sanityCheck`). An entry is checked
-when it is used: the batch at its position must begin at its offset or before, or have its timestamp. If not, all
-headers of the segment are read. If they are consistent, the index was wrong and is replaced; if not, the segment is
+At the start only an index file's size and last entry are checked, as in Kafka (`sanityCheck`); an entry, when it is
+used. If it is wrong, all headers are read: if they are consistent, the index is replaced; if not, the segment is
 damaged.
 """
 
@@ -16,10 +15,7 @@ from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltIndexes:
-    """The rows of both indexes for the batches up to `size`.
-
-    `next_offset` is where the batches end; `max_timestamp` (ms, -1 without any) and its offset are theirs.
-    """
+    """The rows of both indexes for the batches up to `size`, their end, and their largest timestamp or -1."""
 
     offset_rows: list[Pair]
     time_rows: list[Pair]
@@ -32,9 +28,9 @@ class RebuiltIndexes:
 def rebuilt_indexes(
     batches: Iterable[tuple[int, BatchHeader]], base_offset: int, *, size: int, interval_bytes: int
 ) -> RebuiltIndexes:
-    """Return the indexes for a segment's batches, each `(position, header)`; `size` bytes are written.
+    """Return the indexes for a segment's batches, each `(position, header)`.
 
-    Takes about 1 µs per batch. Raises `CorruptBatchError` if there are gaps between batches, or offsets do not rise.
+    Raises `CorruptBatchError` if there are gaps between batches, or offsets do not rise.
     """
     offset_rows: list[Pair] = []
     time_rows: list[Pair] = []

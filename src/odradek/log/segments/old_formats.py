@@ -26,9 +26,9 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def old_message(file: File | PooledFile, position: int, size: int) -> int | None:
-    """Return the format, 0 or 1, of the message at `position` of a file of `size` bytes.
+    """Return the format, 0 or 1, of a valid message at `position` of a file of `size` bytes, or None.
 
-    Returns None if no whole message with the right checksum begins there. Raises `OSError`.
+    Raises `OSError`.
     """
     if position + _HEAD.size > size:
         return None

@@ -1,7 +1,7 @@
 """Files that are opened on use and closed when too many are open.
 
-All logs of a broker share one `FilePool`, which is used on the event loop's thread only. A file that a writer thread
-uses is pinned. At start and shutdown, when threads use the logs, `FilePool.run_lanes` runs them.
+All logs of a broker share one `FilePool`, on the event loop's thread; a file for another thread is pinned. At start
+and shutdown threads use the logs, with `FilePool.run_lanes`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ class FilePool:
         return len(self._open)
 
     def give_back(self) -> bool:
-        """Close a few files, because the process has no descriptor left; return whether there were any."""
+        """Close a few files for lack of descriptors; return whether there were any."""
         idle = sorted((file for file in self._open if not file.pins), key=lambda file: file.is_recent)
         for file in idle[:_GIVEN_BACK]:
             file.close()
@@ -45,10 +45,7 @@ class FilePool:
         return PooledFile(self, path)
 
     def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """Run work on the disk's threads, so few that the pool never has to close a file meanwhile.
-
-        Open files are closed first. A piece of work opens the files of at most two segments, and closes them.
-        """
+        """Run work on so few of the disk's threads that no file must be closed: each opens two segments at most."""
         for file in tuple(self._open):
             file.close()
         if len(lanes) > self.limit // _FILES_OF_A_THREAD:
@@ -88,7 +85,7 @@ def write_file(disk: Disk, path: str, data: bytes) -> None:
 
 
 class PooledFile:
-    """A path whose `File` is opened on use. Methods raise `OSError` as `File`'s, and when it cannot be opened."""
+    """A path whose `File` is opened on use. Methods raise `OSError`."""
 
     __slots__ = ("_file", "_pool", "_wants_close", "is_recent", "path", "pins")
 
@@ -118,7 +115,7 @@ class PooledFile:
         return (self._file or self._opened()).size()
 
     def sync(self) -> None:
-        """Sync the file. Errors of earlier write-backs are reported even if it was closed since (Linux 4.17)."""
+        """Sync the file. Errors of earlier write-backs are reported, too (Linux 4.17)."""
         (self._file or self._opened()).sync()
 
     def pin(self) -> File:

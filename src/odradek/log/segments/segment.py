@@ -44,7 +44,7 @@ Lender = Callable[[int], memoryview]
 class SegmentEnd(NamedTuple):
     """The state of a segment that recovery has read to its end. Timestamps in ms, sizes in bytes.
 
-    `first_timestamp` is the first batch's, None without one; `since_entry` counts bytes since the last index entry.
+    `since_entry` counts bytes since the last index entry.
     """
 
     size: int
@@ -102,7 +102,7 @@ class Segment:
     def open(
         cls, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
     ) -> "Segment":
-        """Return a segment that exists on the disk; `load_end` or `load_finished` finds its end."""
+        """Return a segment on the disk, before `load_end` or `load_finished`."""
         segment = cls(pool, directory, base_offset, config, now_ms=now_ms, suffix=suffix)
         segment.size = segment.written_size = pool.disk.size(segment.log.path)
         segment.is_created = True
@@ -138,7 +138,7 @@ class Segment:
     # ---- the books ----------------------------------------------------------------------------------------------
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Return whether a batch of `size` bytes that ends at `last_offset` must begin the next segment."""
+        """Return whether a batch of `size` bytes that ends at `last_offset` needs a new segment."""
         if not self.size:
             return False
         first, newest = self.first_timestamp(), max_timestamp
@@ -265,7 +265,6 @@ class Segment:
         return self._find_from(self.offset_index.position_below(offset), offset)
 
     def _find_from(self, start: int, offset: int) -> int:
-        """Return the same, searching from `start`, where the index has a batch at or before `offset`."""
         header, end_offset = None, self.next_offset
         for position, header in self.scan(start):
             if header.last_offset >= offset:
@@ -285,10 +284,7 @@ class Segment:
         )
 
     def rebuild_indexes(self, reason: str) -> bool:
-        """Rebuild both indexes because an entry was wrong; return whether that helped.
-
-        It is done once, and not for a segment with gaps between batches: the segment is damaged then.
-        """
+        """Rebuild both indexes, once, because an entry was wrong; return whether that helped."""
         if self._is_rebuilt:
             return False
         self._is_rebuilt = True
@@ -322,8 +318,7 @@ class Segment:
     def confirm_times(self) -> None:
         """Check `max_timestamp` once, if it was only read from the time index. Raises nothing.
 
-        Reads the batch that the entry names, and the last ones of the segment. It is checked again while batches are
-        pending: they are not indexed if the index has a later time.
+        It is checked again while batches are pending.
         """
         if self._are_times_confirmed:
             return
@@ -345,9 +340,9 @@ class Segment:
     ) -> Buffer:
         """Return up to `max_bytes` from `position`, nothing behind `end`; the last batch may be truncated.
 
-        A first batch that is larger is returned whole with `at_least_one`, else not at all. Raises
-        `DamagedSegmentError` if the first batch has a wrong checksum. Later ones are not checked, which would take 1
-        µs each: a reader that rejects one requests it again, as the first.
+        A larger first batch is returned whole with `at_least_one`, else not at all. Raises `DamagedSegmentError` if
+        its checksum is wrong; later ones are not checked (1 µs each): a reader that rejects one requests it as the
+        first.
         """
         if not at_least_one and max_bytes < end - position:
             # Usually the rest of a response that other partitions have filled: too little for a batch.
@@ -443,21 +438,18 @@ class Segment:
         return self.aborted.is_valid(size, self.base_offset, end_offset)
 
     def offset_beyond_end(self) -> int | None:
-        """Return an offset behind the end of the file, if a valid index has one: the file became shorter."""
+        """Return an indexed offset behind the end of the file, if it became shorter."""
         last, index_bytes = self.offset_index.entries.last, self.stored_index_bytes()[0]
         if last is None or last[1] < self.size or index_bytes % ENTRY.size:
             return None
         return self.base_offset + last[0] if self.offset_index.entries.is_sorted() else None
 
     def has_sorted_indexes(self) -> bool:
-        """Return whether all index entries rise: a crash may leave parts of entries that were not synced."""
+        """Return whether all index entries rise: a crash may leave parts of unsynced entries."""
         return self.offset_index.entries.is_sorted() and self.time_index.entries.is_sorted()
 
     def reset(self) -> None:
-        """Forget all batches and index entries; `add` starts at the first byte.
-
-        The files change with `replace_indexes`.
-        """
+        """Forget all batches and index entries; `replace_indexes` changes the files."""
         for entries in self._indexes():
             entries.clear()
         self.clear_recent()
@@ -467,7 +459,7 @@ class Segment:
         self._since_entry = 0
 
     def truncate(self, offset: int) -> None:
-        """Remove the batch with `offset` and all after it, pending ones and the rest of a failed write included."""
+        """Remove the batch with `offset` and all after it, pending or half-written ones too."""
         self.size = self.find(offset)
         self.log.truncate(self.size)
         self.written_size = self.size

@@ -16,10 +16,7 @@ def read_batches(
     at_least_one: bool,
     lend: Lender | None = None,
 ) -> Buffer:
-    """Return batches of one segment from the one with `offset` on, none at `limit` or behind it (see `LogReader.read`).
-
-    `written` is the end of the log: most reads need not look up the position of `limit`.
-    """
+    """Return batches of one segment from `offset` on, none at `limit` or behind it (see `LogReader.read`)."""
     for number in range(segments.find(offset), len(segments)):
         segment = segments[number]
         position = segment.find(offset)

@@ -50,7 +50,7 @@ class CleanedSegment(NamedTuple):
 
 
 def swap(disk: Disk, directory: str, base_offset: int, remove_old_segments: Callable[[], None]) -> None:
-    """Do steps 2 to 4; `remove_old_segments` is step 3. After an `OSError` the log must be recovered."""
+    """Do steps 2 to 4; `remove_old_segments` is step 3. Raises `OSError`; only recovery helps then."""
     paths = [path for kind in _KINDS if disk.exists((path := offset_file(directory, base_offset, kind)) + CLEANED)]
     for path in reversed(paths):
         disk.rename(path + CLEANED, path + SWAP)
@@ -60,7 +60,7 @@ def swap(disk: Disk, directory: str, base_offset: int, remove_old_segments: Call
 
 
 def complete_swaps(pool: FilePool, directory: str, config: LogConfig) -> None:
-    """Finish or undo swaps that a crash interrupted; may be interrupted itself. Raises `OSError`."""
+    """Finish or undo swaps that a crash interrupted. Raises `OSError`."""
     disk = pool.disk
     names = disk.list(directory)
     unfinished = [parsed[0] for name in names if (parsed := _parse(name, CLEANED))]
@@ -84,7 +84,6 @@ def _parse(name: str, suffix: str) -> tuple[int, str] | None:
 
 
 def _remove_covered(pool: FilePool, directory: str, base_offset: int, config: LogConfig) -> None:
-    """Remove the old segments that the new one at `base_offset` replaces."""
     segment = Segment.open(pool, directory, base_offset, config, now_ms=0, suffix=SWAP)
     segment.load_end()
     end = max(segment.next_offset, base_offset + 1)

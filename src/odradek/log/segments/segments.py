@@ -39,7 +39,7 @@ class Segments(Sequence[Segment]):
         return sum(segment.size for segment in self._segments)
 
     def find(self, offset: int) -> int:
-        """Return the number of the segment whose range contains `offset`; 0 for an offset before the first."""
+        """Return the number of the segment with `offset`; 0 for an earlier one."""
         bases = self.bases
         return len(bases) - 1 if offset >= bases[-1] else max(bisect_right(bases, offset) - 1, 0)
 

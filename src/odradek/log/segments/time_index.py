@@ -41,7 +41,7 @@ class TimeIndex:
         return last[0] if last else NO_TIMESTAMP
 
     def append(self, timestamp: int, offset: int, *, at_end: bool = False) -> None:
-        """Add the largest timestamp so far, unless it is known or the index is full but for its last entry."""
+        """Add the largest timestamp so far, if it is new and there is room."""
         if timestamp > self.last_timestamp and (at_end or not self.is_full):
             self.entries.append((timestamp, offset - self._base_offset))
 
@@ -51,10 +51,7 @@ class TimeIndex:
         return (last[0], self._base_offset + last[1]) if last else (NO_TIMESTAMP, self._base_offset)
 
     def entry_below(self, timestamp: int) -> tuple[int, int]:
-        """Return the last earlier entry, `(timestamp, offset)`; -1 and the base offset if there is none.
-
-        No record before that offset has `timestamp` or a later one.
-        """
+        """Return the last earlier entry, `(timestamp, offset)`: no record before has `timestamp`."""
         number = self.entries.find(timestamp - 1, 0)
         if number < 0:
             return NO_TIMESTAMP, self._base_offset

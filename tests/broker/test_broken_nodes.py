@@ -143,7 +143,7 @@ def test_a_controller_whose_epoch_is_broken_is_elected_when_it_is_mended(play, c
         starting = asyncio.create_task(world.start())
         await world.pass_time(15)
         assert not starting.done()
-        assert "waits for a controller" in caplog.text
+        assert "has the full state of the cluster from a controller" in caplog.text
         await store.set(paths.CONTROLLER_EPOCH, epoch.data)
         broker = await starting
         assert broker.metadata_loop.is_controller

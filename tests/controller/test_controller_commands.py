@@ -427,7 +427,7 @@ def test_whoever_starts_waits_for_the_controller_to_tell_it_everything(play, cap
         starting = asyncio.create_task(world.started(2))
         await world.pass_time(25)
         assert not starting.done()
-        assert caplog.text.count("waits for the full state of the cluster from the controller, broker 0,") == 1
+        assert caplog.text.count("has the full state of the cluster from the controller, broker 0") == 1
         world.simulation.network.heal()
         again = await starting
         assert partitions(again) == partitions(shells[0])

@@ -139,7 +139,7 @@ class MetadataLoop(Generic[ControllerT]):
                 known = self.image.controller_id
                 whom = "a controller" if known == NO_CONTROLLER else f"the controller, broker {known}"
                 _log.warning(
-                    "broker %d waits for the full state of the cluster from %s, and serves no clients until then",
+                    "broker %d serves no clients until it has the full state of the cluster from %s",
                     self.broker_id,
                     whom,
                 )

@@ -1,20 +1,21 @@
-"""Brokers' shells on one tree, and followers that catch up: for what the controller does about replicas by and by."""
+"""Metadata loops on one tree, and followers that catch up, for the controller's work on replicas."""
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ears import HearingShell
+from command_listener import ListeningMetadataLoop
+from control_plane import ControlPlane
 
 from odradek.broker.controlling import partition_jobs
-from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config import BrokerConfig
 from odradek.controller import AlterPartitionItem, ElectionType, NewTopic, StateChange, alter_partition
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.reading import BrokenNodes, read_topics
 from odradek.metadata.store import NoNode, Operation, Result
 from odradek.model import KafkaError, TopicPartition
-from odradek.stores import MemoryStore, MemoryTree
+from odradek.stores import MemoryStore
 from odradek.testing import Simulation
 
 CONFIG = BrokerConfig(auto_leader_rebalance_enable=False)
@@ -37,33 +38,22 @@ class Mortal(MemoryStore):
         return await super().multi(operations)
 
 
-class Brokers:
-    """So many shells; the first is the controller. Leaders, which are not there, ask for an ISR of all replicas."""
+class Brokers(ControlPlane):
+    """A control plane whose leaders do not exist, but request an ISR of all replicas; the first loop is controller."""
 
     def __init__(self, simulation: Simulation, config: BrokerConfig = CONFIG) -> None:
-        self.simulation = simulation
+        super().__init__(simulation)
         self.config = config
-        self.tree = MemoryTree()
-        self.store = MemoryStore(self.tree)
-        self.shells: dict[int, HearingShell] = {}
+        self.shells: dict[int, ListeningMetadataLoop] = {}
         self.stores: dict[int, Mortal] = {}
-        self.images: list[ClusterImage] = []
         self.lagging: set[int] = set()
-        """Brokers that are in no hurry."""
+        """Brokers that never catch up."""
         self._following: asyncio.Task[None] | None = None
 
     async def start(self, *ids: int) -> None:
         for broker_id in ids:
             self.stores[broker_id] = store = Mortal(self.tree)
-            self.shells[broker_id] = shell = HearingShell(
-                store,
-                broker_id,
-                ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id),
-                self.config,
-                self.simulation.runtime(f"broker-{broker_id}"),
-                on_image=lambda _, new: self.images.append(new),
-            )
-            await shell.start()
+            self.shells[broker_id] = await self.started(broker_id, config=self.config, store=store)
         await self.until(lambda: all(each.image.brokers.keys() == set(self.shells) for each in self.shells.values()))
         if self._following is None:
             self._following = asyncio.create_task(self._follow())
@@ -74,14 +64,12 @@ class Brokers:
         for broker_id in list(self.shells):
             await self.shells.pop(broker_id).stop()
 
-    def kill(self, broker_id: int) -> None:
-        self.shells.pop(broker_id).kill()
-        store = self.stores.pop(broker_id)
-        store.abandon()
-        self.tree.expire(store.session_id)
+    def kill_broker(self, broker_id: int) -> None:
+        self.kill(self.shells.pop(broker_id))
+        del self.stores[broker_id]
 
     @property
-    def controller(self) -> HearingShell | None:
+    def controller(self) -> ListeningMetadataLoop | None:
         return next((shell for shell in self.shells.values() if shell.is_controller), None)
 
     @property
@@ -89,7 +77,7 @@ class Brokers:
         """Partition t-0 as the controller has it."""
         return None if self.controller is None else self.controller.image.partition(KEY)
 
-    def _controller(self) -> HearingShell:
+    def _controller(self) -> ListeningMetadataLoop:
         shell = self.controller
         assert shell is not None, "no broker is the controller"
         return shell
@@ -134,11 +122,6 @@ class Brokers:
         """The topic `t` as the tree has it now."""
         return ClusterImage().with_topics(await read_topics(self.store, [KEY.topic], BrokenNodes()))
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Give the others turns until something is so; virtual time ends a test that waits in vain."""
-        while not condition():
-            await asyncio.sleep(0.01)
-
     async def until_gone(self, path: str) -> None:
         while await self.store.get(path) is not None:
             await asyncio.sleep(0.01)
@@ -163,7 +146,7 @@ class Brokers:
                 for number, partition in topic.partitions.items():
                     await self._join(shell, TopicPartition(name, number), partition)
 
-    async def _join(self, shell: HearingShell, key: TopicPartition, partition: PartitionImage) -> None:
+    async def _join(self, shell: ListeningMetadataLoop, key: TopicPartition, partition: PartitionImage) -> None:
         live = shell.image.brokers.keys() - self.lagging
         for joining in [each for each in partition.replicas if each in live and each not in partition.isr]:
             request = AlterPartitionItem(

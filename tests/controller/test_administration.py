@@ -53,7 +53,7 @@ def test_a_partition_gets_other_replicas_however_it_is_asked_for(play, ask):
         assert (topic["partitions"]["0"], topic["adding_replicas"], topic["removing_replicas"]) == ([2, 3], {}, {})
         state = await world.node("/brokers/topics/t/partitions/0/state")
         assert (state["leader"], sorted(state["isr"])) == (2, [2, 3])
-        begun = [image.partition(KEY) for image in world.images]
+        begun = [image.partition(KEY) for image in world.history]
         assert any(each and (each.adding_replicas, each.removing_replicas) == ((2, 3), (0, 1)) for each in begun)
         assert world.controller.image.partition(TopicPartition("t", 1)).replicas == (1, 2)
         stopped = {broker_id: shell.replicas.stopped for broker_id, shell in world.shells.items()}
@@ -158,13 +158,13 @@ def test_a_reassignment_is_given_up_in_the_middle(play, in_sync):
         await world.create((0, 1))
         world.lagging = {3} if in_sync else {2, 3}
         await world.until(lambda: all(KEY.topic in each.image.topics for each in world.shells.values()))
-        before = len(world.images)
+        before = len(world.history)
         await by_request(world, 2, 3)
         if in_sync:
             await world.until(lambda: 2 in world.now.isr)
         assert await world.reassign({KEY: None}) == {}
         await world.until_reassigned(0, 1)
-        assert all(each.partition(KEY).has_leader for each in world.images[before:])
+        assert all(each.partition(KEY).has_leader for each in world.history[before:])
         again = await world.reassign({KEY: None})
         assert {key: error.code for key, error in again.items()} == {KEY: ErrorCode.no_reassignment_in_progress}
 
@@ -199,7 +199,7 @@ def test_a_target_that_dies_is_waited_for_and_a_leader_that_dies_is_replaced(pla
         await world.create((1, 2))
         world.lagging = {3}
         await by_request(world, 3, 2)
-        world.kill(3)
+        world.kill_broker(3)
         await asyncio.sleep(20)
         assert world.now.replicas == (3, 2, 1)
         world.lagging = set()
@@ -207,7 +207,7 @@ def test_a_target_that_dies_is_waited_for_and_a_leader_that_dies_is_replaced(pla
         await world.until_reassigned(3, 2)
         world.lagging = {0}
         await by_request(world, 0, 2)
-        world.kill(3)
+        world.kill_broker(3)
         await world.until(lambda: world.now.leader == 2)
         world.lagging = set()
         await world.until_reassigned(0, 2)
@@ -221,7 +221,7 @@ def test_the_preferred_replica_leads_again_however_it_is_asked_for(play, way, ca
 
     async def scenario(world: Brokers) -> None:
         await world.create((1, 2), (2, 1), (3, 1))
-        world.kill(1)
+        world.kill_broker(1)
         await world.until(lambda: world.now.leader == 2)
         await world.start(1)
         await world.until(lambda: 1 in world.now.isr)
@@ -249,10 +249,10 @@ def test_an_unclean_election_lets_whoever_is_alive_lead(play):
     async def scenario(world: Brokers) -> None:
         await world.create((1, 2))
         world.lagging = {2}
-        world.kill(2)
+        world.kill_broker(2)
         await world.until(lambda: world.now.isr == (1,))
         await world.start(2)
-        world.kill(1)
+        world.kill_broker(1)
         await world.until(lambda: not world.now.has_leader)
         assert (await world.elect([KEY]))[KEY].code is ErrorCode.preferred_leader_not_available
         assert await world.elect(None, ElectionType.UNCLEAN) == {KEY: None}
@@ -267,10 +267,10 @@ def test_unclean_elections_are_allowed_for_a_topic_while_the_brokers_run(play):
     async def scenario(world: Brokers) -> None:
         await world.create((1, 2))
         world.lagging = {2}
-        world.kill(2)
+        world.kill_broker(2)
         await world.until(lambda: world.now.isr == (1,))
         await world.start(2)
-        world.kill(1)
+        world.kill_broker(1)
         await world.until(lambda: not world.now.has_leader)
         await world.write("/config/topics/t", b'{"version":1,"config":{"unclean.leader.election.enable":"true"}}')
         await world.until(lambda: world.now.leader == 2)
@@ -284,7 +284,7 @@ def test_leaders_go_back_by_themselves_when_brokers_lead_too_little(play):
 
     async def scenario(world: Brokers) -> None:
         await world.create((1, 2), (1, 2), (2, 1))
-        world.kill(1)
+        world.kill_broker(1)
         await world.until(lambda: world.now.leader == 2)
         await world.start(1)
         await world.until(lambda: 1 in world.now.isr)
@@ -292,7 +292,7 @@ def test_leaders_go_back_by_themselves_when_brokers_lead_too_little(play):
         await world.until(lambda: world.now.leader == 1)
         assert asyncio.get_running_loop().time() - began == pytest.approx(5, abs=0.1), "as the controller is new"
         await world.elect([KEY])
-        world.kill(1)
+        world.kill_broker(1)
         await world.until(lambda: world.now.leader == 2)
         await world.start(1)
         began = asyncio.get_running_loop().time()
@@ -309,7 +309,7 @@ def test_leaders_go_back_by_themselves_when_brokers_lead_too_little(play):
 def test_leaders_stay_where_that_is_off_or_a_little_imbalance_is_allowed(play, config):
     async def scenario(world: Brokers) -> None:
         await world.create((1, 2), (1, 2), (1, 2))
-        world.kill(1)
+        world.kill_broker(1)
         await world.until(lambda: world.now.leader == 2)
         await world.start(1)
         await world.until(lambda: all(1 in each.isr for each in world.controller.image.topics["t"].partitions.values()))

@@ -36,7 +36,7 @@ def lives(seed: int, scenario: Callable[[Brokers, Callable[[Any], Coroutine[Any,
                 await world.until(lambda: mortal.dead or task.done())
                 if mortal.dead:
                     left.append(await world.tree_image())
-                    world.kill(CONTROLLER)
+                    world.kill_broker(CONTROLLER)
                     task.cancel()
                 await asyncio.wait([task])
                 if not mortal.dead:
@@ -140,7 +140,7 @@ def test_elections_that_a_node_asks_for_are_finished_by_the_next_controller(seed
     async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
         await world.create((1, 2), (1, 3), (1, 2))
         partitions = world.controller.image.topics["t"].partitions
-        world.kill(1)
+        world.kill_broker(1)
         await world.until(lambda: all(each.leader != 1 for each in leaders(world)))
         await world.start(1)
         await world.until(lambda: all(1 in each.isr for each in leaders(world)))
@@ -156,7 +156,7 @@ def test_elections_that_a_node_asks_for_are_finished_by_the_next_controller(seed
         return f"{elected} elected" if died else "lived"
 
     def leaders(world: Brokers) -> Any:
-        image = world.controller.image if world.controller else world.images[-1]
+        image = world.controller.image if world.controller else world.history[-1]
         return image.topics["t"].partitions.values()
 
     answers = lives(seed, scenario)

@@ -137,7 +137,7 @@ def test_a_broker_s_death_is_one_command_of_each_kind_to_each_that_lives(play) -
             [NewTopic(name=f"t{number}", num_partitions=40, replication_factor=3) for number in range(5)]
         )
         await world.until(lambda: agreed(shells))
-        heard = shells[1].ears.heard
+        heard = shells[1].listener.received
         heard.clear()
         world.kill(shells[2])
         await world.until(lambda: agreed(shells[:2]) and 2 not in shells[1].image.brokers)
@@ -156,7 +156,7 @@ def test_a_broker_that_registers_again_is_told_everything(play) -> None:
         shells = await three(world)
         epoch = shells[1].broker_epoch
         for _ in range(2):
-            shells[1].ears.heard.clear()
+            shells[1].listener.received.clear()
             world.tree.expire(shells[1].store.session_id)
             await world.until(
                 lambda epoch=epoch: shells[1].broker_epoch > epoch and shells[1].command_handler.is_initialized
@@ -164,7 +164,7 @@ def test_a_broker_that_registers_again_is_told_everything(play) -> None:
             epoch = shells[1].broker_epoch
             assert shells[0].image.brokers[1].epoch == epoch
             await world.until(lambda: agreed(shells))
-            assert {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA} <= set(shells[1].ears.heard)
+            assert {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA} <= set(shells[1].listener.received)
         assert shells[2].image.brokers[1].epoch == epoch, "leaders know their followers' fetches by it"
         await stop(*shells)
 
@@ -183,10 +183,10 @@ def test_a_broker_that_cannot_be_reached_is_told_the_last_state_when_it_can(play
         await shells[0].create_partitions([NewPartitions(topic="late0", count=5)])
         await world.until(lambda: agreed([shells[0], shells[2]]))
         assert "late0" not in shells[1].image.topics
-        shells[1].ears.heard.clear()
+        shells[1].listener.received.clear()
         network.heal()
         await world.until(lambda: agreed(shells))
-        assert len(shells[1].ears.heard) <= 4, "what waited is told at once"
+        assert len(shells[1].listener.received) <= 4, "what waited is told at once"
         await stop(*shells)
 
     play(scenario)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from ears import HearingShell
+from command_listener import ListeningMetadataLoop
 
 from odradek.broker.controlling import controller_epoch as active_controller
 from odradek.config import BrokerConfig, ListenerAddress
@@ -45,14 +45,14 @@ class Run:
         self.reader = MemoryStore(self.tree)
         self.images: list[ClusterImage] = []
 
-    def broker(self, store: MemoryStore) -> HearingShell:
+    def broker(self, store: MemoryStore) -> ListeningMetadataLoop:
         def on_image(_: ClusterImage, new: ClusterImage) -> None:
             self.images.append(new)
 
         endpoint = ListenerAddress("PLAINTEXT", "localhost", 9092)
-        return HearingShell(store, 0, endpoint, BrokerConfig(), self.simulation.runtime(), on_image=on_image)
+        return ListeningMetadataLoop(store, 0, endpoint, BrokerConfig(), self.simulation.runtime(), on_image=on_image)
 
-    async def die(self, shell: HearingShell, work: Any, writes: int) -> bool:
+    async def die(self, shell: ListeningMetadataLoop, work: Any, writes: int) -> bool:
         """Do `work` and die before the write after `writes` more of them; False if it was done by then."""
         self.store.writes_left = writes
         task = asyncio.create_task(work)
@@ -148,7 +148,7 @@ def test_an_election_is_finished_by_the_next_controller(seed) -> None:
     async def scenario(run: Run, writes: int) -> str:
         shell = run.broker(run.store)
         other_store = MemoryStore(run.tree)
-        other = HearingShell(
+        other = ListeningMetadataLoop(
             other_store,
             1,
             ListenerAddress("PLAINTEXT", "localhost", 9093),

@@ -36,7 +36,7 @@ class Trio:
 
     @property
     def heard(self) -> int:
-        return sum(len(shell.ears.heard) for shell in self.shells[1:])
+        return sum(len(shell.listener.received) for shell in self.shells[1:])
 
     async def die(self, work: Awaitable[Any], step: int, *, by_writes: bool) -> bool:
         """Do `work`; whether the controller died within it, at this step."""

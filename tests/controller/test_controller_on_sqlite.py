@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ears import HearingShell
+from command_listener import ListeningMetadataLoop
 
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic
@@ -31,7 +31,7 @@ class Node:
     def __init__(self, path: Path, network: MemoryNetwork, broker_id: int = 0) -> None:
         self.store = SqliteStore(str(path), system_runtime())
         self._changed = asyncio.Event()
-        self.shell = HearingShell(
+        self.shell = ListeningMetadataLoop(
             self.store,
             broker_id,
             ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id),

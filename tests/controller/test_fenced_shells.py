@@ -98,15 +98,15 @@ def test_a_broker_that_was_late_leads_nothing_before_a_new_controller_has_told_i
         session = two.store.session_id
         two.store.late = True
         await world.until(lambda: two._fence.is_closed)
-        two.ears.is_deaf = True
-        two.ears.hang_up()
+        two.listener.refuses_connections = True
+        two.listener.abort_connections()
         world.kill(one)
         await world.until(lambda: three.is_controller)
         two.store.late = False
         await world.pass_time(60)
         assert two.image.controller_id == 3
         assert two._fence.is_closed
-        two.ears.is_deaf = False
+        two.listener.refuses_connections = False
         await world.until(lambda: not two._fence.is_closed)
         assert two.store.session_id == session
         await two.stop()

@@ -1,4 +1,4 @@
-"""What a shell needs to be commanded, where there is no broker around it: a port that takes commands."""
+"""Metadata loops without a broker around them, with a port that receives the controller's commands."""
 
 import asyncio
 from contextlib import suppress
@@ -37,12 +37,12 @@ class NoReplicas:
         await asyncio.sleep(0)
 
 
-class Ears:
-    """A listener, and the handlers behind it, for one shell. `heard` are the requests' API keys."""
+class CommandListener:
+    """A listener, and the handlers behind it, for one metadata loop. `received` has the requests' API keys."""
 
     def __init__(self, runtime: Runtime, address: ListenerAddress, config: BrokerConfig) -> None:
-        self.heard: list[int] = []
-        self.is_deaf = False
+        self.received: list[int] = []
+        self.refuses_connections = False
         self._runtime = runtime
         self._address = address
         self._broker: Any = SimpleNamespace(metadata_loop=None)
@@ -59,9 +59,9 @@ class Ears:
         self._connections: set[Connection] = set()
         self._listener: Listener | None = None
 
-    async def open(self, shell: MetadataLoop[Controller]) -> None:
-        self._broker.metadata_loop = shell
-        # A shell at the address of another one is deaf.
+    async def open(self, loop: MetadataLoop[Controller]) -> None:
+        self._broker.metadata_loop = loop
+        # A loop at the address of another one receives no commands.
         with suppress(OSError):
             self._listener = await self._runtime.network.listen(
                 lambda: Connection(self, self._group), self._address.host, self._address.port
@@ -70,21 +70,21 @@ class Ears:
     def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        self.hang_up()
+        self.abort_connections()
         self._dispatcher.kill()
 
-    def hang_up(self) -> None:
+    def abort_connections(self) -> None:
         for connection in tuple(self._connections):
             connection.abort()
 
     # As `wire.Service`
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Any:
-        self.heard.append(int.from_bytes(frame[:2], "big"))
+        self.received.append(int.from_bytes(frame[:2], "big"))
         return self._dispatcher.serve(connection, frame, alone=alone)
 
     def opened(self, connection: Connection) -> bool:
-        if self.is_deaf:
+        if self.refuses_connections:
             return False
         self._connections.add(connection)
         connection.session = Session(connection=connection, listener="", client_host="", admission=self._admission)
@@ -99,7 +99,7 @@ CONTROLLER_APIS = frozenset(
 )
 
 
-class HearingShell(MetadataLoop[Controller]):
+class ListeningMetadataLoop(MetadataLoop[Controller]):
     """A metadata loop that receives commands, from its start to its end, and has the controller's API."""
 
     def __init__(
@@ -112,7 +112,7 @@ class HearingShell(MetadataLoop[Controller]):
         **more: Any,
     ) -> None:
         self.replicas = more.setdefault("replicas", NoReplicas())
-        self.ears = Ears(runtime, address, config)
+        self.listener = CommandListener(runtime, address, config)
         self.store = store
         more["new_controller"] = partial(Controller, replicas=self.replicas, runtime=runtime)
         super().__init__(store, broker_id, lambda: [address], config, runtime, **more)
@@ -127,17 +127,17 @@ class HearingShell(MetadataLoop[Controller]):
         return call
 
     async def start(self, **options: Any) -> None:
-        await self.ears.open(self)
+        await self.listener.open(self)
         try:
             await super().start(**options)
         except BaseException:
-            self.ears.close()
+            self.listener.close()
             raise
 
     async def stop(self) -> None:
         await super().stop()
-        self.ears.close()
+        self.listener.close()
 
     def kill(self) -> None:
         super().kill()
-        self.ears.close()
+        self.listener.close()

@@ -162,10 +162,8 @@ HEADLESS: Final = re.compile(
 
 NOT_YET_PLAIN: Final = (
     "cli/serve.py",
-    "broker/handlers",
     "broker/lifecycle.py",
     "broker/replication",
-    "broker/serving",
 )
 """Rooms whose texts have not been rewritten yet."""
 

@@ -1,7 +1,7 @@
-"""AlterConfigs: a topic or a broker gets exactly the keys of the request; all others go back to what they inherit.
+"""AlterConfigs: give a topic or a broker exactly the keys of the request; its other keys return to their defaults.
 
-IncrementalAlterConfigs took its place (KIP-339), since two who use this one undo each other's changes. Version 2 is
-flexible.
+IncrementalAlterConfigs replaced it (KIP-339), because two clients undo each other's changes with this one. Version 2
+is flexible.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One response per resource, in their order. A key without a value is INVALID_REQUEST."""
+    """Return one response per resource, in their order. A key without a value is INVALID_REQUEST."""
     resources = [
         AlterResource(
             type=each.resource_type,

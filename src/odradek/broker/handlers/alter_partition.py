@@ -1,7 +1,7 @@
-"""AlterPartition: the leader of partitions asks for other in-sync sets, and the controller decides (KIP-497).
+"""AlterPartition: a leader requests other ISRs for its partitions, and the controller decides (KIP-497).
 
-Version 2 is the first with topic ids, 3 has the members' broker epochs (KIP-903).
-The sender must be registered, in the epoch that the request has.
+Version 2 is the first with topic ids, 3 has the members' broker epochs (KIP-903). The sender must be registered with
+the broker epoch of the request.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """NOT_CONTROLLER, STALE_BROKER_EPOCH for all; each partition has its own answer."""
+    """Return one answer per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are for the whole request."""
     names = broker.image.topic_names
     items = {
         TopicPartition(names[topic.topic_id], each.partition_index): _item(context.api_version, each)

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments: partitions get other replicas, or what they were getting is given up (KIP-455).
+"""AlterPartitionReassignments: assign other replicas to partitions, or cancel a reassignment (KIP-455).
 
-Only the controller does it. When the answer leaves, the reassignments are begun and in the tree, and go on by
-themselves; ListPartitionReassignments tells how far they are. `replicas` null cancels. Version 1 may forbid another
+Only the controller serves it. When the response is sent, the reassignments are in the tree, and the controller goes on
+with them; ListPartitionReassignments returns their progress. Null `replicas` cancel. Version 1 may forbid another
 replication factor (KIP-860).
 """
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Each partition has its answer; one that comes twice is INVALID_REQUEST. NOT_CONTROLLER is for them all."""
+    """Return one answer per partition.
+
+    A partition that is named twice gets INVALID_REQUEST, all may get NOT_CONTROLLER.
+    """
     del context
     any_factor = optional(message, "allow_replication_factor_change", True)
     targets: dict[TopicPartition, Replicas | None] = {}

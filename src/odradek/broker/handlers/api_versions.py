@@ -1,7 +1,7 @@
-"""ApiVersions: which APIs are there, in which versions.
+"""ApiVersions: the APIs that this broker serves, and their versions.
 
-Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 features that begin at 0 (KIP-1022).
-Any other version gets version 0's answer with UNSUPPORTED_VERSION, which `dispatch` gives.
+Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 features that begin at 0 (KIP-1022). Any
+other version gets version 0's answer with UNSUPPORTED_VERSION, from `dispatch`.
 """
 
 import re
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What a client's name and version may look like (KIP-511)."""
+"""The form of a client's software name and version (KIP-511)."""
 _LONGEST_NAME: Final = 100
 """Characters of each that a connection keeps for log lines."""
 
 
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
-    """INVALID_REQUEST if the client's software has a name or a version that can't be one."""
+    """Return the APIs, or INVALID_REQUEST if the client's software name or version is malformed."""
     header, version = context.header, context.api_version
     meter = Meter(broker.config.most_request_entries)
     software = decode_api_versions_request(version, frame, header.body_offset, meter=meter)

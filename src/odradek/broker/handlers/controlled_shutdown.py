@@ -1,6 +1,6 @@
-"""ControlledShutdown: a broker is about to stop and wants to lead nothing any more. Only the controller does it.
+"""ControlledShutdown: move the leaderships of a broker that is about to stop. Only the controller serves it.
 
-It has to name its registration, which no client is told. Version 3 is the only one.
+The request has the epoch of the broker's registration, which clients do not know. Version 3 is the only one.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """STALE_BROKER_EPOCH for another registration, BROKER_NOT_AVAILABLE for none, or NOT_CONTROLLER."""
+    """Return what the broker still leads, or STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE, NOT_CONTROLLER."""
     del context
     try:
         if message.broker_epoch < 0:

@@ -1,6 +1,7 @@
-"""CreatePartitions: each topic gets more partitions, or says why not (KIP-195). Only the controller does it.
+"""CreatePartitions: add partitions to topics, each topic for itself (KIP-195). Only the controller serves it.
 
-When the answer leaves, the new partitions have leaders and take records. Versions: 2 flexible, 3 quotas (KIP-599).
+When the response is sent, the new partitions have leaders and accept records. Versions: 2 flexible, 3 quotas
+(KIP-599).
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """A name that comes twice is INVALID_REQUEST; fewer partitions, or as many, are INVALID_PARTITIONS."""
+    """Return one result per topic: INVALID_REQUEST if it is named twice, INVALID_PARTITIONS for no larger count."""
     named = Counter(topic.name for topic in message.topics)
     denied = context.denied(AclOperation.ALTER, ResourceType.TOPIC, named)
     wanted = [

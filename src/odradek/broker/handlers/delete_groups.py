@@ -1,6 +1,6 @@
-"""DeleteGroups: groups that nobody is in are deleted with their offsets (KIP-229); their coordinator does it.
+"""DeleteGroups: delete empty groups and their offsets (KIP-229). The groups' coordinator serves it.
 
-When the answer leaves, that is committed. Version 2 is flexible.
+When the response is sent, the deletion is committed. Version 2 is flexible.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or NOT_COORDINATOR for those of other brokers."""
+    """Return one result per group, for instance NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR."""
     errors: dict[str, ErrorCode] = {}
     deletions: dict[str, asyncio.Future[ErrorCode]] = {}
     denied = context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names)

@@ -1,8 +1,7 @@
-"""DeleteRecords: a partition begins at a later offset from now on (KIP-107); its leader does it.
+"""DeleteRecords: advance the log start offset of partitions (KIP-107). The leader serves it.
 
-Segments that are below it altogether go when retention next looks. The new beginning is on the disk before the answer
-leaves, so that what was deleted does not come back after a crash (Kafka writes it down once a minute). With one replica
-the low watermark is the leader's. Version 2 is flexible.
+Retention deletes the segments below the offset later. The offset is on the disk before the response is sent, so that
+deleted records do not come back after a crash (Kafka writes it once a minute). Version 2 is flexible.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -16,12 +15,15 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 HIGH_WATERMARK: Final = -1
-"""In place of an offset: delete all that is committed."""
+"""An offset that stands for the high watermark."""
 _UNKNOWN: Final = -1
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """OFFSET_OUT_OF_RANGE beyond the high watermark; POLICY_VIOLATION where `cleanup.policy` does not delete."""
+    """Return the low watermarks.
+
+    OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION for compacted topics.
+    """
     denied = context.denied(AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in message.topics))
     topics = []
     is_changed = False
@@ -44,7 +46,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
 
 
 def _delete(broker: "Broker", topic: str, number: int, offset: int) -> tuple[int, int]:
-    """Where the partition began and where it begins now."""
+    """Return the log start offset before and after."""
     partition = broker.partitions.leader(topic, number)
     if broker.is_internal(topic):
         raise KafkaError(ErrorCode.invalid_topic_exception, f"the cluster needs the records of {topic}")

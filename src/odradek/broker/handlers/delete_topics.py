@@ -1,7 +1,7 @@
-"""DeleteTopics: by name, and from version 6 by topic id too. Only the controller does it.
+"""DeleteTopics: delete topics by name, from version 6 by topic id too. Only the controller serves it.
 
-When the answer leaves, the topics are gone from this broker's metadata. Versions: 3 knows TOPIC_DELETION_DISABLED,
-4 is flexible, 5 error messages (KIP-599), 6 topic ids (KIP-516).
+When the response is sent, the topics are gone from this broker's metadata. Versions: 3 has TOPIC_DELETION_DISABLED, 4
+is flexible, 5 error messages (KIP-599), 6 topic ids (KIP-516).
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ _TOPIC_IDS_FROM = 6
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """A topic that is named twice is INVALID_REQUEST for all its places, and so is one with a name and an id."""
+    """Return one result per topic; a topic that is named twice, or by name and id, gets INVALID_REQUEST."""
     if context.api_version < _TOPIC_IDS_FROM:
         asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
     else:

@@ -1,6 +1,6 @@
 """DescribeCluster: the cluster's id, controller and brokers (KIP-700).
 
-Versions: 1 asks for brokers or controllers (KIP-919), 2 also for fenced brokers (KIP-1073): those that are away.
+Versions: 1 selects brokers or controllers (KIP-919), 2 includes fenced brokers (KIP-1073): those that are down.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ _CONTROLLERS: Final = 2
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """MISMATCHED_ENDPOINT_TYPE for controllers: there are none that listen on their own."""
+    """Return the brokers, or MISMATCHED_ENDPOINT_TYPE for controllers: none has a listener of its own."""
     endpoint_type = optional(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
         known = endpoint_type == _CONTROLLERS

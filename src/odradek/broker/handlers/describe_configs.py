@@ -1,4 +1,4 @@
-"""DescribeConfigs: what each key of a topic, of this broker or of all brokers is set to, and where.
+"""DescribeConfigs: the values of the keys of a topic, of this broker or of all brokers, with their sources.
 
 Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 flexible.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One result per resource, in their order, however often it is asked for."""
+    """Return one result per resource, in their order; a repeated resource has one result."""
     with_documentation = optional(message, "include_documentation", False)
     results = []
     async for resource in cooperatively(dict.fromkeys(message.resources)):
@@ -35,7 +35,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         except KafkaError as error:
             result |= {"error_code": error.code, "error_message": str(error)}
         else:
-            # Null and empty both mean all, as in Kafka.
+            # A null list and an empty one both mean all keys, as in Kafka.
             wanted = set(resource.configuration_keys or ())
             result["configs"] = [
                 _config(entry, synonyms=message.include_synonyms, documentation=with_documentation)

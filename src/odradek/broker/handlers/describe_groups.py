@@ -1,6 +1,6 @@
 """DescribeGroups: state, protocol and members of groups that this broker coordinates.
 
-A group that is not there is Dead; from version 6 it is GROUP_ID_NOT_FOUND as well (KIP-1043). Versions: 3 authorized
+A group that does not exist is Dead, and from version 6 GROUP_ID_NOT_FOUND (KIP-1043). Versions: 3 authorized
 operations (KIP-430), 4 static members (KIP-345), 5 flexible, 6 error message.
 """
 
@@ -20,7 +20,7 @@ _NOT_FOUND_FROM: Final = 6
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per group, however often it is asked for; NOT_COORDINATOR for those of other brokers."""
+    """Return one description per group; NOT_COORDINATOR for groups of other brokers."""
     wants_operations = optional(message, "include_authorized_operations", False)
     return {
         "groups": [
@@ -61,7 +61,10 @@ def _without_group(group_id: str, error: ErrorCode, state: str, message: str) ->
 
 
 def _known(group: ClassicGroup) -> dict[str, Any]:
-    """Only a stable group has a protocol that everybody's metadata can be read by."""
+    """Return a group's description.
+
+    Only a stable group has a protocol that all members' metadata can be decoded with.
+    """
     protocol_name = group.protocol_name if group.state is State.STABLE else None
     return {
         "error_message": None,

@@ -1,7 +1,7 @@
 """DescribeLogDirs: this broker's data directories, the logs in them, and their sizes (KIP-113).
 
-Logs of topics that are not in the metadata are told of too: they use room. Nothing moves from one directory to another
-here, so there are no future logs. Versions: 2 flexible, 3 an error for all, 4 the volume's room (KIP-827).
+Logs of topics that are not in the metadata are included, as they use disk space. Logs do not move between directories,
+so there are no future logs. Versions: 2 flexible, 3 an error for the request, 4 the volume's space (KIP-827).
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """All logs, or those that are asked for; KAFKA_STORAGE_ERROR for a directory that is offline."""
+    """Return the requested logs, or all; KAFKA_STORAGE_ERROR for a directory that is offline."""
     del context
     asked_for = None
     if message.topics is not None:
@@ -52,6 +52,6 @@ def _directory(broker: "Broker", directory: str, logs: Mapping[TopicPartition, L
 
 
 def _lag(broker: "Broker", topic_partition: TopicPartition, log: Log) -> int:
-    """How far the log is behind the high watermark; a leader's never is."""
+    """Return how many committed offsets the log lacks; 0 for a leader's."""
     partition = broker.partitions.get(topic_partition)
     return 0 if partition is None else max(partition.high_watermark - log.log_end_offset, 0)

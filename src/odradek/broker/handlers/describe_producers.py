@@ -1,7 +1,7 @@
-"""DescribeProducers: the idempotent producers that a partition remembers, and their open transactions (KIP-664).
+"""DescribeProducers: the idempotent producers of a partition, and their open transactions (KIP-664).
 
-Every replica of a partition answers from its own log, as in Kafka: `kafka-transactions find-hanging --broker-id` asks
-one broker for all of its partitions.
+Every replica of a partition answers from its own log, as in Kafka: `kafka-transactions find-hanging --broker-id` sends
+the request for all partitions to one broker.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per partition, however often it is asked for."""
+    """Return one description per partition; a repeated partition has one."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions: topics and their partitions, in pages (KIP-966).
 
-Topics come by name, their partitions by number, until the limit is reached; the cursor of the answer says where the
-next page begins, and is absent on the last one. Nobody is an eligible leader replica here: that is KRaft's.
+Topics are ordered by name, partitions by number. The cursor of a response is the beginning of the next page, and null
+on the last one. There are no eligible leader replicas, which are KRaft's.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 MOST_PARTITIONS: Final = 2_000
-"""Kafka's `max.request.partition.size.limit`: a client may ask for smaller pages only."""
+"""Kafka's `max.request.partition.size.limit`: a client may request smaller pages only."""
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Without topics, all of them.
+    """Return one page of the requested topics, or of all.
 
-    A cursor before partition 0, or at another topic than those asked for, is INVALID_REQUEST for all of these.
+    A cursor before partition 0, or at a topic that was not requested, is INVALID_REQUEST for every topic.
     """
     names = {topic.name for topic in message.topics}
     cursor = message.cursor

@@ -1,9 +1,9 @@
-"""ElectLeaders: the preferred replica shall lead, or where nobody leads, anyone that is alive (KIP-183, KIP-460).
+"""ElectLeaders: elect the preferred replica, or any live replica where there is no leader (KIP-183, KIP-460).
 
-Only the controller does it. When the answer leaves, the elections are in the tree; the request's time-out bounds only
-how long the answer waits until they are in this broker's metadata, too. With null partitions all that need one have
-one, and only those are told of. Versions: 1 knows unclean elections, which may lose records, and an error of its own; 2
-is flexible.
+Only the controller serves it. The response is sent when the elections are in the tree and in this broker's metadata;
+the request's timeout limits the wait for the latter. With null partitions, all that need an election get one, and only
+those are in the response. Versions: 1 unclean elections, which may lose records, and an error of the request; 2
+flexible.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Results = dict[TopicPartition, KafkaError | None]
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Each partition has its answer. An error of them all is each one's too: version 0 has no other place for it."""
+    """Return one result per partition; an error of the request is in each, as version 0 has no other field for it."""
     del context
     wanted: list[TopicPartition] | None = None
     if message.topic_partitions is not None:

@@ -1,12 +1,9 @@
-"""Fetch: records from an offset on, at once or when enough of them have come; for consumers and for followers.
+"""Fetch: records from an offset on, at once or when there are enough of them; for consumers and for followers.
 
-A fetch that finds less than `min_bytes` waits in the purgatory; every append to one of its partitions counts down what
-it misses, and the one that reaches zero answers it. At least one batch is given, however large, so that a reader always
-gets on (KIP-74). Who reads committed transactions only gets what is before the last stable offset, waits for that
-offset to move, and is told which transactions in what it gets were aborted (KIP-98).
-
-A follower gets all that is written, and says with each fetch what it has: that is what commits records. Where its log
-and the leader's part, it gets the place instead of records (KIP-595, version 12).
+A fetch that finds less than `min_bytes` waits in the purgatory; appends to its partitions count down the missing
+bytes, and at zero it completes. At least one batch is returned, however large, so that readers make progress (KIP-74).
+A reader of committed transactions gets records below the last stable offset, waits for that offset, and gets the list
+of aborted transactions (KIP-98). Reading itself is `replication.partition_reader`; sessions and waiting are here.
 
 Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 12 flexible, 13 topic
 ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
@@ -39,15 +36,16 @@ _READ_COMMITTED: Final = 1
 _REPLICA_STATE_FROM: Final = 15
 _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
-"""An answer is not filled beyond this, whatever the client allows: it bounds what a slow reader keeps in memory, and
-larger ones are slower. Measured: each would be fresh pages on both sides, and 32 partitions would give half as much."""
+"""The limit of a response, whatever the client allows: it bounds the memory of slow readers. Larger responses are
+slower
+(measured), as they would be fresh pages on both sides."""
 _WORTH_COUNTING_BYTES: Final = 16 * 1024
-"""Of answers below this a connection has so few that nobody reads that they need not be counted."""
+"""Smaller responses need not be counted for `MemoryPressure`: a connection has few of them unread."""
 _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
-    """Answer a fetch, or park it."""
+    """Answer a fetch at once, or let it wait."""
     version = context.header.api_version
     body = bytes(frame[context.header.body_offset :])
     meter = Meter(broker.config.most_request_entries)
@@ -71,7 +69,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
 
 
 def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
-    """The partitions that a request names."""
+    """Yield the partitions of a request."""
     for topic in request.topics:
         key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else topic.topic
         for partition in topic.partitions:
@@ -86,7 +84,7 @@ def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
 
 
 def _forgotten(request: Any, version: int) -> Iterable[PartitionKey]:
-    """The partitions that a session need not remember any more."""
+    """Yield the partitions that the request removes from its session."""
     forgotten: Iterable[Any] = optional(request, "forgotten_topics_data", ())
     for topic in forgotten:
         key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else topic.topic
@@ -113,7 +111,7 @@ class _Fetch(PendingReply):
         if self._is_refused:
             params = params._replace(counts_as_follower=False)
         if params.counts_as_follower:
-            broker.fence.check()  # what a follower has may be acknowledged
+            broker.fence.check()  # a follower's position may commit records, which are then acknowledged
         names = () if params.is_from_follower else (self._known_name(key) for key in fetched.targets)
         self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
         self._params = params
@@ -123,9 +121,9 @@ class _Fetch(PendingReply):
         self._missing_bytes = 0
 
     def begin(self) -> Reply:
-        """The answer if there is enough now, else the promise of one."""
+        """Return the response if there is enough now, else this pending reply."""
         results, size, is_final = self._read()
-        if self._params.counts_as_follower:  # what is read after it has waited says nothing new of a follower
+        if self._params.counts_as_follower:  # reading again after the wait is no other fetch
             params = self._params._replace(counts_as_follower=False)
             self._reader = PartitionReader(params, self._broker.server.answer_buffers.lend)
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
@@ -143,21 +141,21 @@ class _Fetch(PendingReply):
         self._broker.purgatory.park(self, wait_ms)
         return self
 
-    # While it waits
+    # Waiting
 
     def advanced(self, size: int) -> None:
-        """A partition has `size` bytes more."""
+        """Count down the missing bytes: a partition has `size` bytes more."""
         self._missing_bytes -= size
         if self._missing_bytes <= 0:
             self.interrupted()
 
     def interrupted(self) -> None:
-        """There is something to tell."""
+        """Complete: a partition is led no longer, or there are enough bytes."""
         self._release()
         self.expire()
 
     def overtaken(self) -> None:
-        """The session's next fetch has come: that one looks at everything, and tells what is new."""
+        """Complete: the session's next fetch has come, which reads all partitions."""
         if self._fetched.incremental:
             self._release()
             self.complete(self._encode([]))
@@ -165,12 +163,12 @@ class _Fetch(PendingReply):
             self.interrupted()
 
     def expire(self) -> None:
-        """The time is up: answer with what there is."""
+        """Complete with what there is: `max_wait` is over."""
         self._unsubscribe()
         self.complete(self._encode(self._read(again=True)[0]))
 
     def abandon(self) -> bool:
-        """Nobody waits for the records any more."""
+        """Drop the fetch: its client has disconnected."""
         self._release()
         return True
 
@@ -188,12 +186,11 @@ class _Fetch(PendingReply):
     # Reading
 
     def _read(self, *, again: bool = False) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
-        """`(what each partition gives, bytes of records in all, whether waiting makes it no better)`.
+        """Read, and return `(each partition's part, bytes of records, whether waiting would not improve it)`.
 
-        `again`, after it has waited, leaves out those that need not be told of.
-
-        It does not where there is an error to be told, or no room for more in the answer. While there is none for any
-        answer, because others don't read theirs, a fetch finds nothing and waits.
+        `again`, after the wait, leaves out partitions without news. Waiting does not improve an error, or a full
+        response. While memory for responses is exhausted, because other clients do not read theirs, a fetch finds
+        nothing and waits.
         """
         pressure = self._broker.server.memory_pressure
         room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
@@ -246,7 +243,7 @@ class _Fetch(PendingReply):
         return key.topic if isinstance(key.topic, str) else self._broker.image.topic_names.get(key.topic, "")
 
     def _topic_name(self, key: PartitionKey) -> str:
-        """Raises UNKNOWN_TOPIC_ID."""
+        """Return the topic's name. Raises `KafkaError` UNKNOWN_TOPIC_ID."""
         if isinstance(key.topic, str):
             return key.topic
         name = self._broker.image.topic_names.get(key.topic)
@@ -255,7 +252,7 @@ class _Fetch(PendingReply):
         return name
 
     def _failure(self, target: FetchTarget, code: ErrorCode) -> FetchedPartition:
-        """An error, and with some of them who leads the partition now."""
+        """Return an error, with the present leader if the partition has moved."""
         traffic = self._broker.partitions.traffic.get(target.key.topic) if isinstance(target.key.topic, str) else None
         (traffic or self._broker.counters.elsewhere).failed_fetches += 1
         self._broker.counters.erred(ApiKey.FETCH, int(code))
@@ -264,7 +261,7 @@ class _Fetch(PendingReply):
             leader = self._broker.partitions.current_leader(self._topic_name(target.key), target.key.partition)
         return FetchedPartition(target.key.partition, int(code), current_leader=leader)
 
-    # Answering
+    # Responses
 
     def _encode(self, results: list[tuple[FetchTarget, FetchedPartition]]) -> Buffers:
         session = self._fetched.session
@@ -272,7 +269,7 @@ class _Fetch(PendingReply):
         for target, result in results:
             if self._fetched.incremental and not _is_news(target, result):
                 continue
-            # Who is to cut its log goes by nothing else in the answer, and is told the rest again.
+            # A follower that has to truncate its log ignores the rest of the answer, and gets it with the next one.
             target.high_watermark = result.high_watermark if result.diverging_epoch is None else -1
             target.log_start_offset = result.log_start_offset
             topics.setdefault(target.key.topic, []).append(result)
@@ -302,7 +299,7 @@ class _Fetch(PendingReply):
             partition.traffic.bytes_out += size
 
     def _endpoints(self, topics: Iterable[list[FetchedPartition]]) -> list[NodeEndpoint]:
-        """Where the leaders are that `_failure` told of."""
+        """Return the endpoints of the leaders in `partitions`."""
         leaders = {each.current_leader[0] for partitions in topics for each in partitions if each.current_leader}
         return [
             NodeEndpoint(broker.broker_id, endpoint.host, endpoint.port, broker.rack)
@@ -330,7 +327,7 @@ def _fetch_params(broker: "Broker", request: Any, version: int) -> FetchParams:
 
 
 def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:
-    """Whether a session's client has to be told this."""
+    """Return whether the response of a session has to have this partition."""
     return bool(
         result.records
         or result.error_code

@@ -1,10 +1,10 @@
-"""FindCoordinator: which broker coordinates a group. Any broker answers; the first one makes `__consumer_offsets`.
+"""FindCoordinator: the broker that coordinates a group. Any broker serves it.
 
-A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED and a sentence, since there are no transactions yet: it is
-the one code here that every client takes as fatal (librdkafka asks again for ever after UNSUPPORTED_VERSION). A share
-group gets INVALID_REQUEST, as from a Kafka broker without them.
-Versions: 1 error message and key type, 3 flexible, 4 many keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share
-groups (KIP-932).
+The first request creates `__consumer_offsets`. Transactions are not supported yet: a transactional id gets
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED with an error message, the one code that every client treats as fatal (librdkafka
+retries forever after UNSUPPORTED_VERSION). A share group gets INVALID_REQUEST, as from a Kafka broker without share
+groups. Versions: 1 error message and key type, 3 flexible, 4 many keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6
+share groups (KIP-932).
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,10 @@ _MANY_FROM: Final = 4
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """COORDINATOR_NOT_AVAILABLE while nobody leads the group's partition, or `__consumer_offsets` can't be created."""
+    """Return the coordinators.
+
+    COORDINATOR_NOT_AVAILABLE without a leader, or if `__consumer_offsets` cannot be created.
+    """
     key_type = optional(message, "key_type", _GROUP)
     if context.api_version < _MANY_FROM:
         return await _find(broker, context, message.key, key_type)

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and hears whether a round began. Versions: 3 static members (KIP-345), 4 flexible."""
+"""Heartbeat: a member is alive, and learns of a rebalance. Versions: 3 static members (KIP-345), 4 flexible."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """While groups are being loaded nobody can know better, so every member is told that all is well, as in Kafka."""
+    """Return the member's error code; while groups are loaded, there is none for any member, as in Kafka."""
     del context
     if not message.group_id:
         return {"error_code": ErrorCode.invalid_group_id}

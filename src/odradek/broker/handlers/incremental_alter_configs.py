@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs: set, unset, extend or shrink single keys of topics and brokers, while they run (KIP-339).
 
-When the answer leaves, this broker goes by the new values; others follow when the tree tells them. Version 1 is
+When the response is sent, this broker uses the new values; other brokers learn them from the tree. Version 1 is
 flexible.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One response per resource, in their order. A resource, or a key of one, that comes twice is INVALID_REQUEST."""
+    """Return one response per resource, in their order. A resource or key that comes twice is INVALID_REQUEST."""
     resources = [
         AlterResource(
             type=each.resource_type,

@@ -1,8 +1,8 @@
 """InitProducerId: an id for an idempotent producer, with epoch 0 (KIP-98).
 
-A null transactional id always gets a new id, whatever id the producer had (KIP-360). Transactions are not built yet:
-with a transactional id the answer is UNSUPPORTED_VERSION, which clients take as fatal. Versions: 2 flexible, 3 the
-producer's old id, 4 PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE (KIP-890); 6 is two-phase commit and not served.
+A null transactional id always gets a new producer id (KIP-360). Transactions are not supported yet: a transactional id
+gets UNSUPPORTED_VERSION, which clients treat as fatal. Versions: 2 flexible, 3 the producer's old id, 4
+PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE (KIP-890); 6 is two-phase commit and not served.
 """
 
 import logging
@@ -19,16 +19,16 @@ _log = logging.getLogger("odradek.broker")
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """INVALID_REQUEST for an empty transactional id; COORDINATOR_NOT_AVAILABLE, and try again, without the tree."""
+    """Return a producer id; COORDINATOR_NOT_AVAILABLE, after which clients retry, without the tree."""
     if message.transactional_id is not None:
         if not message.transactional_id:
             return _failure(ErrorCode.invalid_request)
         if not context.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id):
             return _failure(ErrorCode.transactional_id_authorization_failed)
         _log.info(
-            "%s asks for the transactional id %r: this release has no transactions",
-            context.client_id,
+            "Refusing the transactional id %r of client %s: transactions are not supported",
             message.transactional_id,
+            context.client_id,
         )
         return _failure(ErrorCode.unsupported_version)
     if not context.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) and not context.allows_any(
@@ -38,7 +38,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     try:
         producer_id = await broker.producer_ids.take()
     except OdradekError as error:
-        _log.warning("no producer id could be had: %s", error)
+        _log.warning("Failed to allocate a producer id: %s", error)
         return _failure(ErrorCode.coordinator_not_available)
     return {"producer_id": producer_id, "producer_epoch": 0}
 

@@ -1,7 +1,7 @@
-"""JoinGroup: a member wants to be in the group's next generation, and waits for it.
+"""JoinGroup: a member joins the group's next generation, and waits until it is complete.
 
 Versions: 1 rebalance timeout, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 6 flexible, 7 protocol type
-in the answer, 8 the client's reason (KIP-800), 9 a leader may be told to keep the assignment (KIP-814). Before 7 the
+in the response, 8 the client's reason (KIP-800), 9 a leader may skip the assignment (KIP-814). Before version 7 the
 protocol's name may not be null.
 """
 
@@ -22,13 +22,13 @@ _REQUIRES_MEMBER_ID_FROM: Final = 4
 _NULL_PROTOCOL_NAME_FROM: Final = 7
 _SKIPS_ASSIGNMENT_FROM: Final = 9
 _LONGEST_NAME: Final = 249
-"""Of a client's name, this is in its member id: it is kept for each that asked for one, and shown everywhere."""
+"""Characters of a client's name in its member id, which is kept for every member and shown in logs and tools."""
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """INVALID_SESSION_TIMEOUT outside `group.{min,max}.session.timeout.ms`; all else is the group's answer.
+    """Return the group's answer, or INVALID_SESSION_TIMEOUT outside `group.{min,max}.session.timeout.ms`.
 
-    GROUP_MAX_SIZE_REACHED also where there is no memory for the member.
+    GROUP_MAX_SIZE_REACHED also means that there is no memory for the member.
     """
     future: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
     request = _request(broker, context, message, future)
@@ -48,7 +48,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     group = shard.group(message.group_id)
     shard.apply_effects(group, group.join(request, shard.now_ms))
     if not future.done():
-        # Until everybody has joined only what the group keeps is kept, and the group counts it.
+        # While the member waits, only what the group keeps of the request stays in memory, and the group counts that.
         kept_bytes = len(request.protocol_type) + len(request.reason)
         context.session.connection.forget_request(kept_bytes=kept_bytes)
     del message, request
@@ -56,9 +56,10 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
 
 def _may_join(broker: "Broker", shard: GroupCoordinatorShard, message: Any, request: JoinRequest) -> bool:
-    """Whether there is memory for what the member says of itself: a member that comes again may say as much as before.
+    """Return whether there is memory for the member's protocols.
 
-    More than a batch of `__consumer_offsets` can hold could never be recorded.
+    A member that rejoins may have as many bytes as before. Protocols beyond a batch of `__consumer_offsets` could
+    never be stored.
     """
     size = protocols_size(request.protocols)
     if size > broker.config.message_max_bytes:
@@ -81,7 +82,7 @@ def _request(broker: "Broker", context: RequestContext, message: Any, future: ob
         new_member_id=f"{name[:_LONGEST_NAME]}-{uuid4(broker.runtime.entropy)}",
         instance_id=instance_id,
         client_id=context.client_id,
-        # Java's way to print an address: tools that read records expect the slash.
+        # Java prints addresses with a slash, which tools that read the records expect.
         client_host=f"/{context.client_host}",
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,

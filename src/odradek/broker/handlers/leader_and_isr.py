@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller says what this broker leads and follows. See `cluster.command_handler`."""
+"""LeaderAndIsr: the controller's command to lead and follow partitions (`cluster.controller_command_handler`)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """The answer comes when it is so. KAFKA_STORAGE_ERROR for partitions whose logs can't be used."""
+    """Return when the command is executed; KAFKA_STORAGE_ERROR for partitions whose logs cannot be used."""
     del context
     return await broker.metadata_loop.command_handler.leader_and_isr(message)

@@ -1,6 +1,6 @@
-"""LeaveGroup: members leave, or an administrator removes static ones by their instance ids alone.
+"""LeaveGroup: members leave, or an administrator removes static members by their instance ids.
 
-Versions: 3 many members (KIP-345), 4 flexible, 5 the reason (KIP-800). Before 3 the one member's error is the answer's.
+Versions: 3 many members (KIP-345), 4 flexible, 5 the reason (KIP-800). Before 3 the member's error is the response's.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _MANY_FROM: Final = 3
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """UNKNOWN_MEMBER_ID, for each member, in a group that is not there."""
+    """Return each member's error; UNKNOWN_MEMBER_ID if the group does not exist."""
     future: asyncio.Future[LeaveReply] = asyncio.get_running_loop().create_future()
     leavers = _leavers(context, message)
     try:

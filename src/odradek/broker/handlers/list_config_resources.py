@@ -1,7 +1,7 @@
-"""ListConfigResources: the names of what can have a configuration (KIP-1000, KIP-1142).
+"""ListConfigResources: the names of resources with a configuration (KIP-1000, KIP-1142).
 
-Version 0 was ListClientMetricsResources and knows of those only, version 1 of topics, brokers, loggers and groups too.
-Of client metrics, loggers and groups there is no configuration here, and so nothing to list.
+Version 0 was ListClientMetricsResources and has only those, version 1 topics, brokers, loggers and groups too. Client
+metrics, loggers and groups have no configuration here, so none are listed.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ _KNOWN: Final = {0: frozenset({ConfigResourceType.CLIENT_METRICS}), 1: frozenset
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Every kind if none is asked for; UNSUPPORTED_VERSION for one that the version does not know."""
+    """Return the resources of the requested types, or of all; UNSUPPORTED_VERSION for types that the version lacks."""
     known = _KNOWN[context.api_version]
     asked_for: tuple[int, ...] = optional(message, "resource_types", ())
     wanted = set(asked_for) or known

@@ -1,15 +1,15 @@
-"""ListOffsets: the offset of a time, or of one end of a partition.
+"""ListOffsets: the offset of a timestamp, or of one end of a partition.
 
 ```
 timestamp -1  latest: the high watermark, for read-committed the last stable offset      -2  earliest
           -3  the record with the largest timestamp (KIP-734, version 7)                 -4  earliest on this disk
           -5  latest in tiered storage, and -6 earliest not yet there (KIP-405, -1150): there is none, so -1
 ```
-A leader that has just been elected may know of less that is committed than the one before told. Until what is committed
-has reached the beginning of its epoch, consumers are told no end, but OFFSET_NOT_AVAILABLE, and try again (KIP-207).
+The high watermark of a new leader may be lower than the one that its predecessor returned. Until it has reached the
+start of the new epoch, consumers get OFFSET_NOT_AVAILABLE for the latest offset, and retry (KIP-207).
 
-Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 6 flexible, 8 and 9 tiered storage, 10 a
-time-out.
+Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 6 flexible, 8 and 9 tiered storage, 10
+a timeout.
 """
 
 from collections import Counter
@@ -35,11 +35,11 @@ _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 _READ_COMMITTED: Final = 1
 _OFFSET_NOT_AVAILABLE_FROM: Final = 5
 _CONSUMER: Final = -1
-"""The replica id of those that are no replica. -2 is a debugger's."""
+"""The replica id of consumers. -2 is the debugging replica's."""
 
 
 class _Found(NamedTuple):
-    """-1 stands for what is unknown."""
+    """An offset with its timestamp and epoch; -1 stands for unknown."""
 
     timestamp: int = -1
     offset: int = -1
@@ -47,7 +47,7 @@ class _Found(NamedTuple):
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per partition; a partition that is named twice gets INVALID_REQUEST."""
+    """Return one answer per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in message.topics))
@@ -77,7 +77,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
 
 
 def _end(partition: Partition, *, is_consumer: bool, read_committed: bool) -> int:
-    """Where the asker's view of the partition ends: replicas and debuggers see what is not committed, too."""
+    """Return the end of the partition for this client: replicas and debuggers also see uncommitted records."""
     if not is_consumer:
         return partition.log.written_offset
     return partition.last_stable_offset if read_committed else partition.high_watermark
@@ -94,7 +94,7 @@ def _find(partition: Partition, timestamp: int, version: int, end: int, *, is_en
             return _Found(offset=end, leader_epoch=epoch)
         case -2 | -4:
             start = log.log_start_offset
-            # What comes first into an empty log will be of this leader.
+            # The first record of an empty log will have this leader's epoch.
             return _Found(offset=start, leader_epoch=epoch if start == end else log.epochs.epoch_at(start))
         case -5 | -6:
             return _Found()

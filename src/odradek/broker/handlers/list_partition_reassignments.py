@@ -1,6 +1,6 @@
-"""ListPartitionReassignments: which partitions are getting other replicas, and how far they are (KIP-455).
+"""ListPartitionReassignments: the partitions that are being reassigned, with their replicas (KIP-455).
 
-Only the controller knows. Partitions that are not being reassigned, or not there, are left out.
+Only the controller serves it. Partitions that are not being reassigned, or do not exist, are left out.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Those that are asked for, or with null all."""
+    """Return the requested partitions, or with null all."""
     del context
     wanted: dict[str, set[int]] | None = None
     if message.topics is not None:

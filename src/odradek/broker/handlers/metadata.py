@@ -1,8 +1,8 @@
-"""Metadata: brokers, topics, who leads what. Topics that are asked for and absent are created if that is allowed.
+"""Metadata: brokers, topics and leaders. Requested topics that do not exist are created if that is allowed.
 
-The encoded answer is kept while the cluster's image stays the same (`answer_cache`). Versions: 0 an empty list is all
-topics, from 1 a null list is; 4 the client may forbid creation; 7 leader epochs; 8 authorized operations (KIP-430);
-9 flexible; 10 topic ids in answers, 12 in requests (KIP-516); 13 a code for all (KIP-1102).
+The encoded response is kept until the cluster's image changes (`answer_cache`). Versions: 0 an empty list is all
+topics, from 1 a null list is; 4 the client may forbid creation; 7 leader epochs; 8 authorized operations (KIP-430); 9
+flexible; 10 topic ids in responses, 12 in requests (KIP-516); 13 an error of the request (KIP-1102).
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TOPIC_IDS_FROM: Final = 12
 _NO_TOPIC_ID: Final = UUID(int=0)
 MOST_CREATED: Final = 100
-"""Topics that one request creates by asking: of the others it hears that they are not there, and it may ask again."""
+"""Topics that one request creates; the others are unknown in the response, and clients repeat the request."""
 
 
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
@@ -84,7 +84,7 @@ def _creatable(broker: "Broker", context: RequestContext, request: MetadataReque
         if topic.name is None or topic.name in broker.image.topics or (version >= 10 and topic.topic_id):
             continue
         if broker.is_internal(topic.name):
-            continue  # whoever keeps records there creates it
+            continue  # its coordinator creates it
         if _is_valid(topic.name) and topic.name not in broker.image.deleting:
             names[topic.name] = None
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
@@ -130,7 +130,7 @@ def _topics(
             if image_topic.name not in denied:
                 yield _known(image, image_topic, listener)
         return
-    for wanted in dict.fromkeys(request.topics):  # each once, as in Kafka, however often it is asked for
+    for wanted in dict.fromkeys(request.topics):  # a repeated topic is in the response once, as in Kafka
         topic_id = wanted.topic_id if version >= 10 else None
         if version < _TOPIC_IDS_FROM and (wanted.name is None or topic_id):
             yield _unknown(wanted.name or "", ErrorCode.invalid_request, topic_id)
@@ -138,7 +138,7 @@ def _topics(
         topic = image.topics.get(wanted.name or "") if topic_id is None else image.topic_by_id(topic_id)
         name = topic.name if topic is not None else wanted.name
         if name and not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            # A topic id is not secret, but its name is, and so is which names there are.
+            # Topic ids are not secret; names, and whether they exist, are.
             yield _unknown(name if topic_id is None else None, ErrorCode.topic_authorization_failed, topic_id)
         elif topic is not None:
             yield _known(image, topic, listener)
@@ -163,7 +163,7 @@ def _known(image: ClusterImage, topic: TopicImage, listener: str) -> dict[str, A
 
 
 def _partition(brokers: "Any", number: int, partition: PartitionImage, listener: str) -> dict[str, Any]:
-    """A partition; without a leader that can be reached through this listener it has an error instead."""
+    """Return a partition, with an error if its leader has no endpoint for this listener."""
     leader: BrokerImage | None = brokers.get(partition.leader)
     error = ErrorCode.none
     if leader is None:

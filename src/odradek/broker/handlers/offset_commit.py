@@ -1,8 +1,8 @@
-"""OffsetCommit: a member, or a consumer that is in no group, stores the next offsets to read.
+"""OffsetCommit: a member, or a consumer without a group membership, stores the next offsets to read.
 
-Whoever is in no group commits with generation -1, as long as the group has no members. Versions: 2 to 4 a retention
-time of one's own, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flexible, 9 GROUP_ID_NOT_FOUND (KIP-848),
-10 topic ids in place of names.
+A consumer that is no member commits with generation -1, while the group has no members. Versions: 2 to 4 a retention
+time, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flexible, 9 GROUP_ID_NOT_FOUND (KIP-848), 10 topic ids
+in place of names.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ _TOPIC_IDS_FROM: Final = 10
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """What is wrong with a partition is said there; what is wrong with the group, at every partition."""
+    """Return one error per partition; an error of the group is at every partition."""
     answers: list[dict[str, Any]] = []
     values: dict[TopicPartition, OffsetCommitValue] = {}
     accepted: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ async def _commit(
 
 
 def _check_group(shard: GroupCoordinatorShard, context: RequestContext, message: Any) -> None:
-    """Raise what the group has against this commit. A group that is not there takes one of a consumer in no group."""
+    """Raise the group's error for this commit; a group that does not exist accepts commits without a generation."""
     generation = message.generation_id_or_member_epoch
     group = shard.groups.get(message.group_id)
     if group is None:
@@ -86,7 +86,7 @@ def _check_group(shard: GroupCoordinatorShard, context: RequestContext, message:
 
 
 def _expire_timestamp(broker: "Broker", message: Any) -> int:
-    """The moment that versions 2 to 4 may ask for; -1: the broker's retention holds."""
+    """Return the expiry that versions 2 to 4 may set; -1 stands for the broker's retention."""
     retention = getattr(message, "retention_time", None)
     retention_ms = -1 if retention is None else milliseconds(retention)
     return -1 if retention_ms < 0 else broker.runtime.clock.now_ms() + retention_ms

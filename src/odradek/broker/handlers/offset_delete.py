@@ -1,7 +1,7 @@
-"""OffsetDelete: a group forgets offsets that none of its members needs (KIP-496); its coordinator does it.
+"""OffsetDelete: delete offsets of a group that its members do not need (KIP-496). The group's coordinator serves it.
 
-A group that somebody is in keeps those of subscribed topics, and all of them if its members do not say what they
-subscribe. When the answer leaves, the rest is committed.
+A group with members keeps the offsets of subscribed topics, and all of them if the subscriptions are unknown. When the
+response is sent, the deletion is committed.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """What is wrong with the group is said once, at the top; what is wrong with a partition, there."""
+    """Return one error per partition, or one for the group at the top."""
     denied = context.denied(AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in message.topics))
     wanted = {
         TopicPartition(topic.name, each.partition_index): (
@@ -38,7 +38,10 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
 
 async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
-    """Delete those of `wanted` that can be, and note what keeps the others. Raises `KafkaError` for all of them."""
+    """Delete the offsets that may be deleted, and put the errors of others into `wanted`.
+
+    Raises `KafkaError` for all.
+    """
     if not group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     await broker.groups.shard_of(group_id).writes_completed()
@@ -61,7 +64,10 @@ async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, 
 
 
 def _kept_topics(group: ClassicGroup) -> Collection[str] | None:
-    """Topics whose offsets members need; None: all. Raises `KafkaError` NON_EMPTY_GROUP if they are no consumers."""
+    """Return the topics that members need, None for all.
+
+    Raises `KafkaError` NON_EMPTY_GROUP for other protocol types.
+    """
     if group.state is State.EMPTY:
         return ()
     if group.protocol_type != PROTOCOL_TYPE:

@@ -1,8 +1,8 @@
 """OffsetFetch: the committed offsets of groups; -1 where there is none.
 
 Versions: 2 all topics (null) and an error for the group, 5 leader epochs (KIP-320), 6 flexible, 7 `require_stable`:
-wait for what is being written, and say UNSTABLE_OFFSET_COMMIT of what an open transaction may change (KIP-447),
-8 many groups (KIP-709), 9 members of KIP-848, 10 topic ids in place of names.
+wait for pending commits, and UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may change (KIP-447), 8 many
+groups (KIP-709), 9 members of KIP-848, 10 topic ids in place of names.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _NO_OFFSET: Final = -1
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per group; however often it is asked for."""
+    """Return the offsets of each group; a repeated group has one answer."""
     require_stable = optional(message, "require_stable", False)
     if context.api_version < _MANY_GROUPS_FROM:
         return await _fetch(broker, context, message, require_stable=require_stable)
@@ -52,7 +52,7 @@ async def _fetch(broker: "Broker", context: RequestContext, wanted: Any, *, requ
 
 
 class _Fetch:
-    """One group's offsets as an answer."""
+    """One group's offsets in the form of a response."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _Fetch:
         self._stable = stable
 
     def all(self) -> list[dict[str, Any]]:
-        """Every offset; by id, those of topics that are there."""
+        """Return every offset; by topic id, those of existing topics."""
         by_topic: dict[str, list[int]] = {}
         for topic, number in self._values:
             by_topic.setdefault(topic, []).append(number)
@@ -95,7 +95,7 @@ class _Fetch:
         return answers
 
     def topic(self, wanted: Any) -> dict[str, Any]:
-        """The partitions of a topic that are asked for."""
+        """Return the requested partitions of a topic."""
         if not self._by_id:
             return {"name": wanted.name, "partitions": self._partitions(wanted.name, wanted.partition_indexes)}
         image = self._image.topic_by_id(wanted.topic_id)
@@ -129,7 +129,7 @@ def _nothing(number: int, error: ErrorCode) -> dict[str, Any]:
 
 
 def _failed(wanted: Any, error: ErrorCode) -> list[dict[str, Any]]:
-    """Version 1 has no place for the group's error but each partition's."""
+    """Return the group's error at each partition, as version 1 has no other field for it."""
     return [
         {"name": topic.name, "partitions": [_nothing(number, error) for number in topic.partition_indexes]}
         for topic in wanted.topics

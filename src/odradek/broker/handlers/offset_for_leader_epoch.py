@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end, so that others find where their logs part.
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, by which followers and consumers find where logs diverge.
 
-Followers and consumers compare what they have with what the leader has (KIP-101, KIP-279, KIP-320): the answer is the
-largest epoch up to the one asked for, and the offset at which the next one began. What is appended but in no file yet
-does not count: nobody has got it. Versions: 2 the leader epoch that the client knows, 3 the replica, 4 flexible.
+The response has the largest epoch up to the requested one, and the offset at which the next epoch began (KIP-101,
+KIP-279, KIP-320). Appended records that are not written yet do not count, as no replica has them. Versions: 2 the
+leader epoch that the client knows, 3 the replica, 4 flexible.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ _UNDEFINED: Final = -1
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """One answer per partition; -1 and -1 for an epoch later than every known one."""
+    """Return one answer per partition; -1 and -1 for an epoch after the last one."""
     may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     names = () if may_read_all else (topic.topic for topic in message.topics)
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
@@ -48,7 +48,7 @@ def _end_of_epoch(broker: "Broker", topic: str, wanted: Any) -> dict[str, Any]:
     epochs, end_offset = partition.log.epochs, partition.log.written_offset
     epoch = wanted.leader_epoch
     if epochs.latest < epoch <= partition.leader_epoch:
-        # Nothing was written since: the next record will be of the present leader, and begins where the log ends.
+        # Nothing was written in this epoch yet: its first record will be at the end of the log.
         found = epoch if epoch == partition.leader_epoch or epochs.latest == _UNDEFINED else epochs.latest
     else:
         found, end_offset = epochs.end_offset(epoch, end_offset)

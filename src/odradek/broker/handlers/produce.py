@@ -1,14 +1,13 @@
-"""Produce: a record batch per partition, appended; the answer leaves when they are as safe as `acks` asks.
+"""Produce: append a record batch per partition, and answer when the records are as safe as `acks` requires.
 
-acks 1 is answered when the records are in the leader's file, acks -1 (all) when every in-sync replica has them. With
-acks 0 there is no answer; an error then costs the connection, which makes the client look for the leader anew. Who
-waits for other replicas waits for as long as the request says, then it is REQUEST_TIMED_OUT: they may yet get it.
+With acks=1 that is when they are in the leader's file, with acks=-1 (all) when every in-sync replica has them. With
+acks=0 there is no response; an error closes the connection, so that the client refreshes its metadata. A request that
+waits for other replicas longer than its timeout gets REQUEST_TIMED_OUT, though its records may still be replicated.
 Versions: 3 record batches only, 5 log start offset, 7 zstd, 8 record errors (KIP-467), 9 flexible, 10 the new leader
 (KIP-951), 12 transactions that begin here (KIP-890), 13 topic ids (KIP-516). 0 to 2 are refused (KIP-896).
 
-Whether a transaction is open its coordinator knows, and a batch that it does not know of would never be committed or
-aborted. There is no coordinator yet: a transactional id is refused, unless `transaction.partition.verification.enable`
-says that nobody is to be asked (KIP-890).
+A batch of a transaction that its coordinator does not know would never be committed or aborted. There is no
+coordinator yet: a transactional id is refused, unless `transaction.partition.verification.enable` is false (KIP-890).
 """
 
 from functools import partial
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 _ADMIN_CLIENT: Final = "__admin_client"
-"""The one client id that Kafka lets write to internal topics."""
+"""The only client id that Kafka lets write to internal topics."""
 _ZSTD_FROM: Final = 7
 _NOT_LED: Final = frozenset(
     {
@@ -60,7 +59,7 @@ _NO_COORDINATOR: Final = KafkaError(
 
 
 def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
-    """Append what came, and answer when it is safe."""
+    """Append the records, and answer when they are safe."""
     version = context.header.api_version
     meter = Meter(broker.config.most_request_entries)
     request = decode_produce_request(version, frame, context.header.body_offset, meter=meter)
@@ -114,7 +113,7 @@ def _topic_name(broker: "Broker", context: RequestContext, name: str | None, top
 
 
 class _Produce(PendingReply):
-    """One request's partitions, as they become safe or fail."""
+    """The partitions of one request, until all are acknowledged or have failed."""
 
     def __init__(
         self, broker: "Broker", context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
@@ -124,7 +123,7 @@ class _Produce(PendingReply):
         self._acks = acks
         self._timeout_ms = timeout_ms
         self._awaited: dict[tuple[int, int], list[PartitionResponse]] | None = None
-        """What other replicas are to have, if there are such, by place."""
+        """The responses that wait for other replicas, by their places."""
         self._transactional = transactional
         self._now_ms = broker.runtime.clock.now_ms()
         self._last: tuple[Partition, memoryview] | None = None
@@ -133,13 +132,13 @@ class _Produce(PendingReply):
         self._moved: set[int] = set()
 
     def add_topic(self, name: str | None, topic_id: UUID | None) -> list[PartitionResponse]:
-        """The list that the topic's responses go to."""
+        """Return the list for a topic's responses."""
         responses: list[PartitionResponse] = []
         self._topics.append(TopicResponse(name, topic_id, responses))
         return responses
 
     def append(self, responses: list[PartitionResponse], topic: str, number: int, records: memoryview | None) -> None:
-        """Append to one partition; raises `KafkaError`."""
+        """Append to one partition. Raises `KafkaError`."""
         partition = self._broker.partitions.leader(topic, number)
         if not records:
             raise KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
@@ -167,7 +166,7 @@ class _Produce(PendingReply):
         error: KafkaError,
         records: memoryview | None,
     ) -> None:
-        """A partition's records were not taken."""
+        """Add the response for a partition whose records were not appended."""
         broker = self._broker
         name = broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
         count_rejection(broker.counters, broker.partitions.traffic.get(name or ""), error, records)
@@ -192,7 +191,7 @@ class _Produce(PendingReply):
         )
 
     def learn(self, frame: memoryview) -> None:
-        """Let the next request like this one take the short road, if it is one that can."""
+        """Let the next request like this one take the fast path, if it is of the right form."""
         if (
             self._last is None
             or self._acks == 0
@@ -213,7 +212,7 @@ class _Produce(PendingReply):
         self._last = None
 
     def begin(self) -> Reply:
-        """The answer if it is known by now, else the promise of one."""
+        """Return the response if it is known, else this pending reply."""
         if self._waiting:
             if self._awaited is not None:
                 self._broker.purgatory.park(self, max(self._timeout_ms, 0))
@@ -226,7 +225,7 @@ class _Produce(PendingReply):
     def _acknowledged(
         self, responses: list[PartitionResponse], index: int, traffic: TopicTraffic, error: KafkaError | None
     ) -> None:
-        """One partition's records are safe, or lost."""
+        """Note that one partition's records are safe, or that they failed."""
         if self.settled:
             return
         if self._awaited is not None:
@@ -245,7 +244,7 @@ class _Produce(PendingReply):
                 self.complete(self._encode())
 
     def expire(self) -> None:
-        """The time is up: the other replicas were too slow."""
+        """Answer REQUEST_TIMED_OUT for what other replicas do not have."""
         for (_, index), responses in (self._awaited or {}).items():
             responses[index] = timed_out(responses[index].partition)
         self.complete(self._encode())

@@ -1,12 +1,12 @@
-"""The short road of Produce: one partition, in a request that begins as an earlier one of its connection did.
+"""The fast path of Produce: one partition, in a request that begins like an earlier one of its connection.
 
 ```
 int32 api key and version | int32 correlation id | everything up to the records' length | length | records | 3 tags?
                                                    always the same for a client's partition
 ```
-librdkafka sends each of its requests so. Where the beginning is known, nothing is decoded, and the answer is a copy of
-an encoded one with three numbers put in; measured, that halves the time of a small request. Whatever is not as it was,
-and every error, is left to the long road (`produce`), which begins anew, and is the only one that explains.
+librdkafka sends all of its requests so. For a known prefix nothing is decoded, and the response is a copy of an
+encoded one with three numbers replaced; that halves the time of a small request. All other requests, and all errors,
+take the full path (`produce`).
 """
 
 import struct
@@ -33,19 +33,19 @@ _OFFSETS: Final = struct.Struct(">qqq")
 _OFFSETS_WITHOUT_START: Final = struct.Struct(">qq")
 _LOG_START_FROM: Final = 5
 _NO_TAGS: Final = b"\x00\x00\x00"
-"""Of the partition, the topic and the request."""
+"""The empty tag sections of the partition, the topic and the request."""
 _MARK: Final = 0x1122334455667788
-"""A base offset that nothing else in an answer looks like."""
-_MOST_BEGINNINGS: Final = 1024
+"""A base offset that is at no other place of an encoded response."""
+_MOST_PREFIXES: Final = 1024
 _MOST_LENGTHS: Final = 4
-_LONGEST_BEGINNING: Final = 512
-"""With more partitions, more lengths of names, or longer names than these, the memory and the search would not pay."""
+_LONGEST_PREFIX: Final = 512
+"""Beyond these numbers of partitions, of prefix lengths and of bytes, the fast path would not pay."""
 
 
 class ProduceFastPath:
-    """One connection's: called with a frame, it answers or says None."""
+    """The known prefixes of one connection; a call with a frame answers it, or returns None."""
 
-    __slots__ = ("_authorizer", "_authorizer_version", "_beginnings", "_clock", "_counters", "_ends", "_purgatory")
+    __slots__ = ("_authorizer", "_authorizer_version", "_clock", "_counters", "_ends", "_prefixes", "_purgatory")
 
     def __init__(self, authorizer: Authorizer, clock: Clock, counters: BrokerCounters, purgatory: Purgatory) -> None:
         self._authorizer = authorizer
@@ -54,28 +54,28 @@ class ProduceFastPath:
         self._counters = counters
         self._purgatory = purgatory
         self._ends: list[int] = []
-        self._beginnings: dict[bytes, _Beginning] = {}
+        self._prefixes: dict[bytes, _Prefix] = {}
 
     def __call__(self, frame: memoryview) -> Reply | None:
-        """Append the records of a request whose beginning is known."""
+        """Append the records of a request with a known prefix."""
         if self._authorizer.version != self._authorizer_version:
             self._forget()
         for end in self._ends:
-            beginning = self._beginnings.get(bytes(frame[8:end]))
-            if beginning is None:
+            prefix = self._prefixes.get(bytes(frame[8:end]))
+            if prefix is None:
                 continue
             head, correlation_id = _HEAD.unpack_from(frame)
-            if head != beginning.head:
+            if head != prefix.head:
                 return None
-            records = _records(frame, end, flexible=beginning.is_flexible)
+            records = _records(frame, end, flexible=prefix.is_flexible)
             if records is None:
                 return None
-            partition, acks = beginning.partition, beginning.acks
+            partition, acks = prefix.partition, prefix.acks
             try:
                 info = partition.append_records(records, acks=acks, now_ms=self._clock.now_ms())
             except KafkaError:
-                return None  # nothing was appended; the long road will say what is wrong
-            reply = _Answer(beginning, correlation_id, info)
+                return None  # nothing was appended; the full path answers with the error
+            reply = _Answer(prefix, correlation_id, info)
             if acks == ACKS_ALL and partition.has_followers:
                 reply.wait(self._purgatory)
             partition.when_acknowledged(info, acks=acks, waiter=reply.acknowledged)
@@ -91,33 +91,33 @@ class ProduceFastPath:
         acks: int,
         timeout_ms: int,
     ) -> None:
-        """Remember the beginning of a request of one partition's records that the long road has appended."""
+        """Store the prefix of a request of one partition, which the full path has authorized and appended."""
         header = context.header
         is_flexible = header.api_version >= FLEXIBLE_FROM
         start = len(frame) - len(records) - (len(_NO_TAGS) if is_flexible else 0)
         length_size = _varint_size(len(records) + 1) if is_flexible else _INT32.size
         end = start - length_size
         found = _records(frame, end, flexible=is_flexible)
-        if found is None or len(found) != len(records) or end > _LONGEST_BEGINNING:
+        if found is None or len(found) != len(records) or end > _LONGEST_PREFIX:
             return
         is_outdated = self._authorizer.version != self._authorizer_version
-        if is_outdated or len(self._beginnings) >= _MOST_BEGINNINGS or len(self._ends) >= _MOST_LENGTHS:
+        if is_outdated or len(self._prefixes) >= _MOST_PREFIXES or len(self._ends) >= _MOST_LENGTHS:
             self._forget()
-        self._beginnings[bytes(frame[8:end])] = _Beginning(
+        self._prefixes[bytes(frame[8:end])] = _Prefix(
             header, partition, acks, timeout_ms, _HEAD.unpack_from(frame)[0], self._counters
         )
         if end not in self._ends:
             self._ends.append(end)
 
     def _forget(self) -> None:
-        """Forget every request: what was authorized is authorized anew, by `produce`."""
+        """Forget all prefixes, so that the full path authorizes each of them again."""
         self._authorizer_version = self._authorizer.version
-        self._beginnings.clear()
+        self._prefixes.clear()
         self._ends.clear()
 
 
-class _Beginning:
-    """What a request with these first bytes asks for, and how its answer looks."""
+class _Prefix:
+    """A known prefix: its partition and the encoded response."""
 
     __slots__ = (
         "_offsets",
@@ -153,13 +153,13 @@ class _Beginning:
         self._offsets = _OFFSETS if header.api_version >= _LOG_START_FROM else _OFFSETS_WITHOUT_START
 
     def encode(self, response: PartitionResponse) -> bytes:
-        """The answer in full."""
+        """Encode the whole response."""
         topic = TopicResponse(self.partition.topic_partition.topic, self.partition.topic_id, [response])
         (answer,) = response_frame(self.header, encode_produce_response(self.header.api_version, [topic]))
         return bytes(answer)
 
     def answer(self, correlation_id: int, info: AppendInfo) -> bytearray:
-        """The answer to records that were appended."""
+        """Return the response for appended records."""
         answer = bytearray(self._template)
         _INT32.pack_into(answer, 4, correlation_id)
         numbers = (info.first_offset, info.log_append_time, info.log_start_offset)
@@ -168,49 +168,49 @@ class _Beginning:
 
 
 class _Answer(PendingReply):
-    """The reply to one request, until its records are as safe as it asked."""
+    """The reply to one request, until its records are as safe as `acks` requires."""
 
-    def __init__(self, beginning: _Beginning, correlation_id: int, info: AppendInfo) -> None:
-        self._beginning = beginning
+    def __init__(self, prefix: _Prefix, correlation_id: int, info: AppendInfo) -> None:
+        self._prefix = prefix
         self._correlation_id = correlation_id
         self._info = info
         self._purgatory: Purgatory | None = None
 
     def wait(self, purgatory: Purgatory) -> None:
-        """Wait for other replicas only for as long as the request says."""
+        """Expire after the request's timeout."""
         self._purgatory = purgatory
-        purgatory.park(self, max(self._beginning.timeout_ms, 0))
+        purgatory.park(self, max(self._prefix.timeout_ms, 0))
 
     def expire(self) -> None:
-        """The time is up: the other replicas were too slow."""
-        self._fail(timed_out(self._beginning.partition.topic_partition.partition))
+        """Answer REQUEST_TIMED_OUT."""
+        self._fail(timed_out(self._prefix.partition.topic_partition.partition))
 
     def acknowledged(self, error: KafkaError | None) -> None:
-        """The records are safe, or lost."""
-        beginning = self._beginning
+        """Answer: the records are safe, or failed."""
+        prefix = self._prefix
         if self._purgatory is not None and not self._purgatory.release(self):
             return
         if error is None:
-            self.complete((beginning.answer(self._correlation_id, self._info),))
+            self.complete((prefix.answer(self._correlation_id, self._info),))
             return
-        count_rejection(beginning.counters, beginning.partition.traffic, error, None)
-        number = beginning.partition.topic_partition.partition
+        count_rejection(prefix.counters, prefix.partition.traffic, error, None)
+        number = prefix.partition.topic_partition.partition
         self._fail(PartitionResponse(number, int(error.code), error_message=str(error)))
 
     def _fail(self, response: PartitionResponse) -> None:
-        answer = bytearray(self._beginning.encode(response))
+        answer = bytearray(self._prefix.encode(response))
         _INT32.pack_into(answer, 4, self._correlation_id)
         self.complete((answer,))
 
 
 def timed_out(partition: int) -> PartitionResponse:
-    """What is said when replicas were too slow: they may yet get the records."""
+    """Return REQUEST_TIMED_OUT; the other replicas may still get the records."""
     text = "the in-sync replicas did not get the records in time"
     return PartitionResponse(partition, int(ErrorCode.request_timed_out), error_message=text)
 
 
 def _records(frame: memoryview, end: int, *, flexible: bool) -> memoryview | None:
-    """The records behind a beginning that ends at `end`, if they and nothing else fill the rest of the frame."""
+    """Return the records after a prefix that ends at `end`, if they fill the rest of the frame."""
     if not flexible:
         if len(frame) < end + 4:
             return None

@@ -1,4 +1,4 @@
-"""StopReplica: the controller says which replicas this broker has no more. See `cluster.command_handler`."""
+"""StopReplica: the controller's command to stop replicas (`cluster.controller_command_handler`)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """FENCED_LEADER_EPOCH for a replica of which the broker knows a newer leader: that is not stopped (KIP-570)."""
+    """Return one error per partition; FENCED_LEADER_EPOCH if the broker knows a newer leader epoch (KIP-570)."""
     del context
     return await broker.metadata_loop.command_handler.stop_replica(message)

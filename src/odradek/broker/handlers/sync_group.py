@@ -1,6 +1,6 @@
-"""SyncGroup: a member of a generation wants its assignment; the leader brings everybody's, and all wait for it.
+"""SyncGroup: a member of a generation gets its assignment; the leader sends those of all members.
 
-Versions: 3 static members (KIP-345), 4 flexible, 5 protocol type and name, without which it is
+Versions: 3 static members (KIP-345), 4 flexible, 5 protocol type and name, without which the answer is
 INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 """
 
@@ -19,7 +19,7 @@ _PROTOCOL_FROM: Final = 5
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """UNKNOWN_MEMBER_ID for a group that is not there."""
+    """Return the assignment; UNKNOWN_MEMBER_ID if the group does not exist."""
     future: asyncio.Future[SyncReply] = asyncio.get_running_loop().create_future()
     try:
         if not message.group_id:

@@ -1,6 +1,6 @@
-"""UnregisterBroker: forget a broker that is away for good (KIP-631). Any broker does it.
+"""UnregisterBroker: remove a broker that is down for good (KIP-631). Any broker serves it.
 
-Partition assignments stay as they are, as in Kafka. A live broker is INVALID_REQUEST, which Kafka does not check.
+Partition assignments stay, as in Kafka. A live broker is INVALID_REQUEST, which Kafka does not check.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """BROKER_ID_NOT_REGISTERED for a broker that is not known."""
+    """Return the error code; BROKER_ID_NOT_REGISTERED for an unknown broker."""
     del context
     try:
         await broker.metadata_loop.unregister_broker(message.broker_id)

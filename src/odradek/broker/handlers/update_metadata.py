@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller says what this broker tells clients. See `cluster.command_handler`."""
+"""UpdateMetadata: the controller's update of the metadata that clients get (`cluster.controller_command_handler`)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if it is not believed."""
+    """Return the error code; STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH for a stale command."""
     del context
     return {"error_code": await broker.metadata_loop.command_handler.update_metadata(message)}

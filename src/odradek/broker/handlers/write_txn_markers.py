@@ -1,8 +1,8 @@
-"""WriteTxnMarkers: a transaction's end is written into its partitions, as its coordinator decided (KIP-98).
+"""WriteTxnMarkers: append the end of a transaction to its partitions, as its coordinator decided (KIP-98).
 
-Each partition of each marker has its own answer, which leaves when the marker is committed there. Administrators send
-it too, to end a transaction that no coordinator knows any more (KIP-664). Version 2 says which version of transactions
-the marker is of (KIP-1228), which decides on the epochs it may have; see `log.producers.producer_state`.
+Each partition of each marker has its own result, known when the marker is committed there. Administrators send the
+request too, to end a transaction that no coordinator knows any more (KIP-664). Version 2 has the transaction version
+of the marker (KIP-1228), which decides on the epochs it may have; see `log.producers.producer_state`.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or what an append fails with.
+    """Return one error per partition and marker, for instance INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
 
-    Ends of several transactions of one producer are answered together, as in Kafka.
+    Results of several transactions of one producer are merged, as in Kafka.
     """
     del context
     writes = _Writes(broker)
@@ -52,7 +52,7 @@ def _answer(results: dict[int, dict[TopicPartition, ErrorCode]]) -> dict[str, An
 
 
 class _Writes:
-    """The markers of one request on their way into their logs."""
+    """The markers of one request that are being written."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -87,7 +87,7 @@ class _Writes:
             )
 
     async def finished(self) -> dict[int, dict[TopicPartition, ErrorCode]]:
-        """What became of each producer's, once all of them are committed, or failed."""
+        """Return each producer's errors, once all markers are committed or have failed."""
         if self._waiting:
             await self._finished
         return self._results

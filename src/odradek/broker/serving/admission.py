@@ -6,8 +6,8 @@ Dispatcher.serve ─▶ is_due           quotas delay a request, an asynchronous
                  ─▶ check_request    the API's permission on the whole request (`api_permissions`), the check's error
 handler          ─▶ check, denied    the API's permissions on each topic, group and so on that the request names
 ```
-What skips a part of this later on, because it is known to be admitted, is keyed by what the decisions depend on: the
-fast path of Produce by the authorizer's version, cached answers by `RequestContext.visibility`.
+Two shortcuts reuse decisions: the fast path of Produce while the authorizer's version is the same, and cached answers
+for requests of the same `RequestContext.visibility`.
 """
 
 import asyncio

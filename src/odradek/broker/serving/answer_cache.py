@@ -1,6 +1,6 @@
-"""Answers that depend on nothing but the request's bytes and the cluster's image: encoded once per image.
+"""A cache of encoded responses that depend only on the request's bytes, the principal and the cluster's image.
 
-Clients ask for Metadata again and again with the same bytes, and encoding it costs more than anything else in it.
+Clients repeat Metadata requests with the same bytes, and encoding is the largest part of their cost.
 """
 
 from collections.abc import Hashable
@@ -10,14 +10,14 @@ from odradek.metadata.image import ClusterImage
 
 _LONGEST_REQUEST_BYTES: Final = 4096
 _MOST_BYTES: Final = 16 * 1024 * 1024
-"""More is not kept, so that strange requests can't fill the memory."""
+"""The limit of the cache's memory."""
 
 Key = tuple[int, str, Hashable, bytes]
 """A version, a listener's name, what the principal may see (`RequestContext.visibility`), and the request's body."""
 
 
 class AnswerCache:
-    """Bodies of responses, dropped when the image changes."""
+    """The bodies of responses for the present image; a new image empties the cache."""
 
     def __init__(self) -> None:
         self._image: ClusterImage | None = None
@@ -25,7 +25,7 @@ class AnswerCache:
         self._bytes = 0
 
     def get(self, image: ClusterImage, key: Key) -> bytes | None:
-        """The body that was put for `key` while `image` was current."""
+        """Return the body that was put for `key` and this image."""
         return self._bodies.get(key) if image is self._image else None
 
     def put(self, image: ClusterImage, key: Key, body: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Which APIs are there, in which versions, and where their handlers are.
+"""The APIs that a broker serves, with their versions and the modules of their handlers.
 
-An API is there when its handler's file is. ApiVersions tells of Produce from version 0 as Kafka 4 does, although 0 to 2
-are refused: without it some librdkafka releases silently stop compressing (KAFKA-18659).
+An API is served if the module of its handler exists. ApiVersions advertises Produce from version 0 as Kafka 4 does,
+although versions 0 to 2 are refused: otherwise some librdkafka releases silently stop compressing (KAFKA-18659).
 """
 
 import importlib
@@ -13,7 +13,7 @@ from odradek.protocol.api import ApiKey, schema_versions
 
 
 class Api(NamedTuple):
-    """One API. `raw`: its handler takes and gives frames."""
+    """One API. The handler of a `raw` one takes and returns frames."""
 
     key: ApiKey
     module: str
@@ -26,8 +26,8 @@ _RAW: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.A
 HIDDEN: Final = frozenset(
     {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
 )
-"""What only brokers ask of each other: of one cluster, they know the version. Clients are not told of it (Kafka with
-ZooKeeper did tell them)."""
+"""APIs between brokers of one cluster, which know the version. They are not advertised to clients (Kafka with ZooKeeper
+advertised them)."""
 _KEYS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -71,14 +71,15 @@ _KEYS: Final = (
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
 _LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.DESCRIBE_LOG_DIRS: 4}
-"""Where we stop before the schemas do: two-phase commit (KIP-939), and cordoned directories (KIP-1066), which Kafka 4.2
-does not tell of either."""
+"""Last versions served where the schemas have later ones: two-phase commit (KIP-939) and cordoned directories
+(KIP-1066),
+which Kafka 4.2 does not advertise either."""
 HANDLERS: Final = "odradek.broker.handlers"
 
 
 @cache
 def apis() -> dict[int, Api]:
-    """Every API that has a handler, by its key."""
+    """Return every API that has a handler, by its key."""
     present = {module.name for module in pkgutil.iter_modules(importlib.import_module(HANDLERS).__path__)}
     return {key: _api(key) for key in _KEYS if key.name.lower() in present}
 

@@ -1,8 +1,8 @@
-"""How many clients may come in, from where, and how fast. Pure: who comes and goes is told, with the time.
+"""Limits on the number of connections, in all and per IP address, and on the rate of new ones.
 
-`max.connections` and `max.connections.per.ip` turn a client away at once; Kafka lets the former wait in the kernel's
-queue, where it can't tell a full broker from a dead one. `max.connection.creation.rate` lets clients in, and serves
-them when their turn has come.
+Pure: time is an argument. `max.connections` and `max.connections.per.ip` close a new connection at once; Kafka leaves
+the former in the kernel's queue, where a client cannot tell a full broker from a dead one.
+`max.connection.creation.rate` accepts a connection and delays its first request.
 """
 
 from collections import Counter
@@ -11,11 +11,11 @@ from typing import Final
 from odradek.config import BrokerConfig, parse_ip_counts
 
 _BURST_S: Final = 1.0
-"""What was not used of the rate in this time may be used at once."""
+"""Connections that the rate allowed in this time, and that did not come, may come at once later."""
 
 
 class ConnectionQuotas:
-    """Counts clients. `most_open`: what the system's limit for open files has room for."""
+    """Counts connections. `most_open` is the number that the system's limit for open files has room for."""
 
     def __init__(self, most_open: int) -> None:
         self._most_open = most_open
@@ -24,7 +24,7 @@ class ConnectionQuotas:
         self._next_s = 0.0
 
     def admit(self, config: BrokerConfig, ip: str) -> str | None:
-        """Count one more, or say in a few words which limit it is beyond."""
+        """Count a new connection and return None, or return the limit that it exceeds, for the log."""
         if self._open >= config.max_connections:
             return f"{self._open} are connected, which is max.connections"
         if self._open >= self._most_open:
@@ -37,13 +37,13 @@ class ConnectionQuotas:
         return None
 
     def dismiss(self, ip: str) -> None:
-        """One that was admitted has gone."""
+        """Remove an admitted connection from the counts."""
         self._open -= 1
         self._by_ip[ip] -= 1
         if not self._by_ip[ip]:
             del self._by_ip[ip]
 
     def delay_s(self, config: BrokerConfig, now_s: float) -> float:
-        """How long a client that came now has to wait for its turn."""
+        """Return how long a connection that comes now has to wait before it is served."""
         self._next_s = max(self._next_s, now_s - _BURST_S) + 1 / config.max_connection_creation_rate
         return max(self._next_s - now_s, 0.0)

@@ -13,9 +13,9 @@ from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, R
 from odradek.wire import Connection, Reply
 
 _ENTRY_BYTES: Final = 1024
-"""The memory that an item of an array takes, decoded, worked on and answered, however few bytes it came in."""
+"""The memory of one item of an array while its request is served, however few bytes it came in."""
 _USUAL_ENTRIES: Final = 16
-"""Requests of so few entries cost little more than their connection does, and most have no more."""
+"""Requests of up to so many entries cost little more than their connection."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Session:
     fast_path: Callable[[memoryview], Reply | None] | None = None
     """The fast path, tried before a frame is decoded: it knows requests of this connection by their first bytes."""
     postponed: "asyncio.Task[KafkaError | None] | None" = None
-    """What the next request waits for (`Admission.is_due`)."""
+    """The delay or the check that the next request waits for (`Admission.is_due`)."""
     refusal: KafkaError | None = None
     """The asynchronous check's error for the present request."""
 

@@ -1,8 +1,8 @@
-"""From a frame to its handler, and from what that gives to a reply.
+"""The way from a frame to its handler, and from the handler's result to a reply.
 
-A handler is imported when its API is first asked for, with all that its answers need. What a client sends wrongly, or
-a bug of ours, costs that connection and one entry in the log; nothing that a handler raises passes through here. An
-import for which the process has no descriptor costs that, too: it is tried again when the client asks again.
+A handler is imported when its API is first requested, with the codecs that it needs. A malformed request, or a bug in
+a handler, closes that connection and logs one line; no exception of a handler leaves this module. An import that fails
+for lack of a file descriptor closes the connection too, and is repeated with the next request.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from odradek.protocol.primitives import Meter
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 _LONGEST_CLIENT_ID: Final = 100
-"""Characters of a client id that a log line repeats."""
+"""Characters of a client id that a log line has."""
 Handler = Callable[[Any, RequestContext, memoryview], Reply]
 """Called with the broker, a request's context and its frame."""
 _NO_DESCRIPTOR: Final = "the process can open no more files (ulimit -n)"
 
 
 class Dispatcher:
-    """The table of handlers, filled as requests come, and the tasks of those that could not answer at once.
+    """The handlers, imported as requests come, and the tasks of requests that are not answered yet.
 
-    Handlers are called with `broker`, which is nothing else to this class. `is_own_command` returns whether the body of
-    a controller's command has this broker's epoch. Connections are held until `serve_clients`.
+    `broker` is passed to the handlers and not used here. `is_own_command` returns whether the body of a controller's
+    command has this broker's epoch. Connections are held until `serve_clients`.
     """
 
     def __init__(
@@ -74,7 +74,10 @@ class Dispatcher:
         self._counts_errors = True
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
-        """See `wire.Service`. Only Produce and Fetch need not be alone."""
+        """Serve one frame as `wire.Service` says.
+
+        Produce and Fetch may be pipelined, other requests are served alone.
+        """
         session = connection.session
         assert isinstance(session, Session)
         header: RequestHeader | None = None
@@ -114,12 +117,12 @@ class Dispatcher:
         *,
         handler: Coroutine[Any, Any, Any] | None = None,
     ) -> PendingReply:
-        """Run `answer` as a task; its result is the reply. Later requests of the connection wait for it.
+        """Run `answer` as a task, and return a reply for its result. Later requests of the connection wait for it.
 
-        `handler` is what it awaits: a task that is given up before its first step would leave that behind.
+        `handler` is the coroutine that `answer` awaits: it is closed if the task is cancelled before its first step.
 
-        `meter` counted the request's entries. Were only bytes counted, hundreds of requests of many small entries would
-        be worked on at a time, each of which takes fifty times what it came in.
+        `meter` counted the request's entries. If only bytes were counted, hundreds of requests with many small entries
+        would be served at a time, each of which takes fifty times its size.
         """
         reply = PendingReply()
         reply.exclusive = True
@@ -147,13 +150,13 @@ class Dispatcher:
         return reply
 
     def kill(self) -> None:
-        """Give up what is still being worked on."""
+        """Cancel the requests that are not answered yet."""
         self._admission.stop()
         for task in tuple(self._tasks):
             task.cancel()
 
     async def stop(self) -> None:
-        """`kill`, and return when it is given up."""
+        """Cancel the requests that are not answered yet, and wait for their tasks."""
         tasks = tuple(self._tasks)
         self.kill()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -179,7 +182,7 @@ class Dispatcher:
         refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
         is_guarded = not self._admission.allows_all or self._admission.may_postpone
         metered_request_decoder(key, version)
-        response_encoder(key, version)  # now: what is done must not go without an answer
+        response_encoder(key, version)  # at once: a request must not fail for lack of its encoder after it was executed
 
         def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
             if self._counts_errors:
@@ -218,7 +221,7 @@ def _error_answer(key: ApiKey, version: int, error: KafkaError) -> dict[str, Any
 
 
 def _unsupported_api_versions(broker: object, context: RequestContext, frame: memoryview) -> Reply:
-    """A client newer than we are: version 0's answer says which versions it may ask in (KIP-511)."""
+    """Return version 0's answer, with the versions of ApiVersions, to a newer client (KIP-511)."""
     del broker, frame
     versions = apis()[ApiKey.API_VERSIONS].advertised
     told = [(int(ApiKey.API_VERSIONS), versions.start, versions.stop - 1)]

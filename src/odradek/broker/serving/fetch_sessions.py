@@ -1,17 +1,17 @@
-"""Fetch sessions (KIP-227): the broker remembers what a client reads, so that a request names only what changed.
+"""Fetch sessions (KIP-227): the broker remembers a client's partitions, so that a request has only the changes.
 
 ```
-session id, epoch      what it means                          the answer has
+session id, epoch      meaning                                the response has
 0, 0                   a full fetch; open a session           every partition, and the new session's id
 0, -1                  a full fetch without a session         every partition
 n, 0                   close session n; else as 0, 0          every partition
 n, -1                  close session n; else as 0, -1         every partition
 n, e > 0               the e-th fetch of session n            partitions with records, errors, or a new high watermark
 ```
-Pure: time comes in as `now` in seconds, randomness as an argument. At most `slots` sessions are kept; when they are all
-in use, a new one takes the place of one unused for two minutes, or of one that is smaller and has had its two minutes.
-All sessions together remember at most `most_partitions`: a client whose partitions are too many has no session, and one
-that adds too many to its session loses it.
+Pure: time is the argument `now` in seconds, randomness an argument too. At most `slots` sessions exist; when all are
+in use, a new session evicts one that was unused for two minutes, or a smaller one that is older than two minutes. All
+sessions together have at most `most_partitions`: a client with too many partitions gets no session, and one that adds
+too many loses its session.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,14 +30,14 @@ _EVICTION_S: Final = 120.0
 _LAST_EPOCH: Final = 2**31 - 1
 
 TopicKey = str | UUID
-"""How the client names a topic: by id from version 13 on."""
+"""A topic as the client names it: by id from version 13 on."""
 
 
 class Waiting(Protocol):
     """A fetch that waits for records."""
 
     def overtaken(self) -> None:
-        """Answer: the session's next fetch has come, and finds what there is."""
+        """Complete the fetch: the session's next fetch has come, and will get the records."""
 
 
 class PartitionKey(NamedTuple):
@@ -49,10 +49,10 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class FetchTarget:
-    """What a client wants of one partition, and what it was last told of it.
+    """The position of a client in one partition, and the offsets that the last response had.
 
-    `last_fetched_epoch` is of the last record that it has, -1 if it doesn't say; the follower's log begins at
-    `follower_start_offset`.
+    `last_fetched_epoch` is the epoch of the client's last record, -1 if the request has none; `follower_start_offset`
+    is the start of a follower's log.
     """
 
     key: PartitionKey
@@ -67,7 +67,7 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One client's partitions, in the order in which they are looked at: who got records goes to the end."""
+    """One client's partitions in the order of reading: partitions that had records move to the end."""
 
     session_id: int
     uses_topic_ids: bool
@@ -76,17 +76,17 @@ class FetchSession:
     next_epoch: int = 1
     targets: dict[PartitionKey, FetchTarget] = field(default_factory=dict)
     waiting: Waiting | None = None
-    """Its fetch that is not answered yet."""
+    """The session's fetch that is not answered yet."""
 
     def update(self, wanted: Iterable[FetchTarget], forgotten: Iterable[PartitionKey]) -> None:
-        """Take a request's changes."""
+        """Apply the changes of a request."""
         for target in wanted:
             known = self.targets.get(target.key)
             if known is None:
                 self.targets[target.key] = target
             else:
                 if target.current_leader_epoch != known.current_leader_epoch:
-                    known.high_watermark = -1  # it may have come when the client did not believe it any more
+                    known.high_watermark = -1  # the client may have ignored it as of another epoch
                 known.fetch_offset = target.fetch_offset
                 known.max_bytes = target.max_bytes
                 known.current_leader_epoch = target.current_leader_epoch
@@ -96,14 +96,17 @@ class FetchSession:
             self.targets.pop(key, None)
 
     def served(self, key: PartitionKey) -> None:
-        """A partition gave records: the others come first next time."""
+        """Move a partition that had records to the end."""
         target = self.targets.pop(key, None)
         if target is not None:
             self.targets[key] = target
 
 
 class FetchContext(NamedTuple):
-    """One request's partitions. `session` is None for a fetch outside of any; `incremental`: tell what changed only."""
+    """One request's partitions. `session` is None outside of sessions.
+
+    An `incremental` response has only the changes.
+    """
 
     session: FetchSession | None
     targets: Mapping[PartitionKey, FetchTarget]
@@ -111,7 +114,7 @@ class FetchContext(NamedTuple):
 
     @property
     def session_id(self) -> int:
-        """What the answer says."""
+        """The session id of the response."""
         return NO_SESSION if self.session is None else self.session.session_id
 
 
@@ -125,7 +128,7 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
         self.partition_count = 0
-        """How many partitions all sessions remember."""
+        """The partitions of all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -140,10 +143,10 @@ class FetchSessions:
         uses_topic_ids: bool,
         now: float,
     ) -> FetchContext:
-        """What a request fetches.
+        """Return the partitions that a request fetches.
 
-        Raises `KafkaError` FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR:
-        the client then begins again with a full fetch.
+        Raises `KafkaError` FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR,
+        after which a client sends a full fetch.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._forget(session_id)
@@ -172,7 +175,7 @@ class FetchSessions:
         if session.next_epoch != epoch:
             raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
         if session.waiting is not None:
-            session.waiting.overtaken()  # nobody who asks for more waits on
+            session.waiting.overtaken()  # a client has one fetch of a session at a time
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error)
         before = len(session.targets)
@@ -182,7 +185,7 @@ class FetchSessions:
             self._forget(session_id)
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
         if not session.targets:
-            # Nothing is left to remember; the client is told so by a session id of 0.
+            # A session without partitions ends; the client sees that by the session id 0.
             del self._sessions[session_id]
             return FetchContext(None, {}, incremental=False)
         session.last_used = now
@@ -201,7 +204,7 @@ class FetchSessions:
             self.partition_count -= len(session.targets)
 
     def _make_room(self, size: int, now: float) -> bool:
-        """Whether a session of `size` partitions may be opened, after others were evicted for it if need be."""
+        """Return whether a session of `size` partitions may be opened, after evicting others if necessary."""
         if size > self._most_partitions:
             return False
         while self.partition_count + size > self._most_partitions:
@@ -210,7 +213,7 @@ class FetchSessions:
         return len(self._sessions) < self._slots or self._evict_unused(now) or self._evict_smaller(size, now)
 
     def _evict_unused(self, now: float) -> bool:
-        """Whether the session that was unused for longest could be evicted."""
+        """Evict the session that was unused for longest, and return whether there was one to evict."""
         oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
         if oldest is None or now - oldest.last_used <= _EVICTION_S:
             return False
@@ -218,7 +221,7 @@ class FetchSessions:
         return True
 
     def _evict_smaller(self, size: int, now: float) -> bool:
-        """Whether a session of fewer than `size` partitions, that has had its time, could be evicted."""
+        """Evict a session of fewer than `size` partitions that is old enough, and return whether there was one."""
         settled = [session for session in self._sessions.values() if now - session.created > _EVICTION_S]
         smallest = min(settled, key=lambda session: len(session.targets), default=None)
         if smallest is None or len(smallest.targets) >= size:

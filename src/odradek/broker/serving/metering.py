@@ -1,7 +1,7 @@
-"""Counts and times requests between the connections and the dispatcher; nobody does without `--metrics-listen`.
+"""Counters and times of requests, between the connections and the dispatcher; used only with `--metrics-listen`.
 
-A request is looked up by its first four bytes, its API and version, and all else is an addition. Its time begins with
-the read that brought its last byte (`Connection.read_at`), and ends when its answer leaves in its turn.
+A request's counters are found by its first four bytes, the API and version. Its time begins with the read that brought
+its last byte (`Connection.read_at`), and ends when its response is sent.
 """
 
 import struct
@@ -19,16 +19,16 @@ _HEAD_BYTES: Final = 4
 _IDLE_OVER_S: Final = 10.0
 _NO_HEAD: Final = 0xFFFFFFFF
 UNKNOWN: Final = ("Unknown", "")
-"""What clients ask for that is not there: one name for all of it, or they could make any number."""
+"""The name of all APIs that do not exist: clients could ask for any number of them."""
 
 
 def api_name(api_key: int) -> str:
-    """An API as Kafka's metrics call it."""
+    """Return the name of an API in Kafka's metrics."""
     return ApiKey(api_key).name.title().replace("_", "")
 
 
 class RequestMeter:
-    """Stands before `serve`, the dispatcher's. `clock` is the one that `read_at` comes from."""
+    """A `Serve` that wraps another one. `clock` is the source of `read_at`."""
 
     def __init__(self, serve: Serve, clock: Clock) -> None:
         self._serve = serve
@@ -37,10 +37,10 @@ class RequestMeter:
         self._marks = [(self._clock(), self._busy())] * 2
         self._by_head: dict[int, RequestCounters] = {}
         self.counters: dict[tuple[str, str], RequestCounters] = {}
-        """By `(API's name, version)`."""
+        """Counters by `(API's name, version)`."""
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
-        """See `wire.Service`. A request that has to wait is counted when its turn has come."""
+        """Serve one frame as `wire.Service` says. A request that is put off is counted when it is served."""
         clock = self._clock
         began = clock()
         reply = self._serve(connection, frame, alone=alone)
@@ -64,7 +64,7 @@ class RequestMeter:
         counters.answered(sum(map(len, reply.buffers)), (now - read_at) * 1000)
 
     def idle_ratio(self) -> float:
-        """The share of time that the calling thread, the loop's, had nothing to do: since 10 s ago at the latest."""
+        """Return the share of time that the event loop was idle, over the last 10 to 20 s."""
         now, busy = self._clock(), self._busy()
         if now - self._marks[1][0] >= _IDLE_OVER_S:
             self._marks = [self._marks[1], (now, busy)]
@@ -72,7 +72,7 @@ class RequestMeter:
         return 1 - min(max((busy - busy_then) / (now - then), 0.0), 1.0) if now > then else 1.0
 
     def _named(self, head: int) -> RequestCounters:
-        """The counters of an API and version that were not asked for before."""
+        """Return the counters of an API and version that was not requested before."""
         key, version = head >> 16, head & 0xFFFF
         api = apis().get(key)
         if api is None or (version not in api.advertised and version not in api.served):

@@ -19,7 +19,7 @@ from odradek.protocol.schemas import load_response_schema
 
 
 class _Places(NamedTuple):
-    """Where codes are in a struct: in fields of its own, and in those of structs within it."""
+    """The fields of a struct with error codes: its own, and those of structs within it."""
 
     own: tuple[str, ...]
     inner: tuple[tuple[str, "_Places"], ...]
@@ -40,7 +40,7 @@ def _places(entity_type: Any) -> _Places:
 
 
 def error_codes(api_key: int, version: int, message: Mapping[str, Any]) -> Iterator[int]:
-    """Each code in `message` that is an error; looks only where the schema has codes."""
+    """Yield each error code in `message`, looking only at fields that the schema has for codes."""
     return _codes(_places(load_response_schema(api_key, version)), message)
 
 

@@ -1,4 +1,4 @@
-"""From a response's body to the frame that leaves: size, header, body."""
+"""Response frames: size, header, body."""
 
 import struct
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ _FLEXIBLE: Final = struct.Struct(">iix")
 
 
 def frame(header: RequestHeader, body: bytes | bytearray) -> Buffers:
-    """The frame in one piece, for bodies that are small."""
+    """Return the frame in one piece, for small bodies."""
     if response_is_flexible(header.api_key, header.api_version):
         return (_FLEXIBLE.pack(len(body) + 5, header.correlation_id) + body,)
     return (_PLAIN.pack(len(body) + 4, header.correlation_id) + body,)
 
 
 def gathered_frame(header: RequestHeader, pieces: Sequence[bytes | bytearray | memoryview]) -> Buffers:
-    """The frame in pieces, none of which is copied."""
+    """Return the frame in pieces; nothing is copied."""
     size = sum(map(len, pieces))
     if response_is_flexible(header.api_key, header.api_version):
         return (_FLEXIBLE.pack(size + 5, header.correlation_id), *pieces)
@@ -28,5 +28,5 @@ def gathered_frame(header: RequestHeader, pieces: Sequence[bytes | bytearray | m
 
 
 def message_frame(header: RequestHeader, message: dict[str, object]) -> Buffers:
-    """The frame of a message in the version that was asked for."""
+    """Return the frame of a message in the version of the request."""
     return frame(header, encode_response(header.api_key, header.api_version, message))

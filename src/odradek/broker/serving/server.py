@@ -1,7 +1,7 @@
-"""The listeners of a broker, and how many clients may come in.
+"""The listeners and connections of a broker (Kafka's SocketServer).
 
-Every listener has a name; who connects through it is told other brokers' addresses of that name. A client that is one
-too many is closed at once (`connection_quotas`).
+A client gets the other brokers' addresses of the listener that it came through. A connection beyond a limit is closed
+at once (`connection_quotas`).
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from odradek.wire import (
 )
 
 _log = logging.getLogger("odradek.broker")
-_LAST_WORDS_S: Final = 1.0
-"""How long a client may take to read its last answers when the broker stops."""
+_CLOSE_TIMEOUT_S: Final = 1.0
+"""The time that a client has to read its last responses when the broker stops."""
 PORTS_FILE: Final = "listener.ports"
-"""Lines of NAME=PORT, in the first data directory: which free port each listener got when it asked for port 0."""
+"""A file in the first data directory with lines NAME=PORT: the free port that each listener with port 0 got."""
 _BOTH_KINDS: Final = {"localhost": ("127.0.0.1", "::1"), "": ("0.0.0.0", "::")}
 _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
@@ -63,17 +63,17 @@ class Server:
         self._dispatcher = dispatcher
         self._admission = admission
         self.serve: Serve = dispatcher.serve
-        """What answers requests; whoever wants to stand before it takes its place before `open`."""
+        """The function that serves frames; a wrapper replaces it before `open`."""
         self._listeners: list[Listener] = []
         self.answer_buffers = ResponseBuffers()
-        """What is read for clients is read into these."""
+        """The buffers of records that are read for clients."""
         self._opened: dict[str, ListenerAddress] = {}
         self._emptied: asyncio.Future[None] | None = None
         self._connections: dict[Connection, Session] = {}
         self.counters: dict[str, ListenerCounters] = {}
-        """By the listeners' names."""
+        """Counters by listener name."""
         self.meter: RequestMeter | None = None
-        """Asked before the dispatcher, if `measure_requests` was called."""
+        """The meter of requests, after `measure_requests`."""
         config = metadata.config
         self._quotas = ConnectionQuotas(most_connections)
         most_bytes = _most_bytes(config.queued_max_request_bytes)
@@ -89,7 +89,7 @@ class Server:
 
     @property
     def connections_by_listener(self) -> Mapping[str, int]:
-        """The same for each listener."""
+        """The number of connections of each listener."""
         counts = dict.fromkeys(self.counters, 0)
         for session in self._connections.values():
             counts[session.listener] += 1
@@ -97,12 +97,12 @@ class Server:
 
     @property
     def cork(self) -> AbstractContextManager[None]:
-        """While it is held, responses of all connections are gathered."""
+        """A context manager: while it is held, responses of all connections are gathered."""
         return self._group.cork
 
     @property
     def memory_pressure(self) -> MemoryPressure:
-        """Where large answers are told of, and where it is known for how much there is room."""
+        """The account of large responses, which limits what fetches may read."""
         return self._group.memory_pressure
 
     @property
@@ -111,7 +111,7 @@ class Server:
         return self._group.budget.used_bytes
 
     def measure_requests(self) -> RequestMeter:
-        """Count and time all requests from now on; before `open`."""
+        """Count and time all requests from now on. Call it before `open`."""
         clock = self._runtime.clock
         self._group = replace(self._group, clock=clock.monotonic)
         self._dispatcher.count_errors()
@@ -120,10 +120,10 @@ class Server:
         return self.meter
 
     async def open(self) -> None:
-        """Listen everywhere that `listeners` says; clients wait until `let_clients_in`.
+        """Listen on every address of `listeners`; clients wait until `let_clients_in`.
 
-        A free port that was chosen for port 0 is written down, and asked for again at the next start. Raises
-        `ConfigurationError` if a port can't be had.
+        The free port that a listener with port 0 gets is stored, and used again at the next start. Raises
+        `ConfigurationError` if a port cannot be opened.
         """
         self._check_listeners()
         remembered = self._remembered_ports()
@@ -151,9 +151,9 @@ class Server:
                 raise ConfigurationError(f"advertised.listeners has {text}, and listeners has no such name")
 
     async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
-        """Open one listener and return its port; a host with addresses of both kinds gets the same one on both."""
+        """Open one listener and return its port; a host with IPv4 and IPv6 addresses gets the same port on both."""
         self.counters.setdefault(wanted.name, ListenerCounters())
-        service = _Door(self, wanted.name)
+        service = _ListenerService(self, wanted.name)
         network, config = self._runtime.network, self._metadata.config
         options = ListenOptions(
             backlog=config.socket_listen_backlog_size,
@@ -178,7 +178,7 @@ class Server:
             listener = await network.listen(factory, first, 0, options)
         self._listeners.append(listener)
         for other in others:
-            with contextlib.suppress(OSError):  # a machine may have only one kind
+            with contextlib.suppress(OSError):  # a machine may have only one of the two
                 self._listeners.append(await network.listen(factory, other, listener.port, options))
         return listener.port
 
@@ -188,7 +188,7 @@ class Server:
         except OSError:
             return {}
         lines = [line.partition("=") for line in text.splitlines()]
-        # uvloop takes the last sixteen bits of what is no port.
+        # uvloop takes the last sixteen bits of larger numbers.
         return {name: int(port) for name, _, port in lines if re.fullmatch("[0-9]{1,5}", port) and int(port) <= 65_535}
 
     def _remember_port(self, name: str, port: int) -> None:
@@ -204,7 +204,7 @@ class Server:
 
     @property
     def endpoints(self) -> tuple[ListenerAddress, ...]:
-        """Where clients are told to connect: `advertised.listeners`, or where it listens, with the real ports."""
+        """The addresses that clients get: `advertised.listeners`, or those of the listeners, with the actual ports."""
         advertised = [parse_listener(text) for text in self._metadata.config.advertised_listeners or ()]
         endpoints = []
         for address in advertised or self._opened.values():
@@ -212,18 +212,18 @@ class Server:
             port = address.port or (own.port if own is not None else 0)
             host = address.host
             if host in _EVERY_INTERFACE:
-                # Nobody can connect to "every interface"; without an advertised name this is the best guess.
+                # A client cannot connect to "every interface"; without an advertised name localhost is the best guess.
                 host = "localhost"
             endpoints.append(address._replace(host=host, port=port))
         return tuple(endpoints)
 
     def let_controller_in(self) -> None:
-        """Serve the controller's commands, without which the broker does not know what it has to do."""
+        """Serve the controller's commands, without which the broker does not know its partitions."""
         self._dispatcher.serve_controller()
         self._serve_waiting()
 
     def let_clients_in(self) -> None:
-        """Serve those who connected while the broker was starting, and all others."""
+        """Serve every client, also those that connected while the broker was starting."""
         self._dispatcher.serve_clients()
         self._serve_waiting()
 
@@ -232,19 +232,19 @@ class Server:
             connection.resume_writing()
 
     def close_listeners(self) -> None:
-        """Take no more clients."""
+        """Accept no more connections."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
 
     async def close_connections(self) -> None:
-        """Send what is answered and close all connections; those that don't take it in time are reset."""
+        """Send the pending responses and close all connections; those that do not read them in time are reset."""
         for connection in tuple(self._connections):
             connection.close()
         if self._connections:
             self._emptied = asyncio.get_running_loop().create_future()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied, _LAST_WORDS_S)
+                await asyncio.wait_for(self._emptied, _CLOSE_TIMEOUT_S)
         self.abort_connections()
 
     def abort_connections(self) -> None:
@@ -252,10 +252,10 @@ class Server:
         for connection in tuple(self._connections):
             connection.abort()
 
-    # What a connection asks
+    # Connections
 
     def admit(self, connection: Connection, listener: str) -> bool:
-        """Whether a new client may stay."""
+        """Return whether a new connection may stay."""
         counters, config = self.counters[listener], self._metadata.config
         refusal = self._quotas.admit(config, connection.peer_host)
         if refusal is not None:
@@ -278,7 +278,7 @@ class Server:
         return True
 
     def dismiss(self, connection: Connection) -> None:
-        """A client has gone."""
+        """Remove a closed connection."""
         session = self._connections.pop(connection, None)
         if session is not None:
             self.counters[session.listener].closed += 1
@@ -287,8 +287,8 @@ class Server:
             self._emptied.set_result(None)
 
 
-class _Door:
-    """A listener as `wire.Service`."""
+class _ListenerService:
+    """One listener as a `wire.Service`."""
 
     def __init__(self, server: Server, listener: str) -> None:
         self._listener = listener
@@ -301,12 +301,12 @@ class _Door:
 
 
 def _most_bytes(queued_max_request_bytes: int) -> int:
-    """How many bytes of buffers may be lent, and how many of answers unsent: any number, if requests are unlimited."""
+    """Return the limit of lent buffers and of unsent responses; there is none if requests are unlimited."""
     return queued_max_request_bytes if queued_max_request_bytes >= 0 else 1 << 62
 
 
 def _reason(error: OSError) -> str:
-    """The system's words, without the event loop's before them."""
+    """Return the system's text without the event loop's prefix."""
     if error.errno == errno.EADDRINUSE:
         return "another process has that port"
     return (error.strerror or str(error)).rpartition(": ")[2]

@@ -71,4 +71,4 @@ def test_a_process_that_was_stopped_past_its_session_acknowledges_nothing_of_wha
         created = 0, ErrorCode.topic_already_exists
         eventually(lambda: clients[0].create_topic("b").error_code in created, within_s=DEADLINE_S)
         eventually(lambda: produce(clients[0], "b", b"after", acks=-1) == 0, within_s=DEADLINE_S)
-        assert "leading again" in broker.errors.read_text()
+        assert "leads its partitions again" in broker.errors.read_text()
